@@ -1,0 +1,172 @@
+"""Gaussian noise, exactly: delta, its inverses, and what an attacker can do against it.
+
+Two models at distance alpha, each with noise N(0, sigma^2) on every parameter, are told apart exactly as
+well as N(0, 1) and N(mu, 1) with mu = alpha / sigma. Everything below is a function of mu alone. Results are
+rounded towards more privacy: delta, epsilon, sigma and attack power up, mu and thresholds down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy.optimize import brentq
+from scipy.special import erfcx, ndtr, ndtri
+
+from rescind.core._checks import not_negative, within
+
+_UNIT_ROUNDOFF = 2.0**-53
+_SQRT_2 = math.sqrt(2.0)
+
+# The range on which the tests hold the inverses against independent implementations.
+EPSILON_RANGE = (1e-3, 800.0)
+DELTA_RANGE = (1e-12, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The guarantee that is asked for: the paper's (epsilon, delta).
+
+    Paper: Definition 1. Theory: 9.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        within("epsilon", self.epsilon, EPSILON_RANGE, "ask for a value in that range")
+        within("delta", self.delta, DELTA_RANGE, "a tenth of 1/clients is a usual choice")
+
+    @property
+    def mu(self) -> float:
+        """The largest shift, in units of sigma, that the budget allows (mu*)."""
+        return largest_mu(self.epsilon, self.delta)
+
+    @property
+    def certifiable(self) -> bool:
+        """Exact calibration may stand behind a certificate."""
+        return True
+
+
+def log_delta(epsilon: float, mu: float) -> float:
+    """Give an upper bound, tight to about 1e-12, of the logarithm of delta(epsilon, mu).
+
+    delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), which is
+    e^(-t^2/2) (erfcx(t/sqrt 2) - erfcx(s/sqrt 2)) / 2 with t, s = epsilon/mu -+ mu/2, free of overflow.
+
+    Theory: 9.
+    """
+    not_negative("epsilon", epsilon)
+    not_negative("mu", mu)
+    if mu == 0.0:
+        return -math.inf
+    near = epsilon / mu - mu / 2
+    far = epsilon / mu + mu / 2
+    if math.isinf(near * near):
+        return -math.inf
+    # What rounding in t and in the special functions can take away is given back.
+    slack = 64 * _UNIT_ROUNDOFF
+    if near > 0:
+        first = float(erfcx(near / _SQRT_2))
+        difference = first - float(erfcx(far / _SQRT_2)) + slack * first
+        return -near * near / 2 + math.log(difference / 2) + slack * (1 + far * far)
+    value = float(ndtr(-near)) - math.exp(-near * near / 2) * float(erfcx(far / _SQRT_2)) / 2
+    return min(0.0, math.log(value + slack * (1 + far * far)))
+
+
+def reached_delta(epsilon: float, mu: float) -> float:
+    """Give the delta that a shift of mu sigmas reaches at this epsilon, rounded up.
+
+    Theory: 9.
+    """
+    return min(1.0, math.nextafter(math.exp(log_delta(epsilon, mu)), 1.0))
+
+
+@lru_cache(maxsize=256)
+def largest_mu(epsilon: float, delta: float) -> float:
+    """Give the largest mu with delta(epsilon, mu) <= delta, rounded down (mu*).
+
+    Theory: 9.
+    """
+    budget = Budget(epsilon, delta)
+    target = math.log(budget.delta)
+    # Where t = sqrt(2 ln 1/delta), delta(epsilon, mu) <= Phi(-t) <= delta: a mu that is surely small enough.
+    reach = math.sqrt(-2 * target)
+    low = 2 * epsilon / (reach + math.sqrt(reach * reach + 2 * epsilon))
+    high = _doubled(low, lambda mu: log_delta(epsilon, mu) > target)
+    root = brentq(lambda mu: log_delta(epsilon, mu) - target, low, high, xtol=1e-300, rtol=1e-14)
+    return _nudged(root, -1, lambda mu: log_delta(epsilon, mu) <= target)
+
+
+def reached_epsilon(mu: float, delta: float) -> float:
+    """Give the smallest epsilon with delta(epsilon, mu) <= delta, rounded up; 0 where delta covers it alone.
+
+    Theory: 9.
+    """
+    not_negative("mu", mu)
+    within("delta", delta, DELTA_RANGE, "ask for a value in that range")
+    target = math.log(delta)
+    if log_delta(0.0, mu) <= target:
+        return 0.0
+    high = mu * math.sqrt(-2 * target) + mu * mu / 2
+    root = brentq(lambda epsilon: log_delta(epsilon, mu) - target, 0.0, 2 * high, xtol=1e-300, rtol=1e-14)
+    return _nudged(root, +1, lambda epsilon: log_delta(epsilon, mu) <= target)
+
+
+def smallest_sigma(sensitivity: float, budget: Budget) -> float:
+    """Give the smallest noise that hides a distance of ``sensitivity`` (Psi) within the budget, rounded up.
+
+    Paper: Theorem 2, with the exact formula instead of the classic one. Theory: 9.
+    """
+    not_negative("sensitivity", sensitivity)
+    return math.nextafter(sensitivity / budget.mu, math.inf) if sensitivity else 0.0
+
+
+def sensitivity_threshold(sigma: float, budget: Budget) -> float:
+    """Give the largest sensitivity that noise ``sigma`` hides within the budget, rounded down (Psi*).
+
+    Paper: Eq. psi_star, with the exact formula instead of the classic one. Theory: 9.
+    """
+    not_negative("sigma", sigma)
+    return math.nextafter(sigma * budget.mu, 0.0)
+
+
+def attack_power(mu: float, false_positive_rate: float) -> float:
+    """Give the true positive rate that the best attack reaches at a false positive rate, rounded up.
+
+    Phi(Phi^-1(FPR) + mu): no test of any kind on the released model does better.
+
+    Theory: 9.
+    """
+    not_negative("mu", mu)
+    if not 0.0 < false_positive_rate < 1.0:
+        raise ValueError(f"false_positive_rate is {false_positive_rate!r}; it has to lie between 0 and 1")
+    return min(1.0, float(ndtr(ndtri(false_positive_rate) + mu)) * (1 + 1e-12))
+
+
+def composed_mu(shifts: list[float] | tuple[float, ...]) -> float:
+    """Give the mu of several releases seen together: the root of the sum of squares, rounded up.
+
+    Theory: 11.
+    """
+    for shift in shifts:
+        not_negative("mu", shift)
+    return math.hypot(*shifts) * (1 + 8 * len(shifts) * _UNIT_ROUNDOFF) if shifts else 0.0
+
+
+def _doubled(start: float, reached: Callable[[float], bool]) -> float:
+    value = start
+    while not reached(value):
+        value *= 2
+    return value
+
+
+def _nudged(root: float, direction: int, holds: Callable[[float], bool]) -> float:
+    """Move a root by growing steps of rounding size until the inequality it stands for really holds."""
+    step = 2.0**-50
+    while not holds(root):
+        root *= 1 + direction * step
+        step *= 2
+    return root

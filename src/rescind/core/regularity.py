@@ -1,0 +1,172 @@
+"""How far one round of local training can drive two models apart: the expansion factor B and rho = B^K.
+
+A gradient step on a loss whose curvature lies in [low, high] multiplies the distance of two models by at most
+B = max(|1 - eta low|, |1 - eta high|), for every learning rate eta. Smooth, convex and strongly convex losses
+differ only in ``low``: -beta, 0 and mu.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescind.core._checks import at_most_one, not_negative, positive
+
+Factor = TypeVar("Factor", float, NDArray[np.float64])
+
+
+@dataclass(frozen=True, slots=True)
+class Curvature:
+    """Bounds on the eigenvalues of the Hessian: ``high`` is the paper's beta, a positive ``low`` its mu.
+
+    Theory: 2.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high > 0):
+            raise ValueError(f"curvature [{self.low!r}, {self.high!r}] is not an interval with a positive end")
+
+
+class Loss(Protocol):
+    """What the theorem has to know of a loss.
+
+    Theory: 2.
+    """
+
+    @property
+    def curvature(self) -> Curvature | None:
+        """Where the eigenvalues of the Hessian lie; ``None`` where nobody has proven it."""
+
+    @property
+    def gradient_bound(self) -> float | None:
+        """L: the largest norm of one sample's gradient without the L2 term, if there is a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class _L2Head:
+    """A linear head under the conditions of the two classes below, which supply the two constants."""
+
+    l2: float
+    row_norm: float
+    _logit_curvature = math.nan
+    _residual = math.nan
+
+    def __post_init__(self) -> None:
+        not_negative("l2", self.l2)
+        positive("row_norm", self.row_norm)
+
+    @property
+    def curvature(self) -> Curvature:
+        """Give mu = lambda and beta = (R^2+1) h + lambda, h the largest curvature in the logits."""
+        return Curvature(self.l2, _up((self.row_norm**2 + 1) * self._logit_curvature + self.l2))
+
+    @property
+    def gradient_bound(self) -> float:
+        """L, the largest norm of one sample's gradient without the L2 term."""
+        return _up(self._residual * math.sqrt(self.row_norm**2 + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxL2(_L2Head):
+    """Softmax regression: batch mean, L2 term ``l2`` (lambda) on *all* parameters, rows of norm <= R.
+
+    beta = (R^2+1)/2 + lambda, mu = lambda, L = sqrt(2 (R^2+1)), R being ``row_norm``, public and enforced by
+    clipping on every client. A bias without the L2 term or class weights leave this formula.
+
+    Theory: 2.
+    """
+
+    _logit_curvature = 0.5
+    _residual = math.sqrt(2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticL2(_L2Head):
+    """One-logit logistic regression under the same conditions: beta = (R^2+1)/4 + lambda, L = sqrt(R^2+1).
+
+    Theory: 2.
+    """
+
+    _logit_curvature = 0.25
+    _residual = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredLoss:
+    """A loss whose curvature the operator declares: smooth [-beta, beta], convex [0, beta] or better.
+
+    Paper: Eq. (B1), (B2), (B3). Theory: 2.
+    """
+
+    curvature: Curvature
+    gradient_bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnprovenLoss:
+    """A loss without a curvature bound, a neural network for instance, treated as if B were 1.
+
+    That is the paper's choice for its networks and false in general: results are ``heuristic``.
+
+    Paper: Section 5.1. Theory: 2.
+    """
+
+    gradient_bound: float | None = None
+
+    @property
+    def curvature(self) -> None:
+        """Unknown."""
+        return
+
+
+def expansion(curvature: Curvature, learning_rate: float) -> float:
+    """Give B: the factor of one gradient step, for every ``learning_rate`` (eta), rounded up.
+
+    Paper: Eq. (B1), (B2), (B3), the third sharpened. Theory: 2.
+    """
+    return local_factor(curvature, learning_rate, steps=1)
+
+
+def local_factor(curvature: Curvature, learning_rate: float, steps: int, proximal: float = 0.0) -> float:
+    """Give rho: the factor of ``steps`` (K) local steps, with FedProx's term ``proximal``, rounded up.
+
+    Without the term it is B^K. With it, c^K + eta mu_prox (1 + c + ... + c^(K-1)), where c is the factor of a
+    step whose anchor is held fixed; for convex losses and eta <= 2/(beta + 2 mu_prox) that is 1.
+
+    Paper: Theorem 1. Theory: 2.
+    """
+    positive("learning_rate", learning_rate)
+    not_negative("steps", steps)
+    not_negative("proximal", proximal)
+    if curvature.low == 0.0 and learning_rate * (curvature.high + 2 * proximal) <= 2.0:
+        return 1.0
+    pull = learning_rate * proximal
+    step = _up(max(abs(1 - pull - learning_rate * end) for end in (curvature.low, curvature.high)))
+    if pull == 0.0:
+        return _up(step**steps)
+    total = 1.0
+    for _ in range(steps):
+        total = _up(step * total + pull)
+    return total
+
+
+def server_factor(factor: Factor, server_learning_rate: float) -> Factor:
+    """Give the factor of a round whose update the server scales by eta_s: 1 - eta_s + eta_s rho.
+
+    Theory: 2.
+    """
+    at_most_one("server_learning_rate", server_learning_rate)
+    # The same number, written so that a factor of 1 stays exactly 1.
+    return 1.0 + server_learning_rate * (factor - 1.0)
+
+
+def _up(value: float) -> float:
+    # Wide enough for the handful of roundings in each expression above.
+    return value * (1 + 2.0**-50)

@@ -1,0 +1,119 @@
+"""Psi: a bound on the distance between the model and the one that training without the group would have given.
+
+Along every edge, Psi <- factor * Psi + Delta + r. This module is the readable form; ``tracker`` is the lazy one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from rescind.core.contribution import client_deltas, group_delta, leave_one_out_sums
+from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Members, members, sorted_group
+from rescind.core.regularity import server_factor
+
+# Covers the rounding of the recursion itself, for any number of rounds that can be trained.
+SAFETY = 1 + 1e-9
+
+
+def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
+    """Give Psi_W at every node of the path, for the joint removal of the group W.
+
+    The factor is the mean of rho_i over the participants that remain. Where a round's participants all belong to
+    W the world without W stands still: factor 1, Delta = ||omega||. Noise is the same in both worlds: factor 1,
+    Delta 0. Rounding counts once the worlds have parted.
+
+    Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
+    """
+    leaving = sorted_group(group)
+    psi, parted = 0.0, False
+    nodes = [psi]
+    for edge in edges:
+        if isinstance(edge, Aggregation):
+            inside = members(edge.clients, leaving)
+            parted = parted or bool(inside.any())
+            psi = edge.factor_over(~inside) * psi + group_delta(edge, inside)
+        elif isinstance(edge, Erased):
+            psi = erased_group_sensitivity(edge, leaving)
+            parted = psi > 0
+        else:
+            psi *= edge.factor
+        psi += edge.rounding if parted else 0.0
+        nodes.append(psi)
+    return np.array(nodes) * SAFETY
+
+
+def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: Collection[int]) -> Floats:
+    """Give Psi of each client alone at the chosen nodes, as an array (nodes, clients).
+
+    Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
+    """
+    wanted, order = np.unique(np.fromiter(clients, dtype=np.int64), return_inverse=True)
+    psi, parted = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_)
+    read = {0: psi}
+    for node, edge in enumerate(edges, start=1):
+        if isinstance(edge, Aggregation):
+            places, found = _places(edge.clients, wanted)
+            factors, deltas = np.full(len(wanted), edge.factor), np.zeros(len(wanted))
+            own_factors, own_deltas = client_terms(edge)
+            factors[places], deltas[places], parted[places] = own_factors[found], own_deltas[found], True
+            psi = factors * psi + deltas
+        elif isinstance(edge, Erased):
+            places, found = _places(edge.clients, wanted)
+            psi[places], parted[places] = edge.sensitivities[found], True
+        else:
+            psi = edge.factor * psi
+        psi = psi + edge.rounding * parted
+        if node in nodes:
+            read[node] = psi
+    return np.array([read[node][order] for node in nodes]).reshape(len(nodes), len(order)) * SAFETY
+
+
+def client_terms(round_: Aggregation) -> tuple[Floats, Floats]:
+    """Give the factor and the Delta with which each participant's own Psi passes the round.
+
+    Theory: 4.
+    """
+    deltas = client_deltas(round_)
+    if len(round_.clients) <= 1:
+        return np.ones(len(round_.clients)), deltas
+    if round_.factors.min() == round_.factors.max():
+        return np.full(len(deltas), round_.factor), deltas
+    mean = leave_one_out_sums(round_.weights * round_.factors) / leave_one_out_sums(round_.weights)
+    return server_factor(mean, round_.server_learning_rate), deltas
+
+
+def erased_group_sensitivity(edge: Erased, group: Clients) -> float:
+    """Bound Psi_W at the end of an erased stretch: sum over c in W of Psi_c / (1 - sum of the largest weights).
+
+    Exact for one client. Infinite, so that only retraining is left, where the weights may add up to 1 (somewhere
+    everybody may have belonged to W) or the factors differed.
+
+    Theory: 13.
+    """
+    inside = members(edge.clients, group)
+    if inside.sum() <= 1:
+        return float(edge.sensitivities[inside].sum())
+    remaining = 1 - float(edge.largest_weights[inside].sum())
+    if not edge.common_factor or remaining <= 0:
+        return np.inf
+    return float(edge.sensitivities[inside].sum()) / remaining
+
+
+def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
+    """Give the last node that nobody of the group has touched: ``len(edges)`` if the group never took part.
+
+    Theory: 7.
+    """
+    leaving = sorted_group(group)
+    for node, edge in enumerate(edges):
+        if isinstance(edge, Aggregation | Erased) and members(edge.clients, leaving).any():
+            return node
+    return len(edges)
+
+
+def _places(clients: Clients, wanted: Clients) -> tuple[Clients, Members]:
+    """Give the places of the participants that are wanted, and which participants those are."""
+    found = members(clients, wanted)
+    return np.searchsorted(wanted, clients[found]), found

@@ -1,0 +1,136 @@
+"""Bounds that hold for every data set: they see participation, weights and public constants, never an update.
+
+A (``HeadBound``): an L2 head, whose local training pulls every model towards a ball of public radius.
+B (``release_mu``): DP-FedAvg, where noise was added in every round already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescind.core._checks import not_negative, positive
+from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Members, Noise, members, sorted_group
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.sensitivity import SAFETY
+from rescind.core.training import LocalTraining
+
+
+@dataclass(frozen=True, slots=True)
+class HeadBound:
+    """The public constants behind strict bounds for an L2 head.
+
+    ``radius`` is L/lambda, ``initial_norm`` is ||theta^0||, ``rounding_unit`` and ``rounding_offset`` give the
+    rounding term r = unit (D + offset) without a look at the model.
+
+    Theory: 8.
+    """
+
+    radius: float
+    initial_norm: float
+    rounding_unit: float
+    rounding_offset: float
+
+    def __post_init__(self) -> None:
+        positive("radius", self.radius)
+        for name in ("initial_norm", "rounding_unit", "rounding_offset"):
+            not_negative(name, getattr(self, name))
+
+    @classmethod
+    def of(
+        cls, training: LocalTraining, initial_norm: float, parameters: int, batch: int, steps: int | None = None
+    ) -> HeadBound:
+        """Derive the constants from the training, or say why there is no strict bound for it.
+
+        ``parameters`` is d, ``steps`` the largest K_i of any round where they differ.
+
+        Theory: 8.
+        """
+        loss = training.loss
+        if not isinstance(loss, SoftmaxL2 | LogisticL2) or loss.l2 <= 0:
+            raise ValueError("a strict bound needs softmax or logistic regression with an L2 term above 0")
+        if training.obstacles:
+            raise ValueError("a strict bound needs plain FedAvg: " + " ".join(map(str, training.obstacles)))
+        if training.proximal:
+            raise ValueError(f"proximal is {training.proximal!r}; a strict bound needs plain FedAvg, so 0")
+        limit = 2 / (loss.curvature.high + loss.curvature.low)
+        if training.learning_rate > limit:
+            raise ValueError(f"learning_rate is {training.learning_rate!r}; a strict bound needs at most {limit:g}")
+        unit = training.rounding(1.0, parameters, batch, gradient_bound=0.0, steps=steps)
+        drift = training.learning_rate * loss.gradient_bound
+        return cls(loss.gradient_bound / loss.l2, initial_norm, unit, drift)
+
+
+def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadBound) -> Floats:
+    """Give a bound on the distance at every node that holds whatever the clients' data are.
+
+    With D the largest norm a model can have, rho_W and rho_R the weighted means over W and the others:
+    Psi <- rho_R Psi + P_W (|rho_W - rho_R| D + (2 - rho_W - rho_R) L/lambda), and where all belong to W
+    Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D).
+
+    Theory: 8.
+    """
+    leaving = sorted_group(group)
+    largest = max(bound.initial_norm, bound.radius)
+    psi, parted = 0.0, False
+    nodes = [psi]
+    for edge in edges:
+        if isinstance(edge, Erased):
+            psi = _past_erased(edge, leaving)
+        elif isinstance(edge, Aggregation):
+            inside = members(edge.clients, leaving)
+            parted = parted or bool(inside.any())
+            psi = _through_round(edge, inside, psi, largest, bound.radius)
+        else:
+            psi *= edge.factor
+        if isinstance(edge, Noise):
+            largest += edge.norm
+        elif parted and not (isinstance(edge, Aggregation) and not len(edge.clients)):
+            psi += bound.rounding_unit * (largest + bound.rounding_offset)
+        nodes.append(psi)
+    return np.array(nodes) * SAFETY
+
+
+def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, radius: float) -> float:
+    if not inside.any():
+        return edge.factor * psi
+    leaving = edge.factor_over(inside)
+    if inside.all():
+        return leaving * psi + _missing(leaving) * (radius + largest)
+    remaining = edge.factor_over(~inside)
+    share = float(edge.weights[inside].sum() / edge.weights.sum())
+    pull = abs(leaving - remaining) * largest + (_missing(leaving) + _missing(remaining)) * radius
+    return remaining * psi + share * pull
+
+
+def _missing(factor: float) -> float:
+    """Give 1 - rho, rounded up: rho itself was rounded up, by less than 1e-11 for up to 10^4 local steps."""
+    return 1 - factor * (1 - 1e-11)
+
+
+def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: float) -> Floats:
+    """Give mu_W at every node of a DP-FedAvg path: mu_W^2 = sum over rounds of |W in S|^2 / z^2.
+
+    ``noise_multiplier`` is z: every update was clipped to C, their sum got noise of standard deviation z C, and
+    the denominator was a constant. No further noise is needed at a node whose mu is within the budget.
+
+    Theory: 8.
+    """
+    positive("noise_multiplier", noise_multiplier)
+    leaving = sorted_group(group)
+    squares = np.array([0.0, *(_participants_of(edge, leaving) ** 2 for edge in edges)])
+    return np.asarray(np.sqrt(np.cumsum(squares)) * (SAFETY / noise_multiplier))
+
+
+def _participants_of(edge: Edge, leaving: Clients) -> float:
+    if isinstance(edge, Erased):
+        return _past_erased(edge, leaving)
+    return float(members(edge.clients, leaving).sum()) if isinstance(edge, Aggregation) else 0.0
+
+
+def _past_erased(edge: Erased, leaving: Clients) -> float:
+    """Nothing public is left of an erased stretch: for whoever took part in it only theta_0^0 remains."""
+    return math.inf if members(edge.clients, leaving).any() else 0.0

@@ -1,0 +1,92 @@
+"""What planning sees: a frozen summary of the history, and the request that it has to serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rescind.core.calibration import Budget
+from rescind.core.classic import ClassicBudget
+from rescind.core.edges import Edge
+from rescind.core.facts import Facts, Scope
+from rescind.core.recovery import RecoveryCurve
+
+Group: TypeAlias = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A kept model, ``index`` edges after theta_0^0 on the path: the paper's theta_branch^round.
+
+    Paper: Section 4. Theory: 12.
+    """
+
+    index: int
+    branch: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """An earlier request: whom it removed, and the first node that lies behind its noise.
+
+    ``protected_from`` is ``None`` if the request needed no noise. ``spent`` holds the mu that each separate release
+    since then was calibrated to.
+
+    Paper: Eq. (F_u). Theory: 11.
+    """
+
+    group: Group
+    protected_from: int | None
+    spent: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
+
+    ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes.
+
+    Paper: Eq. (H_recc). Theory: 12.
+    """
+
+    edges: Sequence[Edge]
+    kept: Sequence[Node]
+    facts: Facts
+    curve: RecoveryCurve
+    parameters: int
+    forgotten: Sequence[Forgotten] = ()
+
+    def __post_init__(self) -> None:
+        indices = [node.index for node in self.kept]
+        if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
+            raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Whom to forget, within which budget, how jointly, and how many separate releases the budget must cover.
+
+    With ``releases`` = 1 the guarantee speaks of the newest model alone. With more, each release gets mu*/sqrt of
+    that number, and a candidate whose releases together exceed mu* is left out.
+
+    Paper: W_u of Algorithm 3. Theory: 11.
+    """
+
+    group: Group
+    budget: Budget | ClassicBudget
+    scope: Scope = Scope.GROUP
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.group:
+            raise ValueError("a request has to name at least one client")
+        if self.releases < 1:
+            raise ValueError(f"releases is {self.releases!r}; the budget covers at least one")
+
+    @property
+    def mu(self) -> float:
+        """The shift that one release may show, rounded down so that all of them together stay within mu*."""
+        return self.budget.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))

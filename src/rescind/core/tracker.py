@@ -1,0 +1,143 @@
+"""The lazy form of the recursion: a round costs its participants, never the number of known clients.
+
+A client's Psi is written down when it takes part. Between two of its rounds Psi follows the same affine map for
+everybody, Psi <- F Psi + r, whose cumulated form is kept once a node and applied when a value is read.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rescind.core._client_table import ABSENT, RECORD, ClientTable
+from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats
+from rescind.core.sensitivity import SAFETY, client_terms
+
+# A factor may be 0, which has no logarithm; a larger one is safe.
+_SMALLEST_FACTOR = 1e-300
+
+
+class SensitivityTracker:
+    """Psi of every client that ever took part, at every node of a growing path; truncation goes back on it.
+
+    Theory: 4.
+    """
+
+    def __init__(self) -> None:
+        self._last_node = 0
+        # Per node: the sum of log F over the edges before it, and the Psi that rounding alone would give.
+        self._log_factors = np.zeros(1)
+        self._floors = np.zeros(1)
+        # Per contribution, in the order of the path: its record, and the row of the client's one before it.
+        self._records = np.empty(0, dtype=RECORD)
+        self._earlier = np.empty(0, dtype=np.int64)
+        self._count = 0
+        self._latest = ClientTable()
+
+    @property
+    def last_node(self) -> int:
+        """The node at the end of the path: the number of edges so far."""
+        return self._last_node
+
+    @property
+    def stored_clients(self) -> int:
+        """The number of clients about whom anything is stored."""
+        return len(self._latest)
+
+    def record(self, edge: Edge) -> Floats:
+        """Append an edge and give Psi of its participants at the new node.
+
+        Theory: 4.
+        """
+        if isinstance(edge, Erased):
+            if self._last_node:
+                raise ValueError("an erased stretch can only be the beginning of a path")
+            self._append_node(1.0, 0.0)
+            nothing = np.full(len(edge.clients), ABSENT)
+            self._store(self._latest.slots(edge.clients), edge.clients, edge.sensitivities, nothing)
+            return edge.sensitivities * SAFETY
+        if not isinstance(edge, Aggregation):
+            self._append_node(edge.factor, edge.rounding)
+            return np.empty(0)
+        factors, deltas = client_terms(edge)
+        slots = self._latest.slots(edge.clients)
+        latest = self._latest.read(slots)
+        before = self._carried(latest["psi"], latest["node"], self._last_node)
+        psi = factors * np.where(latest["row"] == ABSENT, 0.0, before) + deltas + edge.rounding
+        self._append_node(edge.factor, edge.rounding)
+        self._store(slots, edge.clients, psi, latest["row"])
+        return psi * SAFETY
+
+    def sensitivity(self, client: int, node: int | None = None) -> float:
+        """Give Psi of the client at a node, the last one unless told; 0 before it first took part.
+
+        Theory: 4.
+        """
+        at = self._last_node if node is None else self._checked(node)
+        row = int(self._latest.read(self._latest.slots(np.array([client])))["row"][0])
+        while row != ABSENT and self._records["node"][row] > at:
+            row = int(self._earlier[row])
+        if row == ABSENT:
+            return 0.0
+        record = self._records[row : row + 1]
+        return float(self._carried(record["psi"], record["node"], at)[0]) * SAFETY
+
+    def truncate(self, node: int) -> None:
+        """Go back to a node: the edges after it and their terms are dropped.
+
+        Theory: 4.
+        """
+        self._last_node = self._checked(node)
+        self._count = int(np.searchsorted(self._records["node"][: self._count], node, side="right"))
+        kept = self._records[: self._count][::-1]
+        _, latest = np.unique(kept["client"], return_index=True)
+        self._latest = ClientTable()
+        self._latest.write(self._latest.slots(kept["client"][latest]), kept[latest])
+
+    def _checked(self, node: int) -> int:
+        if not 0 <= node <= self._last_node:
+            raise ValueError(f"node is {node}; the path has nodes 0 to {self._last_node}")
+        return node
+
+    def _carried(self, psi: Floats, nodes: Clients, to: int) -> Floats:
+        """Carry values from their nodes on to a later one."""
+        growth = np.exp(self._log_factors[to] - self._log_factors.take(nodes))
+        floor = self._floors[to]
+        # What rounding added since then; the difference may cancel, so its own error is added too.
+        added = np.maximum(floor - growth * self._floors.take(nodes), 0.0) + 1e-12 * floor
+        return np.asarray(growth * psi + np.where(nodes < to, added, 0.0))
+
+    def _append_node(self, factor: float, rounding: float) -> None:
+        here, there = self._last_node, self._last_node + 1
+        log_factor = math.log(max(factor, _SMALLEST_FACTOR))
+        total = float(self._log_factors[here]) + log_factor
+        self._log_factors = _with_room(self._log_factors, there + 1)
+        self._floors = _with_room(self._floors, there + 1)
+        # Rounded up, so that what is applied later is never too small.
+        self._log_factors[there] = math.nextafter(total, math.inf) if log_factor else total
+        self._floors[there] = factor * self._floors[here] + rounding
+        self._last_node = there
+
+    def _store(self, slots: Clients, clients: Clients, psi: Floats, earlier: Clients) -> None:
+        start, end = self._count, self._count + len(clients)
+        self._records, self._earlier = _with_room(self._records, end), _with_room(self._earlier, end)
+        added = self._records[start:end]
+        added["client"], added["row"], added["node"], added["psi"] = (
+            clients,
+            np.arange(start, end),
+            self._last_node,
+            psi,
+        )
+        self._earlier[start:end] = earlier
+        self._latest.write(slots, added)
+        self._count = end
+
+
+def _with_room(values: np.ndarray, size: int) -> np.ndarray:
+    """Double the array when it is full, so that appending stays cheap on average."""
+    if size <= len(values):
+        return values
+    grown = np.empty(max(size, 2 * len(values), 1024), dtype=values.dtype)
+    grown[: len(values)] = values
+    return grown

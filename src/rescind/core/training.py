@@ -1,0 +1,145 @@
+"""What the clients and the server execute in a round, and what of it the theorem does not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rescind.core._checks import at_most_one, not_negative, positive
+from rescind.core.regularity import Loss, local_factor
+
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Something in the training that the theorem does not cover, why, and what to do instead.
+
+    Theory: 2.
+    """
+
+    what: str
+    why: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}. {self.instead}."
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """What every client executes in a round, and what the server does with the results.
+
+    ``learning_rate`` is the paper's eta, ``steps`` its K (a client may make another number: the round's record
+    then says so), ``proximal`` FedProx's mu, ``server_learning_rate`` eta_s. The fields after these
+    describe what the theorem may not cover; ``obstacles`` says in words what it does not.
+
+    Theory: 2.
+    """
+
+    steps: int
+    learning_rate: float
+    loss: Loss
+    proximal: float = 0.0
+    server_learning_rate: float = 1.0
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    server_optimizer: str = "average"
+    server_momentum: float = 0.0
+    clips_updates: bool = False
+    untrained_buffers: tuple[str, ...] = ()
+    precision: str = "float64"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps!r}; a client makes at least one local step")
+        positive("learning_rate", self.learning_rate)
+        at_most_one("server_learning_rate", self.server_learning_rate)
+        for name in ("proximal", "momentum", "server_momentum"):
+            not_negative(name, getattr(self, name))
+
+    def factor(self, steps: int | None = None) -> float:
+        """Give rho_i of a client that makes ``steps`` local steps (K_i); eta_s enters with the round."""
+        curvature = self.loss.curvature
+        if curvature is None:
+            return 1.0
+        return local_factor(curvature, self.learning_rate, self.steps if steps is None else steps, self.proximal)
+
+    def rounding(
+        self,
+        parameter_norm: float,
+        parameters: int,
+        batch: int,
+        gradient_bound: float | None = None,
+        steps: int | None = None,
+    ) -> float:
+        """Give r = 2 K u c (||theta^n|| + eta L), c = d + batch + 16: what floating point may add in a round.
+
+        ``parameter_norm`` is ||theta^n||, ``parameters`` is d, ``steps`` the round's largest K_i where they differ.
+        An assumption that held in all runs tried, not a proof.
+
+        Theory: 5.
+        """
+        bound = self.loss.gradient_bound if gradient_bound is None else gradient_bound
+        if bound is None:
+            raise ValueError("this loss has no gradient bound L: give one as gradient_bound")
+        if self.precision not in UNIT_ROUNDOFF:
+            raise ValueError(f"no rounding term is known for {self.precision!r}: use float32 or float64")
+        unit = 2 * (steps or self.steps) * UNIT_ROUNDOFF[self.precision] * (parameters + batch + 16)
+        return unit * (parameter_norm + self.learning_rate * bound)
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """What in this training the theorem does not cover; empty means that it applies."""
+        return tuple(_obstacles(self))
+
+
+def _obstacles(training: LocalTraining) -> Iterator[Obstacle]:
+    if training.loss.curvature is None:
+        yield Obstacle(
+            "the loss has no proven curvature",
+            "B = 1 is an assumption, and measurements have refuted it for neural networks",
+            "Train an L2 softmax head on a public, frozen feature extractor",
+        )
+    if training.optimizer.lower() != "sgd":
+        yield Obstacle(
+            f"the local optimizer is {training.optimizer}",
+            "its steps depend on earlier gradients or their size, so the curvature does not bound them",
+            "Use plain SGD; its weight decay is the L2 term",
+        )
+    if training.momentum:
+        yield Obstacle(
+            f"local momentum is {training.momentum:g}",
+            "a step repeats part of the earlier ones, so B^K no longer bounds K steps",
+            "Set it to 0",
+        )
+    if training.server_optimizer.lower() != "average":
+        yield Obstacle(
+            f"the server's optimizer is {training.server_optimizer}",
+            "the new model is no longer the weighted mean whose distance is bounded",
+            "Use FedAvg, with a server learning rate if wanted",
+        )
+    if training.server_momentum:
+        yield Obstacle(
+            f"server momentum is {training.server_momentum:g}",
+            "a round repeats part of the earlier ones, the leaving client's among them",
+            "Set it to 0",
+        )
+    if training.clips_updates:
+        yield Obstacle(
+            "whole client updates are clipped",
+            "clipping an update can drive two models apart, by up to 1.41 on convex losses",
+            "Clip the feature rows on each client instead",
+        )
+    if training.untrained_buffers:
+        yield Obstacle(
+            f"tensors change without a gradient ({', '.join(training.untrained_buffers)})",
+            "running statistics such as BatchNorm's, and integer counters, follow no gradient step",
+            "Freeze them, or use a normalisation without buffers",
+        )
+    if training.precision not in UNIT_ROUNDOFF:
+        yield Obstacle(
+            f"the precision is {training.precision}",
+            "the rounding term is known for float32 and float64 only",
+            "Train the certified head in float64, without TF32 or bf16",
+        )

@@ -1,0 +1,282 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rescind.core.calibration import Budget, reached_delta
+from rescind.core.classic import ClassicBudget
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
+from rescind.core.facts import Facts, Mode, Scope
+from rescind.core.noise import is_public_sigma, sigma_limits
+from rescind.core.planning import (
+    Candidate,
+    candidates,
+    cheapest,
+    paper_choice,
+    strict_candidates,
+)
+from rescind.core.recovery import RecoveryCurve
+from rescind.core.regularity import SoftmaxL2, UnprovenLoss
+from rescind.core.sensitivity import client_sensitivities, group_sensitivity
+from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
+from rescind.core.summary import Forgotten, Node, Request, Summary
+from rescind.core.training import LocalTraining
+
+TRAINING = LocalTraining(steps=5, learning_rate=0.5, loss=SoftmaxL2(0.02, 1.0))
+FACTS = Facts(TRAINING, independent_randomness=True, redrawn_rounds=False, secret_noise=True)
+STRICT_FACTS = replace(FACTS, public_schedule=True, head=HeadBound.of(TRAINING, 0.0, parameters=40, batch=10))
+BUDGET = Budget(10.0, 0.01)
+
+
+def round_of(clients: Sequence[int], distance: float = 1.0, seed: int = 0) -> Aggregation:
+    count = len(clients)
+    weights = np.random.default_rng(seed).integers(5, 50, count).astype(float)
+    return Aggregation(
+        np.array(clients), weights, np.full(count, TRAINING.factor()), np.full(count, distance), 1.0 if count else 0.0
+    )
+
+
+def summary_of(edges: Sequence[Edge], kept: Sequence[int] | None = None, **changes: object) -> Summary:
+    """A history whose models approach the last one at the pace of the loss."""
+    length = len(edges)
+    nodes = [Node(index, 0, index) for index in (kept if kept is not None else range(length + 1))]
+    curve = RecoveryCurve(np.arange(length + 1.0), 10 * (0.8 ** np.arange(length + 1) - 0.8**length))
+    values = {"edges": edges, "kept": nodes, "facts": FACTS, "curve": curve, "parameters": 40, **changes}
+    return Summary(**values)  # type: ignore[arg-type]
+
+
+# Client 7 joins late, client 9 never.
+EDGES: list[Edge] = [round_of(range(6), seed=number) for number in range(12)]
+EDGES += [round_of(range(8), seed=number) for number in range(12, 20)]
+
+
+def by_node(found: Sequence[Candidate]) -> dict[int, Candidate]:
+    return {candidate.node.index: candidate for candidate in found}
+
+
+def test_every_kept_node_gets_the_least_public_noise_that_is_enough() -> None:
+    group = frozenset({0, 3})
+    request = Request(group, BUDGET)
+    psi = group_sensitivity(EDGES, group)
+    found = by_node(candidates(summary_of(EDGES), request))
+    assert set(found) == set(range(21))
+    assert (found[0].mode, found[0].sigma) == (Mode.EXACT, 0.0)
+    for index in range(1, 21):
+        sigma = found[index].sigma
+        assert found[index].mode is Mode.INSTANCE
+        assert is_public_sigma(sigma)
+        assert reached_delta(BUDGET.epsilon, psi[index] / sigma) <= BUDGET.delta
+        assert reached_delta(BUDGET.epsilon, psi[index] / (sigma / np.sqrt(2) * 0.999)) > BUDGET.delta
+
+
+def test_before_a_client_first_took_part_nothing_has_to_be_hidden() -> None:
+    found = by_node(candidates(summary_of(EDGES), Request(frozenset({7}), BUDGET)))
+    assert {index for index, each in found.items() if each.mode is Mode.EXACT} == set(range(13))
+    never = candidates(summary_of(EDGES), Request(frozenset({9}), BUDGET))
+    assert {each.mode for each in never} == {Mode.EXACT}
+    assert cheapest(never).node.index == 20
+
+
+def test_the_group_is_hidden_jointly_unless_asked_otherwise() -> None:
+    group = frozenset({0, 1, 2})
+    jointly = by_node(candidates(summary_of(EDGES), Request(group, BUDGET)))
+    alone = by_node(candidates(summary_of(EDGES), Request(group, BUDGET, Scope.INDIVIDUAL)))
+    worst = client_sensitivities(EDGES, group, [20]).max()
+    assert worst / BUDGET.mu <= alone[20].sigma < jointly[20].sigma
+
+
+def test_only_kept_nodes_are_candidates() -> None:
+    found = candidates(summary_of(EDGES, kept=[0, 4, 17]), Request(frozenset({2}), BUDGET))
+    assert [each.node.index for each in found] == [0, 4, 17]
+
+
+def test_the_papers_rule_takes_the_last_admissible_node() -> None:
+    """B < 1: Psi may fall again, so the last node below the threshold is not the one before the first crossing."""
+    wave = [round_of(range(6)) if number < 3 else round_of(range(1, 6)) for number in range(60)]
+    psi = group_sensitivity(wave, [0])
+    sigma = 2 * float(psi[-1]) / BUDGET.mu
+    assert psi.argmax() == 3
+    chosen = paper_choice(summary_of(wave), Request(frozenset({0}), BUDGET), sigma)
+    assert chosen.node.index == 60
+    assert chosen.sigma == sigma
+    kept = [0, 1, 2, 3, 4, 20]
+    fallback = paper_choice(summary_of(wave, kept), Request(frozenset({0}), BUDGET), sigma)
+    assert psi[20] > sigma * BUDGET.mu
+    assert (fallback.node.index, fallback.mode, fallback.sigma) == (0, Mode.EXACT, 0.0)
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.1, 0.5, 2.0])
+def test_the_papers_rule_against_its_definition(sigma: float) -> None:
+    psi = group_sensitivity(EDGES, [4])
+    threshold = sigma * BUDGET.mu
+    expected = max(index for index in range(21) if psi[index] <= threshold)
+    assert paper_choice(summary_of(EDGES), Request(frozenset({4}), BUDGET), sigma).node.index == expected
+
+
+def sequential() -> Summary:
+    """Clients 0 and 1 have left: back to node 8, noise, training without them."""
+    path = [*EDGES[:8], Noise(0.5, 3.0), *(round_of(range(2, 8), seed=number) for number in range(30, 40))]
+    spent = (BUDGET.mu,)
+    return summary_of(path, forgotten=[Forgotten(frozenset({0, 1}), protected_from=9, spent=spent)])
+
+
+def test_forgotten_clients_are_checked_again_where_their_noise_is_gone() -> None:
+    summary = sequential()
+    found = by_node(candidates(summary, Request(frozenset({5}), BUDGET)))
+    earlier, now = group_sensitivity(summary.edges, [0, 1]), group_sensitivity(summary.edges, [5])
+    assert earlier[8] > 2 * now[8]
+    for index in range(1, 9):
+        assert found[index].rechecked == (frozenset({0, 1}),)
+        assert found[index].sigma >= max(earlier[index], now[index]) / BUDGET.mu
+        assert found[index].releases_mu == pytest.approx(np.sqrt(2) * BUDGET.mu)
+    for index in range(9, 20):
+        assert found[index].rechecked == ()
+        assert found[index].sigma < 2 * now[index] / BUDGET.mu
+        assert found[index].releases_mu == pytest.approx(BUDGET.mu)
+    assert (found[0].mode, found[0].rechecked, found[0].releases_mu) == (Mode.EXACT, (), 0.0)
+
+
+def test_exact_for_the_leaver_is_not_exact_if_somebody_else_lies_bare() -> None:
+    """Client 6 only joined after the noise; before it, clients 0 and 1 are in the model."""
+    found = by_node(candidates(sequential(), Request(frozenset({6}), BUDGET)))
+    assert found[9].mode is Mode.EXACT
+    assert found[8].mode is Mode.INSTANCE
+    assert found[8].sigma > 0
+
+
+def test_the_whole_sequence_can_be_hidden_together() -> None:
+    summary = sequential()
+    group = by_node(candidates(summary, Request(frozenset({5}), BUDGET)))
+    together = by_node(candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE)))
+    everybody = group_sensitivity(summary.edges, [0, 1, 5])
+    assert everybody[19] / BUDGET.mu <= together[19].sigma
+    assert together[19].sigma > group[19].sigma
+    late = by_node(candidates(summary, Request(frozenset({6}), BUDGET, Scope.SEQUENCE)))
+    assert late[9].mode is Mode.INSTANCE
+
+
+def test_a_budget_for_several_releases_covers_them_together() -> None:
+    summary = sequential()
+    single = by_node(candidates(summary, Request(frozenset({5}), BUDGET)))
+    request = Request(frozenset({5}), BUDGET, releases=2)
+    both = by_node(candidates(summary, request))
+    assert request.mu == pytest.approx(BUDGET.mu / np.sqrt(2))
+    # The first release has used the whole budget, so no further one under another noise fits.
+    assert set(both) == {0, *range(9, 20)}
+    assert both[19].sigma >= single[19].sigma
+    frugal = replace(summary, forgotten=[replace(summary.forgotten[0], spent=(request.mu,))])
+    assert set(by_node(candidates(frugal, request))) == set(range(20))
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (replace(FACTS, training=replace(TRAINING, momentum=0.9)), "local momentum is 0.9"),
+        (replace(FACTS, training=replace(TRAINING, loss=UnprovenLoss())), "no proven curvature"),
+        (replace(FACTS, independent_randomness=False), "seed it by"),
+        (replace(FACTS, redrawn_rounds=True), "drawn again"),
+        (replace(FACTS, secret_noise=False), "reproducible"),
+    ],
+)
+def test_what_is_not_proven_is_heuristic_but_exact_stays_exact(facts: Facts, reason: str) -> None:
+    found = candidates(summary_of(EDGES, facts=facts), Request(frozenset({7}), BUDGET))
+    modes = {each.node.index: each.mode for each in found}
+    assert all(modes[index] is Mode.EXACT for index in range(13))
+    assert all(modes[index] is Mode.HEURISTIC for index in range(13, 21))
+    assert reason in found[-1].obstacles[0]
+    assert found[0].obstacles == ()
+
+
+def test_the_classic_formula_is_never_more_than_heuristic() -> None:
+    request = Request(frozenset({0}), ClassicBudget(10.0, 0.01), Scope.INDIVIDUAL)
+    chosen = paper_choice(summary_of(EDGES), request, 1.0)
+    assert chosen.mode is Mode.HEURISTIC
+    assert "classic" in chosen.obstacles[0]
+    with pytest.raises(ValueError, match="classic"):
+        strict_candidates(summary_of(EDGES, facts=STRICT_FACTS), request)
+
+
+def test_strict_candidates_do_not_depend_on_any_update() -> None:
+    request = Request(frozenset({0, 3}), BUDGET)
+    summary = summary_of(EDGES, facts=STRICT_FACTS)
+    found = strict_candidates(summary, request)
+    louder = [replace(edge, distances=edge.distances * 50, update_norm=9.0) for edge in EDGES]  # type: ignore[type-var]
+    other_curve = RecoveryCurve(np.array([0.0, 20.0]), np.array([99.0, 0.0]))
+    assert strict_candidates(summary_of(louder, facts=STRICT_FACTS, curve=other_curve), request) == found
+    assert {each.mode for each in found[1:]} == {Mode.STRICT}
+    assert found[0].mode is Mode.EXACT
+    assert STRICT_FACTS.head is not None
+    psi = strict_sensitivity(EDGES, request.group, STRICT_FACTS.head)
+    for each in found[1:]:
+        assert each.sigma >= psi[each.node.index] / BUDGET.mu
+    alone = strict_candidates(summary, replace(request, scope=Scope.INDIVIDUAL))
+    assert alone[-1].sigma < found[-1].sigma
+
+
+def test_dp_fedavg_needs_no_further_noise_where_it_has_enough() -> None:
+    facts = replace(STRICT_FACTS, head=None, noise_multiplier=2.0, training=replace(TRAINING, optimizer="adam"))
+    request = Request(frozenset({0}), Budget(5.0, 1e-3))
+    found = by_node(strict_candidates(summary_of(EDGES, facts=facts), request))
+    mu = release_mu(EDGES, [0], 2.0)
+    admissible = {index for index in range(21) if mu[index] <= request.mu}
+    assert set(found) == admissible
+    assert 0 < len(admissible) < 21
+    assert {each.sigma for each in found.values()} == {0.0}
+    assert found[1].mode is Mode.STRICT
+    assert cheapest(list(found.values())).node.index == max(admissible)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (replace(STRICT_FACTS, public_schedule=False), "public schedule"),
+        (replace(STRICT_FACTS, head=None), "neither an L2 head"),
+        (replace(STRICT_FACTS, redrawn_rounds=True), "drawn again"),
+        (replace(STRICT_FACTS, training=replace(TRAINING, momentum=0.5)), "momentum"),
+    ],
+)
+def test_no_strict_plan_without_its_facts(facts: Facts, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        strict_candidates(summary_of(EDGES, facts=facts), Request(frozenset({0}), BUDGET))
+
+
+def test_after_a_purge_a_client_goes_back_to_the_noised_node_or_to_the_start() -> None:
+    kept = Erased(np.array([2, 3, 4]), np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.4, 0.4]), common_factor=True)
+    summary = summary_of([kept, Noise(0.5, 1.0), Untouched(0.9), Untouched(0.9)], kept=[0, 2, 4])
+    found = by_node(candidates(summary, Request(frozenset({3}), BUDGET)))
+    assert (found[0].mode, found[2].mode) == (Mode.EXACT, Mode.INSTANCE)
+    assert found[2].sigma >= 0.2 / BUDGET.mu
+    everybody = by_node(candidates(summary, Request(frozenset({2, 3, 4}), BUDGET)))
+    assert set(everybody) == {0}
+
+
+def test_noise_is_never_finer_than_the_grid_allows() -> None:
+    tiny = [round_of(range(6), distance=1e-9)]
+    found = candidates(summary_of(tiny), Request(frozenset({0}), BUDGET))
+    assert found[1].sigma == sigma_limits()[0]
+    huge = [round_of(range(6), distance=1e9)]
+    assert [each.node.index for each in candidates(summary_of(huge), Request(frozenset({0}), BUDGET))] == [0]
+
+
+def test_the_cheapest_is_scratch_when_the_noise_drowns_the_model() -> None:
+    loud = [round_of(range(6), distance=30.0, seed=number) for number in range(20)]
+    found = candidates(summary_of(loud), Request(frozenset({0}), Budget(0.1, 1e-6)))
+    assert cheapest(found).mode is Mode.EXACT
+    calm = [round_of(range(6), distance=1e-3, seed=number) for number in range(20)]
+    late = cheapest(candidates(summary_of(calm), Request(frozenset({0}), BUDGET)))
+    assert late.node.index == 20
+    assert late.predicted_rounds < 5
+
+
+def test_impossible_plans_are_refused() -> None:
+    for call, message in (
+        (lambda: Request(frozenset(), BUDGET), "at least one client"),
+        (lambda: Request(frozenset({1}), BUDGET, releases=0), "releases is 0"),
+        (lambda: summary_of(EDGES, kept=[1, 2]), "theta_0"),
+        (lambda: summary_of(EDGES, kept=[0, 2, 2]), "theta_0"),
+        (lambda: summary_of(EDGES, kept=[0, 99]), "theta_0"),
+        (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), 0.0), "sigma is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,0 +1,177 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.federations import Logistic, Softmax
+from rescind.core.regularity import (
+    Curvature,
+    DeclaredLoss,
+    LogisticL2,
+    SoftmaxL2,
+    UnprovenLoss,
+    expansion,
+    local_factor,
+    server_factor,
+)
+from rescind.core.training import LocalTraining
+
+rates = st.floats(1e-3, 5)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.mark.parametrize(
+    ("curvature", "rate", "expected"),
+    [
+        (Curvature(-2, 2), 0.5, 2.0),  # smooth: 1 + eta beta
+        (Curvature(0, 2), 1.0, 1.0),  # convex, eta = 2/beta
+        (Curvature(0, 2), 1.5, 2.0),  # convex beyond 2/beta: eta beta - 1
+        (Curvature(0.5, 2), 0.5, 0.75),  # strongly convex: 1 - eta mu
+        (Curvature(0.5, 2), 0.9, 0.8),  # and eta beta - 1 beyond 2/(beta+mu)
+    ],
+)
+def test_expansion_of_one_step(curvature: Curvature, rate: float, expected: float) -> None:
+    assert expected <= expansion(curvature, rate) <= expected * (1 + 1e-14)
+
+
+@given(st.floats(0.01, 1), st.floats(1, 20), st.floats(0.05, 1))
+def test_the_papers_factor_is_weaker(strong: float, smooth: float, share: float) -> None:
+    rate = share * 2 / (smooth + strong)
+    assert expansion(Curvature(strong, smooth), rate) <= 1 - rate * smooth * strong / (smooth + strong) + 1e-12
+
+
+@given(seeds, rates, st.integers(0, 6), st.sampled_from([0.0, 0.1, 1.0]))
+def test_no_quadratic_expands_more(seed: int, rate: float, steps: int, proximal: float) -> None:
+    """K steps on a quadratic are a matrix; its norm, with the anchor moving along, is what rho bounds."""
+    rng = np.random.default_rng(seed)
+    low, high = sorted(rng.uniform(-1, 3, 2))
+    curvature = Curvature(low, max(high, 1e-3))
+    basis, _ = np.linalg.qr(rng.normal(size=(4, 4)))
+    hessian = basis * rng.uniform(curvature.low, curvature.high, 4) @ basis.T
+    moved = np.eye(4)
+    for _ in range(steps):
+        moved = moved - rate * (hessian @ moved + proximal * (moved - np.eye(4)))
+    assert np.linalg.norm(moved, 2) <= local_factor(curvature, rate, steps, proximal) * (1 + 1e-9)
+
+
+def test_fedprox_keeps_one_for_convex_losses_up_to_its_rate() -> None:
+    convex = Curvature(0.0, 2.0)
+    assert local_factor(convex, 2 / (2 + 2 * 0.5), 7, proximal=0.5) == 1.0
+    assert local_factor(convex, 0.8, 7, proximal=0.5) > 1.0
+    # With strong convexity the anchor holds the model back: worse than plain FedAvg.
+    strong = Curvature(0.1, 2.0)
+    assert local_factor(strong, 0.5, 5, proximal=0.5) > local_factor(strong, 0.5, 5)
+
+
+def test_server_learning_rate() -> None:
+    assert server_factor(0.5, 1.0) == 0.5
+    assert server_factor(0.5, 0.5) == 0.75
+    assert server_factor(1.0, 0.3) == 1.0
+
+
+@given(seeds, st.floats(0.1, 4), st.integers(2, 5))
+def test_constants_of_the_heads(seed: int, row_norm: float, classes: int) -> None:
+    """beta, mu and L against the Hessian and the gradient of single samples."""
+    rng = np.random.default_rng(seed)
+    row = rng.normal(size=3)
+    row *= row_norm / np.linalg.norm(row)
+    features, l2 = np.append(row, 1.0), 0.05
+    logits = rng.normal(size=classes) * rng.choice([0.1, 1, 10])
+    shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    outer = np.outer(features, features)
+    hessians = {
+        SoftmaxL2(l2, row_norm): np.kron(np.diag(shares) - np.outer(shares, shares), outer),
+        LogisticL2(l2, row_norm): shares[0] * (1 - shares[0]) * outer,
+    }
+    for loss, hessian in hessians.items():
+        eigenvalues = np.linalg.eigvalsh(hessian) + l2
+        assert loss.curvature.low - 1e-12 <= eigenvalues.min()
+        assert eigenvalues.max() <= loss.curvature.high + 1e-12
+    theta = rng.normal(size=4 * classes) * 10
+    label = np.eye(classes)[[rng.integers(classes)]]
+    softmax = Softmax(features[None], label, 0.0).gradient(theta, slice(None))
+    logistic = Logistic(features[None], label[:, 0], 0.0).gradient(theta[:4], slice(None))
+    assert np.linalg.norm(softmax) <= SoftmaxL2(l2, row_norm).gradient_bound
+    assert np.linalg.norm(logistic) <= LogisticL2(l2, row_norm).gradient_bound
+
+
+def test_constants_of_the_heads_are_reached() -> None:
+    assert SoftmaxL2(0.01, 3.0).curvature.high == pytest.approx(5.01)
+    assert LogisticL2(0.01, 3.0).curvature.high == pytest.approx(2.51)
+    assert SoftmaxL2(0.0, 3.0).gradient_bound == pytest.approx(math.sqrt(20))
+    assert LogisticL2(0.0, 3.0).gradient_bound == pytest.approx(math.sqrt(10))
+
+
+def plain(**changes: object) -> LocalTraining:
+    return LocalTraining(**{"steps": 5, "learning_rate": 0.1, "loss": SoftmaxL2(0.01, 1.0), **changes})  # type: ignore[arg-type]
+
+
+def test_plain_training_is_covered() -> None:
+    assert plain().obstacles == ()
+    assert plain().factor() == pytest.approx((1 - 0.1 * 0.01) ** 5)
+    assert plain().factor(steps=1) == pytest.approx(1 - 0.1 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"momentum": 0.9}, "local momentum is 0.9"),
+        ({"optimizer": "Adam"}, "the local optimizer is Adam"),
+        ({"server_optimizer": "FedAdam"}, "the server's optimizer is FedAdam"),
+        ({"server_momentum": 0.5}, "server momentum is 0.5"),
+        ({"clips_updates": True}, "whole client updates are clipped"),
+        ({"untrained_buffers": ("bn1.running_mean",)}, "bn1.running_mean"),
+        ({"precision": "bfloat16"}, "the precision is bfloat16"),
+        ({"loss": UnprovenLoss()}, "no proven curvature"),
+    ],
+)
+def test_what_the_theorem_does_not_cover_is_named(changes: dict[str, object], named: str) -> None:
+    (obstacle,) = plain(**changes).obstacles
+    assert named in str(obstacle)
+    assert obstacle.why
+    assert obstacle.instead
+
+
+def test_an_unproven_loss_is_treated_as_if_the_factor_were_one() -> None:
+    assert plain(loss=UnprovenLoss()).factor() == 1.0
+
+
+def test_rounding_term() -> None:
+    single = plain(precision="float32").rounding(2.0, parameters=100, batch=10)
+    expected = 2 * 5 * 2.0**-24 * (100 + 10 + 16) * (2.0 + 0.1 * SoftmaxL2(0.01, 1.0).gradient_bound)
+    assert single == pytest.approx(expected)
+    assert plain().rounding(2.0, 100, 10) == pytest.approx(expected * 2.0**-29)
+    assert plain().rounding(2.0, 100, 10, steps=10) == pytest.approx(expected * 2.0**-28)
+    with pytest.raises(ValueError, match="gradient_bound"):
+        plain(loss=DeclaredLoss(Curvature(0, 1))).rounding(1.0, 1, 1)
+    with pytest.raises(ValueError, match="bfloat16"):
+        plain(precision="bfloat16").rounding(1.0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"learning_rate": -1.0}, r"learning_rate is -1\.0"),
+        ({"momentum": -0.1}, "momentum"),
+        ({"server_learning_rate": 1.5}, r"server_learning_rate is 1\.5; it has to be above 0 and at most 1"),
+    ],
+)
+def test_impossible_training_is_refused(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        plain(**changes)
+
+
+def test_impossible_constants_are_refused() -> None:
+    for call in (
+        lambda: Curvature(2.0, 1.0),
+        lambda: Curvature(-1.0, 0.0),
+        lambda: SoftmaxL2(-0.1, 1.0),
+        lambda: SoftmaxL2(0.1, math.inf),
+        lambda: server_factor(1.0, 0.0),
+        lambda: local_factor(Curvature(0, 1), 0.0, 1),
+    ):
+        with pytest.raises(ValueError, match="is"):
+            call()

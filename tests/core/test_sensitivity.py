@@ -1,0 +1,247 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.soundness import judge, random_case, run_path, wrong_sensitivity
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
+from rescind.core.sensitivity import SAFETY, client_sensitivities, client_terms, first_joined, group_sensitivity
+from rescind.core.tracker import SensitivityTracker
+
+CLIENTS = 9
+
+
+def round_of(clients: Sequence[int], /, **changes: object) -> Aggregation:
+    count = len(clients)
+    values = {
+        "clients": np.array(clients, dtype=np.int64),
+        "weights": np.ones(count),
+        "factors": np.ones(count),
+        "distances": np.ones(count),
+        "update_norm": float(count > 0),
+    }
+    return Aggregation(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> Aggregation:
+    clients = draw(st.lists(st.integers(0, CLIENTS - 1), unique=True, max_size=CLIENTS).map(sorted))
+    count = len(clients)
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    factors = numbers.uniform(0, 1.3, count) if draw(st.booleans()) else np.full(count, draw(st.floats(0, 1.5)))
+    return round_of(
+        clients,
+        weights=numbers.uniform(0.1, 50, count),
+        factors=factors,
+        distances=numbers.uniform(0, 2, count),
+        update_norm=float(numbers.uniform(0, 2)) if count else 0.0,
+        rounding=draw(st.sampled_from([0.0, 1e-9, 0.1])) if count else 0.0,
+        server_learning_rate=draw(st.sampled_from([1.0, 0.5])),
+    )
+
+
+edges = st.lists(st.one_of(rounds(), st.builds(Noise, st.just(0.1), st.just(1.0))), max_size=14)
+
+
+def test_the_recursion_by_hand() -> None:
+    """Two of three equal clients stay, rho = 1/2: Delta = 1/3 / (2/3) * distance."""
+    half = {"factors": np.full(3, 0.5), "distances": np.array([2.0, 1.0, 1.0])}
+    path: list[Edge] = [
+        round_of([0, 1, 2], **half),
+        Noise(0.1, 1.0),
+        round_of([1, 2], factors=np.full(2, 0.5)),
+        round_of([]),
+        round_of([0, 1, 2], **half, server_learning_rate=0.5, rounding=0.25),
+    ]
+    expected = [0, 1, 1, 0.5, 0.5, 0.75 * 0.5 + 0.5 * 1 + 0.25]
+    assert group_sensitivity(path, [0]) == pytest.approx(expected)
+
+
+def test_unequal_local_steps_weigh_by_who_remains() -> None:
+    edge = round_of([0, 1, 2], weights=np.array([1.0, 1.0, 3.0]), factors=np.array([9.0, 0.4, 0.8]))
+    path = [round_of([0, 1]), edge]
+    remaining = (1 * 0.4 + 3 * 0.8) / 4
+    assert group_sensitivity(path, [0])[-1] == pytest.approx(remaining * 1 + 1 / 4)
+
+
+def test_where_all_participants_leave_the_other_world_stands_still() -> None:
+    path = [round_of([0, 1, 2]), round_of([0, 1], factors=np.full(2, 0.5), update_norm=7.0)]
+    first = 2.0  # both distances, over the one that remains
+    assert group_sensitivity(path, [0, 1]) == pytest.approx([0, first, first + 7])
+
+
+def test_nothing_is_owed_before_the_group_takes_part() -> None:
+    path: list[Edge] = [round_of([1, 2], rounding=0.5), Untouched(2.0, 0.5), Noise(1.0, 1.0), round_of([0, 1])]
+    assert group_sensitivity(path, [0])[:4].tolist() == [0, 0, 0, 0]
+    assert first_joined(path, [0]) == 3
+    assert first_joined(path, [5]) == 4
+    assert first_joined(path, [0, 2]) == 0
+
+
+@given(edges, st.sets(st.integers(0, CLIENTS - 1)))
+def test_a_round_without_the_group_may_be_told_by_two_numbers(path: list[Edge], group: set[int]) -> None:
+    short = [
+        Untouched(edge.factor, edge.rounding)
+        if isinstance(edge, Aggregation) and not group.intersection(edge.clients.tolist())
+        else edge
+        for edge in path
+    ]
+    assert np.array_equal(group_sensitivity(path, group), group_sensitivity(short, group))
+    nodes = range(len(path) + 1)
+    assert np.array_equal(client_sensitivities(path, group, nodes), client_sensitivities(short, group, nodes))
+
+
+@given(edges)
+def test_a_client_alone_is_a_group_of_one(path: list[Edge]) -> None:
+    nodes = list(range(len(path) + 1))
+    together = client_sensitivities(path, range(CLIENTS), nodes)
+    for client in range(CLIENTS):
+        assert together[:, client] == pytest.approx(group_sensitivity(path, [client]), rel=1e-12)
+    reversed_order = client_sensitivities(path, reversed(range(CLIENTS)), nodes[-1:])
+    assert np.array_equal(reversed_order[0], together[-1, ::-1])
+
+
+@given(edges, st.sets(st.integers(0, CLIENTS - 1), min_size=2))
+def test_a_group_is_no_more_than_its_clients_inflated(path: list[Edge], group: set[int]) -> None:
+    """Without matrices the group's own bound is a sum over clients, so leaving clients out lowers it."""
+    common = [
+        round_of(edge.clients.tolist(), weights=edge.weights, distances=edge.distances)
+        for edge in path
+        if isinstance(edge, Aggregation) and len(edge.clients)
+    ]
+    smaller = set(list(group)[:-1])
+    if not any(set(edge.clients.tolist()) <= group for edge in common):
+        assert (group_sensitivity(common, smaller) <= group_sensitivity(common, group) * (1 + 1e-12)).all()
+
+
+@settings(max_examples=200)
+@given(edges, edges, st.data())
+def test_the_lazy_tracker_is_the_recursion(first: list[Edge], second: list[Edge], data: st.DataObject) -> None:
+    tracker = SensitivityTracker()
+    for edge in first:
+        tracker.record(edge)
+    back = data.draw(st.integers(0, len(first)))
+    tracker.truncate(back)
+    path = [*first[:back], Noise(0.1, 1.0), *second]
+    for edge in path[back:]:
+        at_once = tracker.record(edge)
+        if isinstance(edge, Aggregation):
+            now = [tracker.sensitivity(client) for client in edge.clients.tolist()]
+            assert at_once == pytest.approx(now, rel=1e-12)
+    assert tracker.last_node == len(path)
+    read = client_sensitivities(path, range(CLIENTS), range(len(path) + 1))
+    lazy = np.array([[tracker.sensitivity(c, node) for c in range(CLIENTS)] for node in range(len(path) + 1)])
+    assert lazy == pytest.approx(read, rel=1e-9)
+    # Never below: what the lazy form can't know exactly it rounds up.
+    assert (lazy >= read * (1 - 1e-13)).all()
+    seen = {client for edge in path if isinstance(edge, Aggregation) for client in edge.clients.tolist()}
+    assert tracker.stored_clients == len(seen)
+
+
+def test_the_tracker_carries_many_clients() -> None:
+    rng, tracker, path = np.random.default_rng(4), SensitivityTracker(), []
+    for _ in range(40):
+        clients = np.sort(rng.choice(10**9, 200, replace=False)) if rng.random() < 0.5 else np.arange(200) * 2**20
+        path.append(round_of(clients.tolist(), factors=np.full(200, 0.9), distances=rng.random(200)))
+        tracker.record(path[-1])
+    seen = np.unique(np.concatenate([edge.clients for edge in path]))
+    assert tracker.stored_clients == len(seen)
+    read = client_sensitivities(path, seen, [len(path)])[0]
+    assert [tracker.sensitivity(client) for client in seen.tolist()] == pytest.approx(read, rel=1e-9)
+    assert tracker.sensitivity(-5) == 0.0
+
+
+def test_the_tracker_refuses_nodes_that_are_not_there() -> None:
+    tracker = SensitivityTracker()
+    tracker.record(round_of([1, 2]))
+    for call in (tracker.truncate, lambda node: tracker.sensitivity(1, node)):
+        with pytest.raises(ValueError, match="node is 2; the path has nodes 0 to 1"):
+            call(2)
+    with pytest.raises(ValueError, match="beginning of a path"):
+        tracker.record(Erased(np.array([1]), np.ones(1), np.ones(1), common_factor=True))
+
+
+def test_after_an_erased_stretch_psi_goes_on_from_what_was_kept() -> None:
+    kept = Erased(np.array([1, 2, 3]), np.array([1.0, 2.0, 4.0]), np.array([0.25, 0.25, 0.5]), common_factor=True)
+    path: list[Edge] = [kept, Noise(0.5, 1.0), round_of([1, 2], factors=np.full(2, 0.5))]
+    assert group_sensitivity(path, [2])[1:] == pytest.approx([2.0, 2.0, 2.0])
+    assert group_sensitivity(path, [1, 2])[1] == pytest.approx((1 + 2) / 0.5)
+    assert group_sensitivity(path, [9]).tolist() == [0, 0, 0, 0]
+    assert np.isinf(group_sensitivity(path, [1, 2, 3])[1])
+    unequal = Erased(kept.clients, kept.sensitivities, kept.largest_weights, common_factor=False)
+    assert np.isinf(group_sensitivity([unequal], [1, 2])[1])
+    assert group_sensitivity([unequal], [1])[1] == pytest.approx(1.0)
+    assert first_joined(path, [3]) == 0
+    tracker = SensitivityTracker()
+    for edge in path:
+        tracker.record(edge)
+    for client in (1, 2, 3, 9):
+        assert tracker.sensitivity(client) == pytest.approx(group_sensitivity(path, [client])[-1])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_an_erased_stretch_bounds_every_group(seed: int) -> None:
+    """What is kept of a stretch must never promise less than the stretch itself did."""
+    rng = np.random.default_rng(seed)
+    path = []
+    for _ in range(5):
+        clients = np.sort(rng.choice(6, rng.integers(1, 7), replace=False))
+        weights = rng.integers(1, 9, len(clients)).astype(float)
+        factors = np.full(len(clients), rng.uniform(0.2, 1.5))
+        path.append(round_of(clients.tolist(), weights=weights, factors=factors, distances=rng.random(len(clients))))
+    largest = np.zeros(6)
+    for edge in path:
+        largest[edge.clients] = np.maximum(largest[edge.clients], edge.weights / edge.weights.sum())
+    psi = client_sensitivities(path, range(6), [5])[0] / SAFETY
+    kept = Erased(np.arange(6), psi, largest, common_factor=True)
+    group = np.flatnonzero(rng.random(6) < 0.5)
+    assert group_sensitivity([kept], group)[-1] >= group_sensitivity(path, group)[-1] * (1 - 1e-9)
+
+
+def test_client_terms_of_small_rounds() -> None:
+    assert [len(values) for values in client_terms(round_of([]))] == [0, 0]
+    factors, deltas = client_terms(round_of([4], factors=np.array([0.5]), update_norm=3.0))
+    assert (factors[0], deltas[0]) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": np.array([1.0, 0.0])}, "weights have to be above 0"),
+        ({"weights": np.ones(3)}, "weights has to hold"),
+        ({"distances": np.array([np.nan, 1.0])}, "distances has to hold"),
+        ({"factors": np.array([-1.0, 1.0])}, "factors has to hold"),
+        ({"clients": np.array([1, 1])}, "twice"),
+        ({"gram": np.ones((3, 3))}, r"gram has shape \(3, 3\)"),
+        ({"rounding": -1.0}, "rounding is"),
+        ({"update_norm": np.inf}, "update_norm is inf"),
+    ],
+)
+def test_an_impossible_round_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        round_of([1, 2], **changes)
+
+
+def test_an_empty_round_moves_nothing() -> None:
+    with pytest.raises(ValueError, match="nobody joined"):
+        round_of([], rounding=1e-3)
+
+
+@pytest.mark.parametrize("index", range(12))
+def test_the_theorem_on_random_federations(index: int) -> None:
+    """A few of the federations that ``python -m benchmarks.soundness`` runs by the thousand."""
+    outcome = judge(random_case(seed=99, index=index))
+    assert outcome.violations == 0
+    assert outcome.worst_ratio <= 1
+    assert outcome.tight_error <= 1e-9
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_the_measurements_own_recursion_has_no_mistake_unless_told(index: int) -> None:
+    case = random_case(seed=98, index=index)
+    path = run_path(case, case.federation)
+    for group in case.requests:
+        unspoilt = wrong_sensitivity(path, group, case.federation, None)
+        assert np.array_equal(unspoilt, group_sensitivity(path.edges, group))

@@ -1,0 +1,143 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.federations import Federation, Path, Sampling, Softmax, add_noise, retrained_without, train
+from benchmarks.soundness import distances
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
+from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
+from rescind.core.sensitivity import SAFETY
+from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
+from rescind.core.training import LocalTraining
+
+BARE = HeadBound(radius=10.0, initial_norm=0.0, rounding_unit=0.0, rounding_offset=0.0)
+
+
+def public_round(clients: list[int], weights: list[float], factors: list[float]) -> Aggregation:
+    """What a strict bound may see of a round; distances are there, and must not be looked at."""
+    count = len(clients)
+    poison = np.full(count, 1e9)
+    return Aggregation(np.array(clients), np.array(weights), np.array(factors), poison, 1e9 if count else 0.0)
+
+
+def random_head(seed: int, steps: list[int], rate: float, l2: float) -> Federation:
+    """Clients of one class each, as different as the bound has to allow for."""
+    rng = np.random.default_rng(seed)
+    loss = SoftmaxL2(l2, row_norm=1.0)
+    objectives = []
+    for client in range(len(steps)):
+        size = int(rng.integers(1, 20))
+        rows = rng.normal(size=(size, 3))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        labels = np.eye(3)[np.full(size, client % 3)]
+        objectives.append(Softmax(np.hstack([rows, np.ones((size, 1))]), labels, l2))
+    limit = 2 / (loss.curvature.high + loss.curvature.low)
+    training = LocalTraining(steps=max(steps), learning_rate=rate * limit, loss=loss)
+    start = rng.normal(size=12) * rng.choice([0, 1, 30])
+    return Federation(objectives, steps, training, Sampling(rate=0.6), start, seed)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(1, 6), min_size=2, max_size=6),
+    st.floats(0.05, 1),
+    st.sampled_from([0.01, 0.1, 0.5]),
+)
+def test_no_head_moves_further_than_the_strict_bound(seed: int, steps: list[int], rate: float, l2: float) -> None:
+    federation = random_head(seed, steps, rate, l2)
+    present = frozenset(range(len(steps)))
+    path = train(federation, Path((federation.start,)), present, 6, 0)
+    path = add_noise(federation, path.truncated(4), 0.5, 6)
+    path = train(federation, path, present, 4, 10)
+    bound = HeadBound.of(federation.training, float(np.linalg.norm(federation.start)), 12, 20)
+    for group in (frozenset({0}), frozenset({0, 1})):
+        alpha = distances(path.models, retrained_without(federation, path, group))
+        assert (alpha <= strict_sensitivity(path.edges, group, bound)).all()
+
+
+def test_equal_steps_give_the_short_formula() -> None:
+    edge = public_round([0, 1, 2], [1.0, 1.0, 2.0], [0.8, 0.8, 0.8])
+    psi = strict_sensitivity([edge, edge], [0], BARE)
+    once = (1 - 0.8) * 2 * 10.0 * 0.25
+    assert psi == pytest.approx([0, once, 0.8 * once + once])
+
+
+def test_unequal_steps_noise_and_standstill() -> None:
+    bound = replace(BARE, initial_norm=15.0)
+    largest = 15.0
+    psi = strict_sensitivity(
+        [
+            public_round([0, 1], [1.0, 3.0], [0.5, 0.9]),
+            Noise(0.1, 2.0),
+            public_round([0], [5.0], [0.6]),
+            public_round([], [], []),
+            Untouched(0.5),
+        ],
+        [0],
+        bound,
+    )
+    first = 0.25 * (0.4 * largest + (0.5 + 0.1) * 10)
+    third = 0.6 * first + 0.4 * (10 + largest + 2)
+    assert psi == pytest.approx([0, first, first, third, third, third / 2])
+
+
+def test_a_strict_bound_never_looks_at_updates() -> None:
+    edge = public_round([0, 1], [1.0, 3.0], [0.5, 0.9])
+    changed = replace(edge, distances=np.zeros(2), update_norm=0.0, rounding=7.0)
+    assert np.array_equal(strict_sensitivity([edge], [0], BARE), strict_sensitivity([changed], [0], BARE))
+
+
+def test_rounding_counts_once_the_worlds_have_parted() -> None:
+    bound = replace(BARE, rounding_unit=1e-3, rounding_offset=2.0)
+    calm = public_round([1, 2], [1.0, 1.0], [1.0, 1.0])
+    joined = public_round([0, 1], [1.0, 1.0], [1.0, 1.0])
+    psi = strict_sensitivity([calm, joined, calm], [0], bound)
+    # A factor of 1 pulls nothing; the trace of 1 - rho is there because rho is rounded up.
+    assert psi == pytest.approx([0, 0, 1e-3 * 12, 2e-3 * 12], abs=1e-9)
+
+
+def test_the_constants_come_from_the_training() -> None:
+    training = LocalTraining(steps=4, learning_rate=0.5, loss=SoftmaxL2(0.1, 1.0))
+    bound = HeadBound.of(training, 3.0, parameters=100, batch=10)
+    assert bound.radius == pytest.approx(2.0 / 0.1)
+    assert bound.rounding_unit * (5.0 + bound.rounding_offset) == pytest.approx(training.rounding(5.0, 100, 10))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": DeclaredLoss(Curvature(0.1, 1.0))}, "softmax or logistic"),
+        ({"loss": SoftmaxL2(0.0, 1.0)}, "L2 term above 0"),
+        ({"momentum": 0.9}, "local momentum is 0.9"),
+        ({"proximal": 0.1}, r"proximal is 0\.1"),
+        ({"learning_rate": 2.0}, r"learning_rate is 2\.0; a strict bound needs at most 1\.6"),
+    ],
+)
+def test_no_constants_where_the_proof_does_not_reach(changes: dict[str, object], message: str) -> None:
+    values = {"steps": 4, "learning_rate": 0.5, "loss": SoftmaxL2(0.1, 1.0), **changes}
+    with pytest.raises(ValueError, match=message):
+        HeadBound.of(LocalTraining(**values), 0.0, 10, 10)  # type: ignore[arg-type]
+
+
+def test_releases_of_dp_fedavg_add_up() -> None:
+    path: list[Edge] = [
+        public_round([0, 1, 2], [1.0] * 3, [1.0] * 3),
+        public_round([1, 2], [1.0] * 2, [1.0] * 2),
+        public_round([0, 1], [1.0] * 2, [1.0] * 2),
+        Untouched(1.0),
+    ]
+    assert release_mu(path, [0], 2.0) / SAFETY == pytest.approx([0, 0.5, 0.5, np.sqrt(2) / 2, np.sqrt(2) / 2])
+    together = [0, 2, 1, 2, 0]
+    assert release_mu(path, [0, 1], 2.0) / SAFETY == pytest.approx(np.sqrt(np.cumsum(np.square(together))) / 2)
+
+
+def test_nothing_strict_is_known_past_an_erased_stretch() -> None:
+    path: list[Edge] = [Erased(np.array([0]), np.ones(1), np.ones(1), common_factor=True), Untouched(0.5)]
+    for bound in (strict_sensitivity(path, [0], BARE), release_mu(path, [0], 1.0)):
+        assert bound.tolist() == [0, np.inf, np.inf]
+    for bound in (strict_sensitivity(path, [1], BARE), release_mu(path, [1], 1.0)):
+        assert bound.tolist() == [0, 0, 0]

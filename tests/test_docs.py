@@ -1,0 +1,75 @@
+"""The documentation names only what exists, and every formula names where it is derived."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import rescind.core
+
+ROOT = Path(__file__).parents[1]
+THEORY = (ROOT / "docs" / "theory.md").read_text()
+PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text()
+SECTIONS = set(re.findall(r"^## (\d+)\. ", THEORY, flags=re.MULTILINE))
+MODULES = [name for _, name, _ in pkgutil.iter_modules(rescind.core.__path__) if not name.startswith("_")]
+
+
+def resolve(dotted: str) -> object:
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def test_names(path: str) -> set[str]:
+    tree = ast.parse((ROOT / path).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+test_names.__test__ = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dotted", sorted(set(re.findall(r"`((?:rescind|benchmarks)[\w.]+)`", PAPER_MAP))))
+def test_the_paper_map_names_code_that_exists(dotted: str) -> None:
+    assert resolve(dotted) is not None
+
+
+@pytest.mark.parametrize("reference", sorted(set(re.findall(r"`(tests/[\w/.:]+)`", PAPER_MAP))))
+def test_the_paper_map_names_tests_that_exist(reference: str) -> None:
+    path, _, name = reference.partition("::")
+    assert (ROOT / path).is_file()
+    assert not name or name in test_names(path)
+
+
+def test_the_paper_map_quotes_the_wrong_versions_by_name() -> None:
+    from benchmarks.soundness import Wrong
+
+    for quoted in re.findall(r'"([^"]+)"', PAPER_MAP):
+        assert any(wrong.value.startswith(quoted) for wrong in Wrong), quoted
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_formula_names_its_source(module: str) -> None:
+    loaded = importlib.import_module(f"rescind.core.{module}")
+    public = [
+        item
+        for name, item in vars(loaded).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(item) or inspect.isclass(item))
+        and item.__module__ == loaded.__name__
+    ]
+    for item in public:
+        text = inspect.getdoc(item) or ""
+        cited = re.findall(r"Theory: ([\d and]+)\.", text)
+        assert cited, f"{module}.{item.__name__} names no section of docs/theory.md"
+        assert set(re.findall(r"\d+", " ".join(cited))) <= SECTIONS

@@ -1,0 +1,144 @@
+"""The project's own files: citation, decision records, metadata, changelog, links, names, the gate."""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+import rescind
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+EXPECT = ROOT / ".ci" / "expect"
+
+PAPER = (
+    "SIFU: Sequential Informed Federated Unlearning for Efficient and Provable Client Unlearning"
+    " in Federated Optimization"
+)
+# Written in halves, because this file is searched like all others.
+FORBIDDEN = [
+    "pypi" + ".org",
+    "python" + "hosted.org",
+    "download." + "pytorch.org",
+    "ana" + "conda.org",
+    "/wo" + "rk/",
+    "/ro" + "ot/",
+    "/op" + "t/",
+]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_the_citation_names_the_version_and_the_paper():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r'^version: "?([^"\n]+)"?$', text, re.MULTILINE) == [rescind.__version__]
+    assert re.findall(r"^cff-version: (\S+)$", text, re.MULTILINE) == ["1.2.0"]
+    software, _, references = " ".join(text.split()).partition(" references: ")
+    assert "type: software" in software
+    assert "type: conference-paper" in references
+    assert PAPER in references
+    for author in ("Fraboni", "Van Waerebeke", "Vidal", "Kameni", "Scaman", "Lorenzi"):
+        assert f"family-names: {author}" in references
+
+
+def test_the_extras_are_in_the_metadata():
+    extras = metadata("rescind").get_all("Provides-Extra") or []
+    assert {"flower", "simulation", "postgres", "s3", "report", "dev"} <= set(extras)
+
+
+def test_requirements_have_no_upper_bounds():
+    requirements = metadata("rescind").get_all("Requires-Dist") or []
+    assert requirements
+    assert [line for line in requirements if re.search(r"<|==|~=", line.partition(";")[0])] == []
+
+
+def test_the_changelog_has_an_unreleased_section_with_lines():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = re.search(r"^## Unreleased$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    assert re.search(r"^- \S", section[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=name_of)
+def test_a_decision_record_is_short_complete_and_indexed(path):
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(lines) <= 10
+    assert max(map(len, lines)) <= 110
+    heading = re.fullmatch(r"# (\d+)\. (.+)", lines[0])
+    assert heading is not None
+    assert f"{int(heading[1]):04d}" == path.name[:4]
+    assert re.fullmatch(r"Status: (accepted, \d{4}-\d{2}-\d{2}|replaced by \d{4})", lines[1])
+    for part in ("Context", "Decision", "Consequence"):
+        assert sum(line.startswith(f"- {part}: ") for line in lines) == 1
+    index = (path.parent / "README.md").read_text(encoding="utf-8")
+    assert f"| [{path.name[:4]}]({path.name}) | {heading[2]} |" in index
+
+
+def test_decision_records_are_numbered_without_gaps():
+    assert RECORDS
+    assert [int(path.name[:4]) for path in RECORDS] == list(range(1, len(RECORDS) + 1))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_links_between_pages_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`\n]*`|\$[^$\n]*\$", "", text)
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:|#", link)]
+    assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
+
+
+def test_the_readme_example_prints_what_the_readme_says():
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```\n^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == text.count("```python") > 0
+    for code, shown in blocks:
+        command = [sys.executable, "-W", "error", "-c", code]
+        done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
+        assert done.stdout == shown
+
+
+def test_no_file_names_a_package_registry_or_a_machine_path():
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = [git, "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
+    files = [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+    assert Path(__file__).resolve() in files
+    found = [
+        (name_of(path), word)
+        for path in files
+        for word in FORBIDDEN
+        if word in path.read_text(encoding="utf-8", errors="replace")
+    ]
+    assert found == []
+
+
+@pytest.mark.skipif(not EXPECT.exists(), reason="the gate is not part of a source distribution")
+@pytest.mark.parametrize(
+    ("output", "arguments", "code", "said"),
+    [
+        ('a line\n{"wrong": 0, "error": 1e-12}\n', ["wrong == 0", "error <= 1e-9"], 0, "wrong == 0: holds"),
+        ('{"wrong": 1}', ["wrong == 0"], 1, "FAILED, measured 1"),
+        ('{"wrong": 0}', ["violations == 0"], 1, "no key 'violations'"),
+        ('{"wrong": NaN}', ["wrong <= 1"], 1, "not a finite number"),
+        ('{"wrong": false}', ["wrong == 0"], 1, "not a number"),
+        ('{"wrong": 0}\nTraceback', ["wrong == 0"], 1, "not JSON"),
+        ("", ["wrong == 0"], 1, "printed nothing"),
+        ('{"wrong": 0}', ["wrong = 0"], 2, "not KEY OP NUMBER"),
+        ('{"ratio": 3}', ["--target", "ratio >= 5"], 0, "not reached, measured 3"),
+        ('{"ratio": 7}', ["--target", "ratio >= 5"], 0, "reached, measured 7"),
+    ],
+)
+def test_the_gate_reads_measurements_strictly(output, arguments, code, said):
+    command = [sys.executable, str(EXPECT), *arguments]
+    done = subprocess.run(command, input=output, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
