@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from rescind.core.aggregation import Aggregator
 from rescind.core.edges import Aggregation, Edge, Noise
@@ -58,29 +58,20 @@ class Softmax:
 
     def gradient(self, theta: Array, rows: NDArray[np.int64] | slice) -> Array:
         features, labels = self.features[rows], self.labels[rows]
-        logits = features @ theta.reshape(features.shape[1], -1)
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        shares = self.shares(features @ theta.reshape(features.shape[1], -1))
         slope = (features.T @ (shares - labels)).reshape(-1) / len(features)
         return np.asarray(slope + theta.dtype.type(self.l2) * theta)
 
+    def shares(self, logits: Array) -> Array:
+        return np.asarray(softmax(logits, axis=1))
+
 
 @dataclass(frozen=True)
-class Logistic:
-    """One-logit logistic regression with L2 on all parameters."""
+class Logistic(Softmax):
+    """One-logit logistic regression: one column of labels."""
 
-    features: Array
-    labels: Array
-    l2: float
-
-    @property
-    def examples(self) -> int:
-        return len(self.features)
-
-    def gradient(self, theta: Array, rows: NDArray[np.int64] | slice) -> Array:
-        features, labels = self.features[rows], self.labels[rows]
-        shares = expit(features @ theta)
-        return np.asarray(features.T @ (shares - labels) / len(features) + theta.dtype.type(self.l2) * theta)
+    def shares(self, logits: Array) -> Array:
+        return np.asarray(expit(logits))
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _heads(
         label = rng.integers(classes) if rng.random() < 0.5 else rng.integers(classes, size=size)
         labels: Array = np.broadcast_to(np.eye(classes)[label], (size, classes)).astype(dtype)
         objectives.append(
-            Logistic(features, labels[:, 0], l2) if kind == "logistic" else Softmax(features, labels, l2)
+            Logistic(features, labels[:, :1], l2) if kind == "logistic" else Softmax(features, labels, l2)
         )
     return objectives, loss, rate, (columns + 1) * (1 if kind == "logistic" else classes)
 

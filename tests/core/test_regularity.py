@@ -92,7 +92,7 @@ def test_constants_of_the_heads(seed: int, row_norm: float, classes: int) -> Non
     theta = rng.normal(size=4 * classes) * 10
     label = np.eye(classes)[[rng.integers(classes)]]
     softmax = Softmax(features[None], label, 0.0).gradient(theta, slice(None))
-    logistic = Logistic(features[None], label[:, 0], 0.0).gradient(theta[:4], slice(None))
+    logistic = Logistic(features[None], label[:, :1], 0.0).gradient(theta[:4], slice(None))
     assert np.linalg.norm(softmax) <= SoftmaxL2(l2, row_norm).gradient_bound
     assert np.linalg.norm(logistic) <= LogisticL2(l2, row_norm).gradient_bound
 
