@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from rescind.core.aggregation import Aggregator
+from rescind.core.contribution import GRAM_LIMIT
 from rescind.core.edges import Aggregation, Edge, Noise
 from rescind.core.training import LocalTraining
 
@@ -137,7 +138,7 @@ class Federation:
             results.append(self.train_client(client, theta, shared if self.shared_batches else own))
         weights = np.array([float(self.objectives[client].examples) for client in participants])
         rate = self.training.server_learning_rate
-        aggregator = Aggregator(weights, gram=True, server_learning_rate=rate)
+        aggregator = Aggregator(weights, gram=len(participants) <= GRAM_LIMIT, server_learning_rate=rate)
         new = aggregator.add(theta, [model for model, _ in results])
         measured = aggregator.result()
         rounding = self.training.rounding(

@@ -117,8 +117,8 @@ def test_the_papers_rule_against_its_definition(sigma: float) -> None:
 def sequential() -> Summary:
     """Clients 0 and 1 have left: back to node 8, noise, training without them."""
     path = [*EDGES[:8], Noise(0.5, 3.0), *(round_of(range(2, 8), seed=number) for number in range(30, 40))]
-    spent = (BUDGET.mu,)
-    return summary_of(path, forgotten=[Forgotten(frozenset({0, 1}), protected_from=9, spent=spent)])
+    first = Request(frozenset({0, 1}), BUDGET)
+    return summary_of(path, forgotten=[Forgotten(first, protected_from=9, spent=(BUDGET.mu,))])
 
 
 def test_forgotten_clients_are_checked_again_where_their_noise_is_gone() -> None:
@@ -163,10 +163,35 @@ def test_a_budget_for_several_releases_covers_them_together() -> None:
     both = by_node(candidates(summary, request))
     assert request.mu == pytest.approx(BUDGET.mu / np.sqrt(2))
     # The first release has used the whole budget, so no further one under another noise fits.
-    assert set(both) == {0, *range(9, 20)}
+    covering = replace(summary.forgotten[0], request=replace(request, group=frozenset({0, 1})))
+    assert set(by_node(candidates(replace(summary, forgotten=[covering]), request))) == {0, *range(9, 20)}
+    assert set(both) == set(range(20))
     assert both[19].sigma >= single[19].sigma
-    frugal = replace(summary, forgotten=[replace(summary.forgotten[0], spent=(request.mu,))])
+    frugal = replace(summary, forgotten=[replace(covering, spent=(request.mu,))])
     assert set(by_node(candidates(frugal, request))) == set(range(20))
+
+
+def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
+    """A generous later request must not thin out what a stricter earlier one was promised."""
+    tight = Budget(1.0, 1e-5)
+    summary = sequential()
+    first = Request(frozenset({0, 1}), tight)
+    strict_first = replace(summary, forgotten=[Forgotten(first, 9, (tight.mu,))])
+    psi = group_sensitivity(summary.edges, [0, 1])
+    for scope in Scope:
+        found = by_node(candidates(strict_first, Request(frozenset({5}), BUDGET, scope)))
+        for index in range(1, 9):
+            assert found[index].sigma >= psi[index] / tight.mu
+    # Two requests that were promised joint cover of everybody so far keep it, too.
+    second = Forgotten(Request(frozenset({2}), tight, Scope.SEQUENCE), 15, (tight.mu,))
+    both = replace(strict_first, forgotten=[*strict_first.forgotten, second])
+    together = group_sensitivity(summary.edges, [0, 1, 2])
+    found = by_node(candidates(both, Request(frozenset({5}), BUDGET)))
+    assert found[12].sigma >= together[12] / tight.mu
+    assert frozenset({0, 1, 2}) in found[12].rechecked
+    classic = replace(summary, forgotten=[Forgotten(replace(first, budget=ClassicBudget(10, 0.01)), 9)])
+    assert by_node(candidates(classic, Request(frozenset({5}), BUDGET)))[8].mode is Mode.HEURISTIC
+    assert by_node(candidates(classic, Request(frozenset({5}), BUDGET)))[9].mode is Mode.INSTANCE
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,21 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.calibration import composed_mu
 from rescind.core.edges import Floats
-from rescind.core.facts import Facts, Mode, Scope
+from rescind.core.facts import Mode, Scope
 from rescind.core.noise import public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity
 from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.summary import Group, Node, Request, Summary
 
-_EVERYWHERE = math.inf
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A way to forget: restart at ``node`` with noise ``sigma``, 0 where none is needed.
 
-    ``rechecked`` names the earlier groups that lose their own noise at this node and are hidden by this one;
-    ``releases_mu`` is the mu of all separate releases together, for the group that has seen most. ``obstacles`` say
+    ``rechecked`` names the earlier groups that lose their own noise at this node and are hidden by this one, within
+    what was promised to them; ``releases_mu`` is the mu of all separate releases together, for the group that has
+    seen most. ``obstacles`` say
     why a ``heuristic`` candidate is no more than that.
 
     Theory: 12.
@@ -51,8 +50,7 @@ def candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
 
     Theory: 12.
     """
-    hidden = _to_hide(summary, request, _measured(summary, request.scope))
-    return tuple(_noised(summary, request, hidden, summary.curve, strict=False))
+    return tuple(_noised(summary, _owed(summary, request, _measured), summary.curve, strict=False))
 
 
 def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
@@ -61,7 +59,7 @@ def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ..
     Theory: 7 and 8.
     """
     facts, length = summary.facts, max(len(summary.edges), 1)
-    obstacles = facts.strict_obstacles + (() if request.budget.certifiable else ("the budget is the classic one",))
+    obstacles = facts.strict_obstacles + _classic_budgets(_requests(summary, request))
     if obstacles:
         raise ValueError("no strict plan: " + "; ".join(obstacles))
     if facts.head is not None:
@@ -69,8 +67,7 @@ def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ..
     else:
         # DP-FedAvg promises no contraction: all that is public is that later nodes are further on.
         public = RecoveryCurve(np.array([0.0, length]), np.array([1.0, 0.0]))
-    hidden = _to_hide(summary, request, _public(summary, request))
-    return tuple(_noised(summary, request, hidden, public, strict=True))
+    return tuple(_noised(summary, _owed(summary, request, _public), public, strict=True))
 
 
 def cheapest(found: Sequence[Candidate]) -> Candidate:
@@ -88,115 +85,112 @@ def paper_choice(summary: Summary, request: Request, sigma: float) -> Candidate:
     Paper: Algorithm 2, Algorithm 3, Eq. (psi_star), (T_IFU) and (n_u+1). Theory: 12.
     """
     positive("sigma", sigma)
-    threshold = math.nextafter(sigma * request.mu, 0.0)
-    hidden = _to_hide(summary, request, _measured(summary, request.scope))
+    owed = _owed(summary, request, _measured)
     # theta_0^0 is untouched, so there always is one.
-    position = max(at for at in range(len(summary.kept)) if _needed(summary, hidden, at) <= threshold)
-    return _candidate(summary, request, hidden, position, sigma, summary.curve, strict=False)
+    position = max(at for at in range(len(summary.kept)) if _needed(summary, owed, at) <= sigma)
+    return _candidate(summary, owed, position, sigma, summary.curve, strict=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Hidden:
-    """A group that has to be hidden at the nodes before ``until``, with its Psi at the kept nodes."""
+class _Debt:
+    """A group that some request promised to hide, and the noise that takes at each kept node before ``until``."""
 
     group: Group
+    request: Request
     until: float
     spent: tuple[float, ...]
-    sensitivities: Floats
+    sigmas: Floats
     untouched: int
 
     def at(self, node: Node) -> bool:
         return self.untouched < node.index < self.until
 
+    @property
+    def releases_mu(self) -> float:
+        return composed_mu((*self.spent, self.request.mu))
 
-def _to_hide(summary: Summary, request: Request, bound: Callable[[Group], Floats]) -> list[_Hidden]:
-    wanted: list[tuple[Group, float, tuple[float, ...]]] = [(request.group, _EVERYWHERE, ())]
-    wanted += [
-        (earlier.group, earlier.protected_from, earlier.spent)
-        for earlier in summary.forgotten
-        if earlier.protected_from is not None
+
+def _requests(summary: Summary, request: Request) -> list[Request]:
+    return [*(earlier.request for earlier in summary.forgotten), request]
+
+
+def _owed(summary: Summary, request: Request, noise: Callable[[Summary, Request, Group], Floats]) -> list[_Debt]:
+    """List every promise: each request's group, and everybody up to it where the request asked for that."""
+    promises: list[tuple[Request, float | None, tuple[float, ...]]] = [
+        *((earlier.request, earlier.protected_from, earlier.spent) for earlier in summary.forgotten),
+        (request, math.inf, ()),
     ]
-    if request.scope is Scope.SEQUENCE:
-        everybody = request.group.union(*(earlier.group for earlier in summary.forgotten))
-        wanted.append((everybody, _EVERYWHERE, ()))
-    return [
-        _Hidden(group, until, spent, bound(group), first_joined(summary.edges, group))
-        for group, until, spent in wanted
-    ]
-
-
-def _measured(summary: Summary, scope: Scope) -> Callable[[Group], Floats]:
-    kept = [node.index for node in summary.kept]
-    if scope is Scope.INDIVIDUAL:
-        return lambda group: client_sensitivities(summary.edges, group, kept).max(axis=1)
-    return lambda group: group_sensitivity(summary.edges, group)[kept]
-
-
-def _public(summary: Summary, request: Request) -> Callable[[Group], Floats]:
-    """Give the strict bound; for DP-FedAvg 0 where the noise in the model is enough, and infinite elsewhere."""
-    facts, kept = summary.facts, [node.index for node in summary.kept]
-
-    def jointly(group: Group) -> Floats:
-        if facts.head is not None:
-            return strict_sensitivity(summary.edges, group, facts.head)[kept]
-        assert facts.noise_multiplier is not None  # noqa: S101 - a fact that strict_obstacles asks for
-        shift = release_mu(summary.edges, group, facts.noise_multiplier)[kept]
-        return np.where(shift <= request.mu, 0.0, np.inf)
-
-    def alone(group: Group) -> Floats:
-        return np.asarray(np.max([jointly(frozenset({client})) for client in group], axis=0))
-
-    return alone if request.scope is Scope.INDIVIDUAL else jointly
-
-
-def _needed(summary: Summary, hidden: list[_Hidden], position: int) -> float:
-    node = summary.kept[position]
-    return max((float(each.sensitivities[position]) for each in hidden if each.at(node)), default=0.0)
-
-
-def _noised(
-    summary: Summary, request: Request, hidden: list[_Hidden], curve: RecoveryCurve, *, strict: bool
-) -> Iterator[Candidate]:
-    smallest, largest = sigma_limits()
-    for position in range(len(summary.kept)):
-        needed = _needed(summary, hidden, position)
-        if needed > largest * request.mu:
+    owed, everybody = [], frozenset[int]()
+    for promise, until, spent in promises:
+        everybody |= promise.group
+        if until is None:
             continue
-        sigma = max(smallest, public_sigma(math.nextafter(needed / request.mu, math.inf))) if needed else 0.0
-        found = _candidate(summary, request, hidden, position, sigma, curve, strict=strict)
-        if request.releases == 1 or found.releases_mu <= request.budget.mu:
-            yield found
+        groups = {promise.group, everybody} if promise.scope is Scope.SEQUENCE else {promise.group}
+        for group in sorted(groups, key=len):
+            sigmas = noise(summary, promise, group)
+            owed.append(_Debt(group, promise, until, spent, sigmas, first_joined(summary.edges, group)))
+    return owed
+
+
+def _measured(summary: Summary, request: Request, group: Group) -> Floats:
+    """Give the noise that the measured sensitivity asks for at the kept nodes."""
+    kept = [node.index for node in summary.kept]
+    if request.scope is Scope.INDIVIDUAL:
+        return np.asarray(client_sensitivities(summary.edges, group, kept).max(axis=1) / request.mu)
+    return group_sensitivity(summary.edges, group)[kept] / request.mu
+
+
+def _public(summary: Summary, request: Request, group: Group) -> Floats:
+    """Give the noise that the strict bound asks for; for DP-FedAvg none where there is enough, else infinite."""
+    facts, kept = summary.facts, [node.index for node in summary.kept]
+    if request.scope is Scope.INDIVIDUAL and len(group) > 1:
+        return np.asarray(np.max([_public(summary, request, frozenset({client})) for client in group], axis=0))
+    if facts.head is not None:
+        return strict_sensitivity(summary.edges, group, facts.head)[kept] / request.mu
+    assert facts.noise_multiplier is not None  # noqa: S101 - a fact that strict_obstacles asks for
+    return np.where(release_mu(summary.edges, group, facts.noise_multiplier)[kept] <= request.mu, 0.0, np.inf)
+
+
+def _needed(summary: Summary, owed: list[_Debt], position: int) -> float:
+    node = summary.kept[position]
+    largest = max((float(debt.sigmas[position]) for debt in owed if debt.at(node)), default=0.0)
+    return math.nextafter(largest, math.inf) if largest else 0.0
+
+
+def _noised(summary: Summary, owed: list[_Debt], curve: RecoveryCurve, *, strict: bool) -> Iterator[Candidate]:
+    smallest, largest = sigma_limits()
+    for position, node in enumerate(summary.kept):
+        needed = _needed(summary, owed, position)
+        overspent = any(
+            debt.request.releases > 1 and debt.releases_mu > debt.request.budget.mu for debt in owed if debt.at(node)
+        )
+        if needed <= largest and not overspent:
+            sigma = max(smallest, public_sigma(needed)) if needed else 0.0
+            yield _candidate(summary, owed, position, sigma, curve, strict=strict)
 
 
 def _candidate(
-    summary: Summary,
-    request: Request,
-    hidden: list[_Hidden],
-    position: int,
-    sigma: float,
-    curve: RecoveryCurve,
-    *,
-    strict: bool,
+    summary: Summary, owed: list[_Debt], position: int, sigma: float, curve: RecoveryCurve, *, strict: bool
 ) -> Candidate:
     node = summary.kept[position]
-    touched = [each for each in hidden if each.at(node)]
-    mode, obstacles = _mode(summary.facts, request, strict) if touched else (Mode.EXACT, ())
-    noise = sigma if touched else 0.0
+    hidden = [debt for debt in owed if debt.at(node)]
+    obstacles: tuple[str, ...] = ()
+    if hidden and not strict:
+        obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden])
+    proven = Mode.STRICT if strict else Mode.INSTANCE
+    noise = sigma if hidden else 0.0
     return Candidate(
         node=node,
         sigma=noise,
-        mode=mode,
-        rechecked=tuple(each.group for each in touched if each.until < _EVERYWHERE),
-        releases_mu=max((composed_mu((*each.spent, request.mu)) for each in touched), default=0.0),
+        mode=Mode.EXACT if not hidden else Mode.HEURISTIC if obstacles else proven,
+        rechecked=tuple(debt.group for debt in hidden if debt.until < math.inf),
+        releases_mu=max((debt.releases_mu for debt in hidden), default=0.0),
         predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters),
         obstacles=obstacles,
     )
 
 
-def _mode(facts: Facts, request: Request, strict: bool) -> tuple[Mode, tuple[str, ...]]:
-    if strict:
-        return Mode.STRICT, ()
-    obstacles = facts.obstacles
-    if not request.budget.certifiable:
-        obstacles += ("the classic formula calibrates the noise: use the exact one",)
-    return (Mode.HEURISTIC, obstacles) if obstacles else (Mode.INSTANCE, ())
+def _classic_budgets(requests: Sequence[Request]) -> tuple[str, ...]:
+    if all(request.budget.certifiable for request in requests):
+        return ()
+    return ("the classic formula calibrates the noise: use the exact one",)

@@ -36,7 +36,7 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
             psi = edge.factor_over(~inside) * psi + group_delta(edge, inside)
         elif isinstance(edge, Erased):
             psi = erased_group_sensitivity(edge, leaving)
-            parted = psi > 0
+            parted = bool(members(edge.clients, leaving).any())
         else:
             psi *= edge.factor
         psi += edge.rounding if parted else 0.0
@@ -61,6 +61,7 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
             psi = factors * psi + deltas
         elif isinstance(edge, Erased):
             places, found = _places(edge.clients, wanted)
+            psi = psi.copy()
             psi[places], parted[places] = edge.sensitivities[found], True
         else:
             psi = edge.factor * psi

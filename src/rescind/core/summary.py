@@ -29,43 +29,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """An earlier request: whom it removed, and the first node that lies behind its noise.
-
-    ``protected_from`` is ``None`` if the request needed no noise. ``spent`` holds the mu that each separate release
-    since then was calibrated to.
-
-    Paper: Eq. (F_u). Theory: 11.
-    """
-
-    group: Group
-    protected_from: int | None
-    spent: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Summary:
-    """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
-
-    ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes.
-
-    Paper: Eq. (H_recc). Theory: 12.
-    """
-
-    edges: Sequence[Edge]
-    kept: Sequence[Node]
-    facts: Facts
-    curve: RecoveryCurve
-    parameters: int
-    forgotten: Sequence[Forgotten] = ()
-
-    def __post_init__(self) -> None:
-        indices = [node.index for node in self.kept]
-        if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
-            raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """Whom to forget, within which budget, how jointly, and how many separate releases the budget must cover.
 
@@ -90,3 +53,41 @@ class Request:
     def mu(self) -> float:
         """The shift that one release may show, rounded down so that all of them together stay within mu*."""
         return self.budget.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """An earlier request that was served, and the first node that lies behind its noise.
+
+    ``protected_from`` is ``None`` if it needed no noise. ``spent`` holds the mu that each separate release since then
+    was calibrated to. What was promised then, its budget and its scope, is owed as long as the product runs.
+
+    Paper: Eq. (F_u). Theory: 11.
+    """
+
+    request: Request
+    protected_from: int | None
+    spent: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
+
+    ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes; ``forgotten``
+    holds the earlier requests in the order in which they were served.
+
+    Paper: Eq. (H_recc). Theory: 12.
+    """
+
+    edges: Sequence[Edge]
+    kept: Sequence[Node]
+    facts: Facts
+    curve: RecoveryCurve
+    parameters: int
+    forgotten: Sequence[Forgotten] = ()
+
+    def __post_init__(self) -> None:
+        indices = [node.index for node in self.kept]
+        if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
+            raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
