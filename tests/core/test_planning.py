@@ -8,7 +8,7 @@ from rescind.core.calibration import Budget, reached_delta
 from rescind.core.classic import ClassicBudget
 from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
 from rescind.core.facts import Facts, Mode, Scope
-from rescind.core.noise import is_public_sigma, sigma_limits
+from rescind.core.noise import is_public_sigma, really_reached, sigma_limits
 from rescind.core.planning import (
     Candidate,
     candidates,
@@ -129,11 +129,11 @@ def test_forgotten_clients_are_checked_again_where_their_noise_is_gone() -> None
     for index in range(1, 9):
         assert found[index].rechecked == (frozenset({0, 1}),)
         assert found[index].sigma >= max(earlier[index], now[index]) / BUDGET.mu
-        assert found[index].releases_mu == pytest.approx(np.sqrt(2) * BUDGET.mu)
+        assert found[index].releases_mu == pytest.approx(np.sqrt(2) * BUDGET.mu, rel=1e-3)
     for index in range(9, 20):
         assert found[index].rechecked == ()
         assert found[index].sigma < 2 * now[index] / BUDGET.mu
-        assert found[index].releases_mu == pytest.approx(BUDGET.mu)
+        assert found[index].releases_mu == pytest.approx(BUDGET.mu, rel=1e-3)
     assert (found[0].mode, found[0].rechecked, found[0].releases_mu) == (Mode.EXACT, (), 0.0)
 
 
@@ -161,7 +161,7 @@ def test_a_budget_for_several_releases_covers_them_together() -> None:
     single = by_node(candidates(summary, Request(frozenset({5}), BUDGET)))
     request = Request(frozenset({5}), BUDGET, releases=2)
     both = by_node(candidates(summary, request))
-    assert request.mu == pytest.approx(BUDGET.mu / np.sqrt(2))
+    assert request.mu == pytest.approx(BUDGET.mu / np.sqrt(2), rel=1e-3)
     # The first release has used the whole budget, so no further one under another noise fits.
     covering = replace(summary.forgotten[0], request=replace(request, group=frozenset({0, 1})))
     assert set(by_node(candidates(replace(summary, forgotten=[covering]), request))) == {0, *range(9, 20)}
@@ -305,3 +305,19 @@ def test_impossible_plans_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
+    request = Request(frozenset({0, 3}), BUDGET)
+    psi = group_sensitivity(EDGES, request.group)
+    for each in candidates(summary_of(EDGES, parameters=10**6), request)[1:]:
+        ideal = reached_delta(request.ideal.epsilon, psi[each.node.index] / each.sigma)
+        epsilon, delta = really_reached(request.ideal.epsilon, ideal, each.sigma, 10**6)
+        assert epsilon <= BUDGET.epsilon
+        assert delta <= BUDGET.delta
+    # So many parameters under so much noise that float64's last bits are felt: only retraining is left.
+    crowded = candidates(summary_of(EDGES, parameters=10**13), request)
+    assert [each.node.index for each in crowded] == [0]
+    assert request.holds(1.0, 10**6)
+    assert not request.holds(1.0, 10**13)
+    assert not replace(request, releases=100).holds(1.0, 10**8)

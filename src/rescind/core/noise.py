@@ -101,18 +101,19 @@ def sigma_limits(grid: float = GRID) -> tuple[float, float]:
 
 
 def really_reached(
-    epsilon: float, delta: float, sigma: float, parameters: int, grid: float = GRID
+    epsilon: float, delta: float, sigma: float, parameters: int, releases: int = 1, grid: float = GRID
 ) -> tuple[float, float]:
     """Give the (epsilon, delta) of the noise as it is drawn, where ideal noise would give these.
 
-    The difference is what float64 leaves of the sampler's last bits on the grid, for ``parameters`` (d) values.
+    The difference is what float64 leaves of the sampler's last bits on the grid, for ``parameters`` (d) values and
+    for ``releases`` models under separate noise.
 
     Theory: 10.
     """
     _check_fit(sigma, grid)
     steps = sigma / grid
-    shift = 2.0**-47 * (9 * math.sqrt(parameters) + 432) * steps + parameters * 2.0**-94 * steps**2
-    missed = 3e-18 + 2e-23 * parameters
+    shift = releases * (2.0**-47 * (9 * math.sqrt(parameters) + 432) * steps + parameters * 2.0**-94 * steps**2)
+    missed = releases * (3e-18 + 2e-23 * parameters)
     return epsilon + 2 * shift, math.exp(shift) * delta + (1 + math.exp(epsilon + shift)) * missed
 
 

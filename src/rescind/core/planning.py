@@ -161,12 +161,19 @@ def _noised(summary: Summary, owed: list[_Debt], curve: RecoveryCurve, *, strict
     smallest, largest = sigma_limits()
     for position, node in enumerate(summary.kept):
         needed = _needed(summary, owed, position)
-        overspent = any(
-            debt.request.releases > 1 and debt.releases_mu > debt.request.budget.mu for debt in owed if debt.at(node)
-        )
-        if needed <= largest and not overspent:
-            sigma = max(smallest, public_sigma(needed)) if needed else 0.0
+        if needed > largest:
+            continue
+        sigma = max(smallest, public_sigma(needed)) if needed else 0.0
+        if all(_kept(debt, sigma, summary.parameters) for debt in owed if debt.at(node)):
             yield _candidate(summary, owed, position, sigma, curve, strict=strict)
+
+
+def _kept(debt: _Debt, sigma: float, parameters: int) -> bool:
+    """Tell whether a promise survives the noise's own rounding and, where asked for, the releases before this one."""
+    request = debt.request
+    if sigma and request.budget.certifiable and not request.holds(sigma, parameters):
+        return False
+    return request.releases == 1 or debt.releases_mu <= request.ideal.mu
 
 
 def _candidate(

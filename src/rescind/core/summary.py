@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rescind.core.calibration import Budget
+from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.edges import Edge
 from rescind.core.facts import Facts, Scope
+from rescind.core.noise import really_reached
 from rescind.core.recovery import RecoveryCurve
+
+RESERVE = 1e-3
 
 Group: TypeAlias = frozenset[int]
 
@@ -50,9 +53,26 @@ class Request:
             raise ValueError(f"releases is {self.releases!r}; the budget covers at least one")
 
     @property
+    def ideal(self) -> Budget | ClassicBudget:
+        """The budget for noise without rounding: a thousandth is kept back for what floating point does to it."""
+        if isinstance(self.budget, ClassicBudget):
+            return self.budget
+        epsilon, delta = (1 - RESERVE) * self.budget.epsilon, (1 - RESERVE) * self.budget.delta
+        return Budget(max(epsilon, EPSILON_RANGE[0]), max(delta, DELTA_RANGE[0]))
+
+    @property
     def mu(self) -> float:
         """The shift that one release may show, rounded down so that all of them together stay within mu*."""
-        return self.budget.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
+        return self.ideal.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
+
+    def holds(self, sigma: float, parameters: int) -> bool:
+        """Tell whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
+
+        Theory: 10.
+        """
+        ideal = self.ideal
+        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, self.releases)
+        return epsilon <= self.budget.epsilon and delta <= self.budget.delta
 
 
 @dataclass(frozen=True, slots=True)
