@@ -15,8 +15,10 @@ from scipy.special import expit, softmax
 
 from rescind.core.aggregation import Aggregator
 from rescind.core.contribution import GRAM_LIMIT
-from rescind.core.edges import Aggregation, Edge, Noise
-from rescind.core.training import LocalTraining
+from rescind.core.edges import Aggregation, Edge, Noise, Shrinkage
+from rescind.core.noise import GRID, add_noise, grid_rounding
+from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
+from rescind.entropy import ReproducibleBytesNeverCertified
 
 Array = NDArray[np.floating]
 
@@ -112,6 +114,7 @@ class Federation:
     seed: int
     batch: int | None = None
     shared_batches: bool = False
+    grid: float | None = GRID
 
     def train_client(self, client: int, theta: Array, stream: np.random.Generator) -> tuple[Array, float]:
         """Give the client's model after its local steps, and the largest gradient it met."""
@@ -130,7 +133,7 @@ class Federation:
         """Train one round and record it, as a server would."""
         if not participants:
             none = np.empty(0)
-            return theta, Aggregation(np.empty(0, dtype=np.int64), none, none, none, 0.0)
+            return theta, Aggregation(np.empty(0, dtype=np.int64), none, none, none, 0.0, rounding=0.0)
         shared = np.random.default_rng((self.seed, key, 3))
         results = []
         for client in participants:
@@ -163,12 +166,13 @@ class Federation:
 
 @dataclass(frozen=True)
 class Step:
-    """What was done between two models: a round with its key and who was present, or a noise vector."""
+    """What was done between two models: a round and who was present, or noise of some size, or shrinking."""
 
-    key: int = -1
+    key: int
     present: frozenset[int] = frozenset()
     participants: tuple[int, ...] = ()
-    noise: Array | None = None
+    sigma: float | None = None
+    shrunk: float | None = None
 
 
 @dataclass(frozen=True)
@@ -195,14 +199,31 @@ def train(federation: Federation, path: Path, present: frozenset[int], rounds: i
     return path
 
 
-def add_noise(federation: Federation, path: Path, sigma: float, key: int) -> Path:
-    """Append a noise edge: reproducible noise, as both worlds have to get the same."""
-    theta = path.models[-1]
-    draws = np.random.default_rng((federation.seed, key, 5)).standard_normal(theta.shape)
-    noise = (sigma * draws).astype(theta.dtype)
-    return path.extended(
-        theta + noise, Step(noise=noise), Noise(sigma, float(np.linalg.norm(noise.astype(np.float64))))
-    )
+def noised(federation: Federation, theta: Array, sigma: float, key: int) -> Array:
+    """Add noise that both worlds get alike, on the grid as the product does it (or bare, where there is none)."""
+    if federation.grid is None:
+        return theta + sigma * np.random.default_rng((federation.seed, key, 5)).standard_normal(theta.shape)
+    source = ReproducibleBytesNeverCertified(federation.seed * 1000 + key)
+    return add_noise({"theta": theta}, sigma, federation.grid, source)["theta"]
+
+
+def shrunk(federation: Federation, theta: Array, factor: float) -> Array:
+    return np.asarray(federation.start + theta.dtype.type(factor) * (theta - federation.start))
+
+
+def with_noise(federation: Federation, path: Path, sigma: float, key: int, factor: float | None) -> Path:
+    """Append a noise edge and, if wanted, shrink the noised model towards the start."""
+    unit = UNIT_ROUNDOFF[federation.training.precision]
+    theta = noised(federation, path.models[-1], sigma, key)
+    norm = float(np.linalg.norm(theta.astype(np.float64)))
+    cast = 0.0 if federation.training.precision == "float64" else 2 * unit * norm
+    rounding = 0.0 if federation.grid is None else grid_rounding(theta.size, federation.grid, cast_error=cast)
+    path = path.extended(theta, Step(key, sigma=sigma), Noise(sigma, rounding))
+    if factor is None:
+        return path
+    start = float(np.linalg.norm(federation.start.astype(np.float64)))
+    pulled = shrunk(federation, theta, factor)
+    return path.extended(pulled, Step(key, shrunk=factor), Shrinkage(factor, 8 * unit * (norm + start)))
 
 
 def retrained_without(federation: Federation, path: Path, group: Collection[int]) -> list[Array]:
@@ -210,8 +231,10 @@ def retrained_without(federation: Federation, path: Path, group: Collection[int]
     theta = path.models[0]
     models = [theta]
     for step in path.steps:
-        if step.noise is not None:
-            theta = theta + step.noise
+        if step.sigma is not None:
+            theta = noised(federation, theta, step.sigma, step.key)
+        elif step.shrunk is not None:
+            theta = shrunk(federation, theta, step.shrunk)
         else:
             participants = [client for client in step.participants if client not in group]
             if federation.sampling.minimum:

@@ -25,12 +25,12 @@ from benchmarks.federations import (
     Quadratic,
     Sampling,
     Softmax,
-    add_noise,
     retrained_without,
     train,
+    with_noise,
 )
 from rescind.core.contribution import group_delta
-from rescind.core.edges import Aggregation, Noise, members, sorted_group
+from rescind.core.edges import Aggregation, Noise, Shrinkage, members, sorted_group
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY, group_sensitivity
 from rescind.core.training import LocalTraining
@@ -131,6 +131,7 @@ def _aligned_case(rng: np.random.Generator, seed: int, index: int) -> Case:
         sampling=_sampling(rng, clients),
         start=np.zeros(1),
         seed=seed * 1_000_003 + index,
+        grid=None,
     )
     # Whoever pulls hardest leaves first, so that the others' mean lies on one side of every leaver.
     order = np.argsort(-pulls).tolist()
@@ -223,7 +224,8 @@ def run_path(case: Case, federation: Federation) -> Path:
         if number:
             present = present.difference(case.requests[number - 1])
             path = path.truncated(int(rng.integers(len(path.models))))
-            path = add_noise(federation, path, float(rng.choice([0.01, 0.1, 1])), key)
+            factor = None if case.aligned or rng.random() < 0.5 else float(rng.uniform(0.05, 1))
+            path = with_noise(federation, path, float(rng.choice([1e-4, 0.01, 0.1, 1])), key, factor)
         path = train(federation, path, present, rounds, key)
         key += rounds
     return path
@@ -262,6 +264,9 @@ def wrong_sensitivity(path: Path, group: frozenset[int], federation: Federation,
     for edge in path.edges:
         if isinstance(edge, Noise):
             psi = 0.0 if wrong is Wrong.RESET else psi * (common if wrong is Wrong.NOISE_CONTRACTS else 1.0)
+            psi += edge.rounding if parted else 0.0
+        elif isinstance(edge, Shrinkage):
+            psi = edge.factor * psi + (edge.rounding if parted else 0.0)
         elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())

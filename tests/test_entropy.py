@@ -203,3 +203,14 @@ def test_the_certificate_path_takes_public_sigmas_only():
     with pytest.raises(ValueError, match=r"power of sqrt 2.*0\.3"):
         secret_noise({"a": np.zeros(3)}, 0.3)
     assert not reproducible_noise_never_certified({"a": np.zeros(3)}, 0.3, seed=1).certifiable
+
+
+def test_what_is_certified_is_what_was_drawn():
+    noised = secret_noise({"a": np.zeros(3)}, 1.0)
+    with pytest.raises(ValueError, match="read-only"):
+        noised.tensors["a"][:] = 0
+    with pytest.raises(TypeError):
+        noised.tensors["a"] = np.zeros(3)
+    for copied in (copy.deepcopy(noised), copy.copy(noised), pickle.loads(pickle.dumps(noised))):  # noqa: S301
+        assert not copied.certifiable
+        assert np.array_equal(copied.tensors["a"], noised.tensors["a"])

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count as count_from
+from types import MappingProxyType
 from typing import NoReturn, final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -97,17 +98,27 @@ class ReproducibleBytesNeverCertified:
         return self._stream.read(count)
 
 
-@dataclass(frozen=True)
+@final
+@dataclass(frozen=True, slots=True)
 class NoisedTensors:
     """Tensors with noise added, the public constants of the noise, and whether a certificate may use them.
 
-    ``certifiable`` cannot be given: only ``secret_noise`` sets it, and ``dataclasses.replace`` loses it.
+    ``certifiable`` cannot be given: only ``secret_noise`` sets it; a copy or a pickle loses it.
+    The tensors are read-only, so that what is certified is what was drawn.
     """
 
     tensors: Mapping[str, Tensor]
     sigma: float
     grid: float
     certifiable: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        for tensor in self.tensors.values():
+            tensor.flags.writeable = False
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+
+    def __reduce__(self) -> tuple[type[NoisedTensors], tuple[dict[str, Tensor], float, float]]:
+        return NoisedTensors, (dict(self.tensors), self.sigma, self.grid)
 
 
 def secret_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float = GRID) -> NoisedTensors:

@@ -108,6 +108,7 @@ def test_delta_without_epsilon_is_the_total_variation() -> None:
     assert reached_epsilon(0.01, 0.1) == 0.0
     assert log_delta(1.0, 0.0) == -math.inf
     assert log_delta(1.0, 1e-200) == -math.inf
+    assert reached_delta(1.0, 1e200) == 1.0
 
 
 def test_nothing_to_hide_needs_no_noise() -> None:

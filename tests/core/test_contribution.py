@@ -33,6 +33,7 @@ def random_round(
         factors=np.ones(count),
         distances=measured.distances,
         update_norm=measured.update_norm,
+        rounding=0.0,
         gram=measured.gram,
         server_learning_rate=rate,
     )

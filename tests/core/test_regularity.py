@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -67,8 +68,16 @@ def test_fedprox_keeps_one_for_convex_losses_up_to_its_rate() -> None:
 
 def test_server_learning_rate() -> None:
     assert server_factor(0.5, 1.0) == 0.5
-    assert server_factor(0.5, 0.5) == 0.75
-    assert server_factor(1.0, 0.3) == 1.0
+    for rho, rate, expected in ((0.5, 0.5, 0.75), (1.0, 0.3, 1.0), (1e-12, 0.999, 0.001 + 0.999e-12)):
+        assert expected <= server_factor(rho, rate) <= expected * (1 + 1e-14)
+    assert server_factor(1e-17, 1.0) == 1e-17
+
+
+def test_a_factor_that_cancels_is_not_rounded_to_nothing() -> None:
+    """1 - 0.1 * 10 is not 0: a tenth is not a float64."""
+    exact = abs(1 - Fraction(0.1) * 10)
+    assert exact > 0
+    assert local_factor(Curvature(10.0, 10.0), 0.1, 1) >= exact
 
 
 @given(seeds, st.floats(0.1, 4), st.integers(2, 5))
@@ -122,6 +131,9 @@ def test_plain_training_is_covered() -> None:
         ({"server_optimizer": "FedAdam"}, "the server's optimizer is FedAdam"),
         ({"server_momentum": 0.5}, "server momentum is 0.5"),
         ({"clips_updates": True}, "whole client updates are clipped"),
+        ({"clips_gradients": True}, "gradients are clipped"),
+        ({"weight_decay": 0.01}, "weight decay of 0.01"),
+        ({"constant_learning_rate": False}, "the learning rate changes"),
         ({"untrained_buffers": ("bn1.running_mean",)}, "bn1.running_mean"),
         ({"precision": "bfloat16"}, "the precision is bfloat16"),
         ({"loss": UnprovenLoss()}, "no proven curvature"),

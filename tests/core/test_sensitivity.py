@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.soundness import judge, random_case, run_path, wrong_sensitivity
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Untouched
 from rescind.core.sensitivity import SAFETY, client_sensitivities, client_terms, first_joined, group_sensitivity
 from rescind.core.tracker import SensitivityTracker
 
@@ -21,6 +21,7 @@ def round_of(clients: Sequence[int], /, **changes: object) -> Aggregation:
         "factors": np.ones(count),
         "distances": np.ones(count),
         "update_norm": float(count > 0),
+        "rounding": 0.0,
     }
     return Aggregation(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -42,7 +43,14 @@ def rounds(draw: st.DrawFn) -> Aggregation:
     )
 
 
-edges = st.lists(st.one_of(rounds(), st.builds(Noise, st.just(0.1), st.just(1.0))), max_size=14)
+edges = st.lists(
+    st.one_of(
+        rounds(),
+        st.builds(Noise, st.just(0.1), st.sampled_from([0.0, 1e-6])),
+        st.builds(Shrinkage, st.floats(0.01, 1), st.sampled_from([0.0, 1e-6])),
+    ),
+    max_size=14,
+)
 
 
 def test_the_recursion_by_hand() -> None:
@@ -50,12 +58,13 @@ def test_the_recursion_by_hand() -> None:
     half = {"factors": np.full(3, 0.5), "distances": np.array([2.0, 1.0, 1.0])}
     path: list[Edge] = [
         round_of([0, 1, 2], **half),
-        Noise(0.1, 1.0),
+        Noise(0.1, 0.125),
+        Shrinkage(0.8, 0.1),
         round_of([1, 2], factors=np.full(2, 0.5)),
         round_of([]),
         round_of([0, 1, 2], **half, server_learning_rate=0.5, rounding=0.25),
     ]
-    expected = [0, 1, 1, 0.5, 0.5, 0.75 * 0.5 + 0.5 * 1 + 0.25]
+    expected = [0, 1, 1.125, 1, 0.5, 0.5, 0.75 * 0.5 + 0.5 * 1 + 0.25]
     assert group_sensitivity(path, [0]) == pytest.approx(expected)
 
 
@@ -124,7 +133,7 @@ def test_the_lazy_tracker_is_the_recursion(first: list[Edge], second: list[Edge]
         tracker.record(edge)
     back = data.draw(st.integers(0, len(first)))
     tracker.truncate(back)
-    path = [*first[:back], Noise(0.1, 1.0), *second]
+    path = [*first[:back], Noise(0.1, 1e-6), *second]
     for edge in path[back:]:
         at_once = tracker.record(edge)
         if isinstance(edge, Aggregation):
@@ -165,8 +174,8 @@ def test_the_tracker_refuses_nodes_that_are_not_there() -> None:
 
 def test_after_an_erased_stretch_psi_goes_on_from_what_was_kept() -> None:
     kept = Erased(np.array([1, 2, 3]), np.array([1.0, 2.0, 4.0]), np.array([0.25, 0.25, 0.5]), common_factor=True)
-    path: list[Edge] = [kept, Noise(0.5, 1.0), round_of([1, 2], factors=np.full(2, 0.5))]
-    assert group_sensitivity(path, [2])[1:] == pytest.approx([2.0, 2.0, 2.0])
+    path: list[Edge] = [kept, Noise(0.5, 0.25), round_of([1, 2], factors=np.full(2, 0.5))]
+    assert group_sensitivity(path, [2])[1:] == pytest.approx([2.0, 2.25, 0.5 * 2.25 + 1.0])
     assert group_sensitivity(path, [1, 2])[1] == pytest.approx((1 + 2) / 0.5)
     assert group_sensitivity(path, [9]).tolist() == [0, 0, 0, 0]
     assert np.isinf(group_sensitivity(path, [1, 2, 3])[1])
@@ -200,10 +209,57 @@ def test_an_erased_stretch_bounds_every_group(seed: int) -> None:
     assert group_sensitivity([kept], group)[-1] >= group_sensitivity(path, group)[-1] * (1 - 1e-9)
 
 
+def test_weights_that_add_up_to_one_leave_nothing_behind() -> None:
+    """Six sixths come out a little below 1: then too everybody may have belonged to the group."""
+    everybody = Erased(np.arange(6), np.zeros(6), np.full(6, 1 / 6), common_factor=True)
+    assert 1 - everybody.largest_weights.sum() > 0
+    assert np.isinf(group_sensitivity([everybody], range(6))[1])
+
+
+def test_what_is_infinite_stays_infinite() -> None:
+    gone = Erased(np.array([1, 2]), np.array([np.inf, 1.0]), np.array([0.1, 0.1]), common_factor=True)
+    path = [gone, round_of([2, 3, 4], factors=np.zeros(3)), round_of([2], factors=np.zeros(1))]
+    assert np.isinf(group_sensitivity(path, [1])[1:]).all()
+    assert np.isinf(group_sensitivity(path, [1, 2])[1:]).all()
+    assert np.isinf(client_sensitivities(path, [1], [1, 2, 3])).all()
+    assert client_sensitivities(path, [1, 2], [0]).tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("factor", "before", "after"), [(1.01, 2500, 2500), (1.1, 260, 1000), (1.05, 480, 480)])
+def test_a_late_joiner_is_not_forgotten_by_rounding(factor: float, before: int, after: int) -> None:
+    """With F > 1 the rounding term of a long past is huge beside a late joiner's own Psi."""
+    early = round_of([1, 2], factors=np.full(2, factor), rounding=1e-14)
+    late = round_of([0, 1, 2], factors=np.full(3, factor), rounding=1e-14)
+    path = [early] * before + [late] + [early] * after
+    tracker = SensitivityTracker()
+    for edge in path:
+        tracker.record(edge)
+    assert tracker.sensitivity(0) >= group_sensitivity(path, [0])[-1] * (1 - 1e-12)
+
+
 def test_client_terms_of_small_rounds() -> None:
     assert [len(values) for values in client_terms(round_of([]))] == [0, 0]
     factors, deltas = client_terms(round_of([4], factors=np.array([0.5]), update_norm=3.0))
     assert (factors[0], deltas[0]) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Untouched(0.0, 0.0),
+        lambda: Untouched(1.0, -1.0),
+        lambda: Noise(0.0, 0.0),
+        lambda: Noise(1.0, np.nan),
+        lambda: Shrinkage(0.0, 0.0),
+        lambda: Shrinkage(1.5, 0.0),
+        lambda: Erased(np.array([1]), np.array([-1.0]), np.ones(1), common_factor=True),
+        lambda: Erased(np.array([1]), np.array([np.nan]), np.ones(1), common_factor=True),
+        lambda: Erased(np.array([1, 1]), np.ones(2), np.ones(2), common_factor=True),
+    ],
+)
+def test_an_impossible_edge_is_refused(build: Callable[[], Edge]) -> None:
+    with pytest.raises(ValueError, match=r"has to|twice"):
+        build()
 
 
 @pytest.mark.parametrize(
@@ -216,6 +272,8 @@ def test_client_terms_of_small_rounds() -> None:
         ({"clients": np.array([1, 1])}, "twice"),
         ({"gram": np.ones((3, 3))}, r"gram has shape \(3, 3\)"),
         ({"rounding": -1.0}, "rounding is"),
+        ({"clients": np.array([1, 2], dtype=np.uint64)}, "uint64"),
+        ({"clients": np.array([1, np.iinfo(np.int64).min])}, "smallest int64"),
         ({"update_norm": np.inf}, "update_norm is inf"),
     ],
 )

@@ -5,22 +5,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.federations import Federation, Path, Sampling, Softmax, add_noise, retrained_without, train
+from benchmarks.federations import Federation, Path, Sampling, Softmax, retrained_without, train, with_noise
 from benchmarks.soundness import distances
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Untouched
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
 from rescind.core.training import LocalTraining
 
-BARE = HeadBound(radius=10.0, initial_norm=0.0, rounding_unit=0.0, rounding_offset=0.0)
+BARE = HeadBound(
+    contraction=0.9,
+    radius=10.0,
+    initial_norm=0.0,
+    parameters=16,
+    rounding_unit=0.0,
+    rounding_offset=0.0,
+    noise_rounding=0.0,
+    cast_unit=0.0,
+)
 
 
 def public_round(clients: list[int], weights: list[float], factors: list[float]) -> Aggregation:
     """What a strict bound may see of a round; distances are there, and must not be looked at."""
     count = len(clients)
     poison = np.full(count, 1e9)
-    return Aggregation(np.array(clients), np.array(weights), np.array(factors), poison, 1e9 if count else 0.0)
+    return Aggregation(
+        np.array(clients, dtype=np.int64), np.array(weights), np.array(factors), poison, 1e9 if count else 0.0, 0.0
+    )
 
 
 def random_head(seed: int, steps: list[int], rate: float, l2: float) -> Federation:
@@ -51,7 +62,7 @@ def test_no_head_moves_further_than_the_strict_bound(seed: int, steps: list[int]
     federation = random_head(seed, steps, rate, l2)
     present = frozenset(range(len(steps)))
     path = train(federation, Path((federation.start,)), present, 6, 0)
-    path = add_noise(federation, path.truncated(4), 0.5, 6)
+    path = with_noise(federation, path.truncated(4), 0.5, 6, None)
     path = train(federation, path, present, 4, 10)
     bound = HeadBound.of(federation.training, float(np.linalg.norm(federation.start)), 12, 20)
     for group in (frozenset({0}), frozenset({0, 1})):
@@ -60,44 +71,71 @@ def test_no_head_moves_further_than_the_strict_bound(seed: int, steps: list[int]
 
 
 def test_equal_steps_give_the_short_formula() -> None:
-    edge = public_round([0, 1, 2], [1.0, 1.0, 2.0], [0.8, 0.8, 0.8])
+    rho = 0.9**2
+    edge = public_round([0, 1, 2], [1.0, 1.0, 2.0], [rho] * 3)
     psi = strict_sensitivity([edge, edge], [0], BARE)
-    once = (1 - 0.8) * 2 * 10.0 * 0.25
-    assert psi == pytest.approx([0, once, 0.8 * once + once])
+    once = (1 - rho) * 2 * 10.0 * 0.25
+    assert psi == pytest.approx([0, once, rho * once + once])
 
 
 def test_unequal_steps_noise_and_standstill() -> None:
-    bound = replace(BARE, initial_norm=15.0)
-    largest = 15.0
+    bound = replace(BARE, initial_norm=15.0, noise_rounding=0.5, cast_unit=1e-3)
     psi = strict_sensitivity(
         [
-            public_round([0, 1], [1.0, 3.0], [0.5, 0.9]),
-            Noise(0.1, 2.0),
-            public_round([0], [5.0], [0.6]),
+            public_round([0, 1], [1.0, 3.0], [0.9**3, 0.9]),
+            Noise(0.5, 1e9),
+            public_round([0], [5.0], [0.9]),
             public_round([], [], []),
-            Untouched(0.5),
+            Untouched(0.5, 1e9),
         ],
         [0],
         bound,
     )
-    first = 0.25 * (0.4 * largest + (0.5 + 0.1) * 10)
-    third = 0.6 * first + 0.4 * (10 + largest + 2)
-    assert psi == pytest.approx([0, first, first, third, third, third / 2])
+    first = 0.25 * ((0.9 - 0.9**3) * 15 + (1 - 0.9**3 + 0.1) * 10)
+    # What noise can do to a norm is taken from its law: the noise that was drawn is somebody's secret.
+    largest = 15.0 + 0.5 * (4 + 9.2) + 0.5
+    second = first + 0.5 + 2e-3 * largest
+    third = 0.9 * second + 0.1 * (10 + largest)
+    assert psi == pytest.approx([0, first, second, third, third, third / 2])
 
 
 def test_a_strict_bound_never_looks_at_updates() -> None:
-    edge = public_round([0, 1], [1.0, 3.0], [0.5, 0.9])
+    edge = public_round([0, 1], [1.0, 3.0], [0.9**2, 0.9])
     changed = replace(edge, distances=np.zeros(2), update_norm=0.0, rounding=7.0)
     assert np.array_equal(strict_sensitivity([edge], [0], BARE), strict_sensitivity([changed], [0], BARE))
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.95, 0.9**2 * 1.001, 1e-200, 1.2])
+def test_factors_of_another_training_are_refused(factor: float) -> None:
+    """A factor that is merely an upper bound would make the strict bound too small."""
+    with pytest.raises(ValueError, match="not powers of 1 - eta lambda"):
+        strict_sensitivity([public_round([0, 1], [1.0, 1.0], [0.9, factor])], [0], BARE)
+
+
 def test_rounding_counts_once_the_worlds_have_parted() -> None:
     bound = replace(BARE, rounding_unit=1e-3, rounding_offset=2.0)
-    calm = public_round([1, 2], [1.0, 1.0], [1.0, 1.0])
-    joined = public_round([0, 1], [1.0, 1.0], [1.0, 1.0])
-    psi = strict_sensitivity([calm, joined, calm], [0], bound)
-    # A factor of 1 pulls nothing; the trace of 1 - rho is there because rho is rounded up.
-    assert psi == pytest.approx([0, 0, 1e-3 * 12, 2e-3 * 12], abs=1e-9)
+    calm, joined = (public_round(clients, [1.0, 1.0], [0.9, 0.9]) for clients in ([1, 2], [0, 1]))
+    once = 0.5 * 0.2 * 10 + 1e-3 * 12
+    assert strict_sensitivity([calm, joined, calm], [0], bound) == pytest.approx([0, 0, once, 0.9 * once + 1e-3 * 12])
+    bare = strict_sensitivity([calm, Noise(1.0, 5.0), calm], [0], replace(bound, noise_rounding=1.0))
+    assert bare.tolist() == [0, 0, 0, 0]
+
+
+def test_nothing_strict_is_known_past_a_shrinkage() -> None:
+    joined = public_round([0, 1], [1.0, 1.0], [0.9, 0.9])
+    path: list[Edge] = [joined, Noise(1.0, 0.0), Shrinkage(0.5, 0.0), joined]
+    assert strict_sensitivity(path, [0], BARE)[3:].tolist() == [np.inf, np.inf]
+    assert np.isfinite(strict_sensitivity(path[1:], [0], BARE)).all()
+
+
+@given(st.integers(1, 400), st.integers(0, 2**32 - 1))
+def test_noise_stays_within_its_public_norm(parameters: int, seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(size=parameters)
+    largest = strict_sensitivity(
+        [Noise(1.0, 0.0), public_round([0], [1.0], [0.9])], [0], replace(BARE, parameters=parameters)
+    )
+    allowed = largest[2] / 0.1 - 2 * 10.0
+    assert np.linalg.norm(noise) <= allowed
 
 
 def test_the_constants_come_from_the_training() -> None:
@@ -105,6 +143,13 @@ def test_the_constants_come_from_the_training() -> None:
     bound = HeadBound.of(training, 3.0, parameters=100, batch=10)
     assert bound.radius == pytest.approx(2.0 / 0.1)
     assert bound.rounding_unit * (5.0 + bound.rounding_offset) == pytest.approx(training.rounding(5.0, 100, 10))
+    assert bound.contraction == pytest.approx(0.95)
+    assert bound.noise_rounding == pytest.approx(10 * 2.0**-20)
+    assert (bound.parameters, bound.cast_unit) == (100, 0.0)
+    single = HeadBound.of(replace(training, precision="float32"), 3.0, 100, 10, steps=8, grid=2.0**-10)
+    assert single.cast_unit == 2.0**-24
+    assert single.noise_rounding == pytest.approx(10 * 2.0**-10)
+    assert single.rounding_unit == pytest.approx(2 * bound.rounding_unit * 2.0**29)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +173,7 @@ def test_releases_of_dp_fedavg_add_up() -> None:
         public_round([0, 1, 2], [1.0] * 3, [1.0] * 3),
         public_round([1, 2], [1.0] * 2, [1.0] * 2),
         public_round([0, 1], [1.0] * 2, [1.0] * 2),
-        Untouched(1.0),
+        Untouched(1.0, 0.0),
     ]
     assert release_mu(path, [0], 2.0) / SAFETY == pytest.approx([0, 0.5, 0.5, np.sqrt(2) / 2, np.sqrt(2) / 2])
     together = [0, 2, 1, 2, 0]
@@ -136,7 +181,7 @@ def test_releases_of_dp_fedavg_add_up() -> None:
 
 
 def test_nothing_strict_is_known_past_an_erased_stretch() -> None:
-    path: list[Edge] = [Erased(np.array([0]), np.ones(1), np.ones(1), common_factor=True), Untouched(0.5)]
+    path: list[Edge] = [Erased(np.array([0]), np.ones(1), np.ones(1), common_factor=True), Untouched(0.5, 0.0)]
     for bound in (strict_sensitivity(path, [0], BARE), release_mu(path, [0], 1.0)):
         assert bound.tolist() == [0, np.inf, np.inf]
     for bound in (strict_sensitivity(path, [1], BARE), release_mu(path, [1], 1.0)):

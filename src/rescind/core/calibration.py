@@ -65,7 +65,7 @@ def log_delta(epsilon: float, mu: float) -> float:
     near = epsilon / mu - mu / 2
     far = epsilon / mu + mu / 2
     if math.isinf(near * near):
-        return -math.inf
+        return -math.inf if near > 0 else 0.0
     # What rounding in t and in the special functions can take away is given back.
     slack = 64 * _UNIT_ROUNDOFF
     if near > 0:

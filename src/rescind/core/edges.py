@@ -12,12 +12,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core._checks import at_most_one, not_negative
-from rescind.core.regularity import server_factor
+from rescind.core._checks import at_most_one, not_negative, positive
+from rescind.core.regularity import Factor, server_factor
 
 Floats: TypeAlias = NDArray[np.float64]
 Clients: TypeAlias = NDArray[np.int64]
 Members: TypeAlias = NDArray[np.bool_]
+
+# A factor of 0 would make nothing of an infinite sensitivity; a larger one is safe.
+SMALLEST_FACTOR = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +40,13 @@ class Aggregation:
     factors: Floats
     distances: Floats
     update_norm: float
+    rounding: float
     gram: Floats | None = None
-    rounding: float = 0.0
     server_learning_rate: float = 1.0
     factor: float = field(init=False)
 
     def __post_init__(self) -> None:
+        _check_clients(self.clients)
         count = len(self.clients)
         for name in ("weights", "factors", "distances"):
             values = getattr(self, name)
@@ -50,8 +54,6 @@ class Aggregation:
                 raise ValueError(f"{name} has to hold a finite number of at least 0 for each of {count} clients")
         if not (self.weights > 0).all():
             raise ValueError("weights have to be above 0: a client without examples does not take part")
-        if count > 1 and len(np.unique(self.clients)) != count:
-            raise ValueError("a client appears twice in one round")
         if self.gram is not None and self.gram.shape != (count, count):
             raise ValueError(f"gram has shape {self.gram.shape}; {count} participants need ({count}, {count})")
         not_negative("update_norm", self.update_norm)
@@ -68,8 +70,10 @@ class Aggregation:
         weights, factors = self.weights[selected], self.factors[selected]
         # A mean of equal factors is that factor, free of rounding.
         common = factors[0] == factors.max() == factors.min()
-        mean = float(factors[0]) if common else float(weights @ factors / weights.sum())
-        return server_factor(mean, self.server_learning_rate)
+        mean = (
+            float(factors[0]) if common else mean_factor(float(weights @ factors), float(weights.sum()), len(weights))
+        )
+        return server_factor(max(mean, SMALLEST_FACTOR), self.server_learning_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +84,53 @@ class Untouched:
     """
 
     factor: float
-    rounding: float = 0.0
+    rounding: float
+
+    def __post_init__(self) -> None:
+        positive("factor", self.factor)
+        not_negative("rounding", self.rounding)
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Gaussian noise ``sigma`` of norm ``norm`` (||nu||), the same vector in both worlds.
+    """Gaussian noise ``sigma``, the same vector in both worlds; ``rounding`` is what its grid may add between them.
 
     Theory: 4.
     """
 
     sigma: float
-    norm: float
+    rounding: float
     factor = 1.0
-    rounding = 0.0
+
+    def __post_init__(self) -> None:
+        positive("sigma", self.sigma)
+        not_negative("rounding", self.rounding)
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinkage:
+    """The model pulled towards theta_0^0 by ``factor`` (s), which counts as a constant from then on, as sigma does.
+
+    Theory: 4.
+    """
+
+    factor: float
+    rounding: float
+
+    def __post_init__(self) -> None:
+        # A factor of 0 is the start itself, which is retraining, not an edge.
+        at_most_one("factor", self.factor)
+        not_negative("rounding", self.rounding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Erased:
-    """A stretch of the path that was erased: of each remaining client only its Psi at the end is known.
+    """The beginning of a path, erased with its noise: of each remaining client only its Psi at the end is known.
 
-    ``largest_weights`` holds each client's largest p_c in the stretch; ``common_factor`` says whether all
-    clients had the same rho in each of its rounds, without which nothing can be said of a group.
+    ``clients`` names everybody who took part in it. Whoever was forgotten in it has an infinite sensitivity: its
+    number is gone, and only theta_0^0 is left for it. ``largest_weights`` holds each client's largest p_c in the
+    stretch; ``common_factor`` says whether all clients had the same rho in each of its rounds, without which nothing
+    can be said of a group.
 
     Theory: 13.
     """
@@ -111,6 +140,13 @@ class Erased:
     largest_weights: Floats
     common_factor: bool
     rounding = 0.0
+
+    def __post_init__(self) -> None:
+        _check_clients(self.clients)
+        for name in ("sensitivities", "largest_weights"):
+            values = getattr(self, name)
+            if values.shape != self.clients.shape or not (values >= 0).all():
+                raise ValueError(f"{name} has to hold a number of at least 0 for each of {len(self.clients)} clients")
 
 
 def sorted_group(group: Iterable[int]) -> Clients:
@@ -131,4 +167,21 @@ def members(clients: Clients, group: Clients) -> Members:
     return np.equal(group[np.minimum(np.searchsorted(group, clients), len(group) - 1)], clients)
 
 
-Edge: TypeAlias = Aggregation | Untouched | Noise | Erased
+def mean_factor(weighted: Factor, weights: Factor, count: int) -> Factor:
+    """Divide a weighted sum of ``count`` factors by the sum of their weights, rounded up.
+
+    Theory: 4.
+    """
+    return weighted / weights * (1 + count * 2.0**-51)
+
+
+def _check_clients(clients: Clients) -> None:
+    if clients.dtype != np.int64 or clients.ndim != 1:
+        raise ValueError(f"clients are a row of int64, not {clients.dtype} in {clients.ndim} dimensions")
+    if len(np.unique(clients)) != len(clients):
+        raise ValueError("a client appears twice in one round")
+    if len(clients) and clients.min() == np.iinfo(np.int64).min:
+        raise ValueError("the smallest int64 is not a client: it marks an empty place")
+
+
+Edge: TypeAlias = Aggregation | Untouched | Noise | Shrinkage | Erased

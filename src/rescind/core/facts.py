@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rescind.core.noise import GRID
 from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
 
@@ -32,6 +33,61 @@ class Scope(Enum):
     SEQUENCE = "sequence"
 
 
+class Sampling(Enum):
+    """How participants are chosen, and with it which counterfactual a claim is about.
+
+    Theory: 6.
+    """
+
+    EVERYBODY = "everybody takes part: the world without the group trains with the others"
+    POISSON = "each client by its own coin: the world without the group tosses the others' coins alike"
+    FIXED_SIZE = "a fixed number of clients: in the world without the group its places stay empty"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicHead:
+    """What a strict bound for an L2 head needs beside the training: all of it public.
+
+    ``initial_norm`` is ||theta_0^0||, ``parameters`` d, ``steps`` the largest K_i where they differ.
+
+    Theory: 8.
+    """
+
+    initial_norm: float
+    parameters: int
+    batch: int
+    steps: int | None = None
+    grid: float = GRID
+
+
+@dataclass(frozen=True, slots=True)
+class DpFedAvg:
+    """Training in which every round is noised: ``noise_multiplier`` is z, the others are its conditions.
+
+    Theory: 8.
+    """
+
+    noise_multiplier: float
+    updates_are_clipped: bool
+    weights_at_most_one: bool
+    constant_denominator: bool
+    noise_in_every_round: bool
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Which condition is not met."""
+        conditions = (
+            (self.updates_are_clipped, "DP-FedAvg has to clip every update over all its tensors"),
+            (self.weights_at_most_one, "DP-FedAvg has to weigh every update at most 1"),
+            (self.constant_denominator, "DP-FedAvg has to divide by a constant, not by who took part"),
+            (
+                self.noise_in_every_round,
+                "DP-FedAvg has to add fresh noise in every round, empty and repeated ones too",
+            ),
+        )
+        return tuple(reason for met, reason in conditions if not met)
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What was recorded of the training, as far as a claim depends on it.
@@ -39,18 +95,18 @@ class Facts:
     ``independent_randomness``: every client's batches, dropout and augmentation are seeded by (secret, client,
     round). ``redrawn_rounds``: a round was drawn again because too few replied. ``secret_noise``: noise comes from
     the operating system's generator. ``public_schedule``: kept nodes were placed without looking at data.
-    ``head`` and ``noise_multiplier`` (z) are the constants of the two strict bounds.
+    ``public``: what one of the two strict bounds rests on, if any.
 
     Theory: 6 and 7.
     """
 
     training: LocalTraining
+    sampling: Sampling
     independent_randomness: bool
     redrawn_rounds: bool
     secret_noise: bool
     public_schedule: bool = False
-    head: HeadBound | None = None
-    noise_multiplier: float | None = None
+    public: PublicHead | DpFedAvg | None = None
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -63,11 +119,22 @@ class Facts:
         found = self._broken_rules
         if not self.public_schedule:
             found += ("kept nodes were not placed by a public schedule",)
-        if self.noise_multiplier is None:
-            found += tuple(str(obstacle) for obstacle in self.training.obstacles)
-            if self.head is None:
-                found += ("neither an L2 head's constants nor DP-FedAvg's noise multiplier are recorded",)
+        if isinstance(self.public, DpFedAvg):
+            return found + self.public.obstacles
+        if self.public is None:
+            return (*found, "neither an L2 head's constants nor DP-FedAvg's noise multiplier are recorded")
+        try:
+            self.head_bound()
+        except ValueError as refusal:
+            return (*found, str(refusal))
         return found
+
+    def head_bound(self) -> HeadBound:
+        """Derive the constants of the strict bound from the training, so that they can't be another training's."""
+        if not isinstance(self.public, PublicHead):
+            raise ValueError("no public constants of an L2 head are recorded")
+        head = self.public
+        return HeadBound.of(self.training, head.initial_norm, head.parameters, head.batch, head.steps, head.grid)
 
     @property
     def _broken_rules(self) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ _EXPONENT_BITS = 11
 _MOST_ZEROS = 1020
 
 _SQRT_HALF = math.sqrt(2.0) / 2
+# Beyond it e^epsilon times any probability that is not accounted for would exceed 1.
+_LARGEST_EXPONENT = 40.0
 # Of larger parameters float64 could not hold the sum finely enough beside the grid.
 _MOST_STEPS = 2.0**48
 
@@ -114,7 +116,19 @@ def really_reached(
     steps = sigma / grid
     shift = releases * (2.0**-47 * (9 * math.sqrt(parameters) + 432) * steps + parameters * 2.0**-94 * steps**2)
     missed = releases * (3e-18 + 2e-23 * parameters)
-    return epsilon + 2 * shift, math.exp(shift) * delta + (1 + math.exp(epsilon + shift)) * missed
+    if epsilon + shift > _LARGEST_EXPONENT:
+        return epsilon + 2 * shift, 1.0
+    return epsilon + 2 * shift, min(1.0, math.exp(shift) * delta + (1 + math.exp(epsilon + shift)) * missed)
+
+
+def grid_rounding(parameters: int, grid: float = GRID, *, cast_error: float = 0.0) -> float:
+    """Give what rounding to the grid may add to the distance of two worlds that get the same noise: g sqrt(d).
+
+    ``cast_error`` is what the cast to the parameters' type adds: 2 u ||theta|| for float32, nothing for float64.
+
+    Theory: 4.
+    """
+    return grid * math.sqrt(parameters) * (1 + 2.0**-40) + cast_error
 
 
 def add_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float, source: ByteSource) -> dict[str, Tensor]:

@@ -16,8 +16,8 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.calibration import composed_mu
 from rescind.core.edges import Floats
-from rescind.core.facts import Mode, Scope
-from rescind.core.noise import public_sigma, sigma_limits
+from rescind.core.facts import DpFedAvg, Mode, Scope
+from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity
 from rescind.core.strict import release_mu, strict_sensitivity
@@ -48,6 +48,9 @@ class Candidate:
 def candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
     """Give every kept node with the least public noise that hides all who have to be hidden there.
 
+    Of the nodes that need none only theta_0^0 and the last are given: which one it is depends on who took part, not
+    on anybody's data.
+
     Theory: 12.
     """
     return tuple(_noised(summary, _owed(summary, request, _measured), summary.curve, strict=False))
@@ -59,14 +62,17 @@ def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ..
     Theory: 7 and 8.
     """
     facts, length = summary.facts, max(len(summary.edges), 1)
-    obstacles = facts.strict_obstacles + _classic_budgets(_requests(summary, request))
+    obstacles = facts.strict_obstacles + _classic_budgets([request, *(each.request for each in summary.forgotten)])
+    if any(each.mode not in (Mode.EXACT, Mode.STRICT) for each in summary.forgotten):
+        obstacles += ("an earlier request was served by a plan that looked at data",)
     if obstacles:
         raise ValueError("no strict plan: " + "; ".join(obstacles))
-    if facts.head is not None:
-        public = RecoveryCurve.public(facts.training.factor(), facts.head.initial_norm + facts.head.radius, length)
-    else:
+    if isinstance(facts.public, DpFedAvg):
         # DP-FedAvg promises no contraction: all that is public is that later nodes are further on.
         public = RecoveryCurve(np.array([0.0, length]), np.array([1.0, 0.0]))
+    else:
+        head = facts.head_bound()
+        public = RecoveryCurve.public(facts.training.factor(), head.initial_norm + head.radius, length)
     return tuple(_noised(summary, _owed(summary, request, _public), public, strict=True))
 
 
@@ -87,7 +93,11 @@ def paper_choice(summary: Summary, request: Request, sigma: float) -> Candidate:
     positive("sigma", sigma)
     owed = _owed(summary, request, _measured)
     # theta_0^0 is untouched, so there always is one.
-    position = max(at for at in range(len(summary.kept)) if _needed(summary, owed, at) <= sigma)
+    position = max(
+        at
+        for at, node in enumerate(summary.kept)
+        if _needed(node, at, owed) <= sigma and _within_releases(node, owed)
+    )
     return _candidate(summary, owed, position, sigma, summary.curve, strict=False)
 
 
@@ -110,24 +120,21 @@ class _Debt:
         return composed_mu((*self.spent, self.request.mu))
 
 
-def _requests(summary: Summary, request: Request) -> list[Request]:
-    return [*(earlier.request for earlier in summary.forgotten), request]
-
-
 def _owed(summary: Summary, request: Request, noise: Callable[[Summary, Request, Group], Floats]) -> list[_Debt]:
     """List every promise: each request's group, and everybody up to it where the request asked for that."""
-    promises: list[tuple[Request, float | None, tuple[float, ...]]] = [
-        *((earlier.request, earlier.protected_from, earlier.spent) for earlier in summary.forgotten),
-        (request, math.inf, ()),
+    promises: list[tuple[Request, Mode | None, float | None, tuple[float, ...]]] = [
+        *((earlier.request, earlier.mode, earlier.protected_from, earlier.spent) for earlier in summary.forgotten),
+        (request, None, math.inf, ()),
     ]
     owed, everybody = [], frozenset[int]()
-    for promise, until, spent in promises:
+    for promise, mode, until, spent in promises:
         everybody |= promise.group
         if until is None:
             continue
         groups = {promise.group, everybody} if promise.scope is Scope.SEQUENCE else {promise.group}
         for group in sorted(groups, key=len):
-            sigmas = noise(summary, promise, group)
+            # What was promised whatever the data are is not re-checked by looking at them.
+            sigmas = (_public if mode is Mode.STRICT else noise)(summary, promise, group)
             owed.append(_Debt(group, promise, until, spent, sigmas, first_joined(summary.edges, group)))
     return owed
 
@@ -145,35 +152,63 @@ def _public(summary: Summary, request: Request, group: Group) -> Floats:
     facts, kept = summary.facts, [node.index for node in summary.kept]
     if request.scope is Scope.INDIVIDUAL and len(group) > 1:
         return np.asarray(np.max([_public(summary, request, frozenset({client})) for client in group], axis=0))
-    if facts.head is not None:
-        return strict_sensitivity(summary.edges, group, facts.head)[kept] / request.mu
-    assert facts.noise_multiplier is not None  # noqa: S101 - a fact that strict_obstacles asks for
-    return np.where(release_mu(summary.edges, group, facts.noise_multiplier)[kept] <= request.mu, 0.0, np.inf)
+    if isinstance(facts.public, DpFedAvg):
+        shift = release_mu(summary.edges, group, facts.public.noise_multiplier)[kept]
+        return np.where(shift <= request.mu, 0.0, np.inf)
+    return strict_sensitivity(summary.edges, group, facts.head_bound())[kept] / request.mu
 
 
-def _needed(summary: Summary, owed: list[_Debt], position: int) -> float:
-    node = summary.kept[position]
-    largest = max((float(debt.sigmas[position]) for debt in owed if debt.at(node)), default=0.0)
+def _needed(node: Node, position: int, owed: list[_Debt]) -> float:
+    """Give the noise that every promise asks for at a node; a bound that is not a number counts as infinite."""
+    sigmas = [float(debt.sigmas[position]) for debt in owed if debt.at(node)]
+    if not all(math.isfinite(sigma) for sigma in sigmas):
+        return math.inf
+    largest = max(sigmas, default=0.0)
     return math.nextafter(largest, math.inf) if largest else 0.0
 
 
+def _within_releases(node: Node, owed: list[_Debt]) -> bool:
+    """Tell whether the releases so far and this one stay within the budgets that have to cover several."""
+    several = [debt for debt in owed if debt.at(node) and debt.request.releases > 1]
+    return all(debt.releases_mu <= debt.request.ideal.mu for debt in several)
+
+
 def _noised(summary: Summary, owed: list[_Debt], curve: RecoveryCurve, *, strict: bool) -> Iterator[Candidate]:
-    smallest, largest = sigma_limits()
+    smallest, largest = sigma_limits(summary.grid)
+    noised_already = strict and isinstance(summary.facts.public, DpFedAvg)
+    last_untouched = max(
+        at
+        for at, node in enumerate(summary.kept)
+        if not any(debt.at(node) for debt in owed) and _exact(summary, node)
+    )
     for position, node in enumerate(summary.kept):
-        needed = _needed(summary, owed, position)
-        if needed > largest:
+        touched = any(debt.at(node) for debt in owed)
+        needed = _needed(node, position, owed)
+        if not touched and position in (0, last_untouched):
+            yield _candidate(summary, owed, position, 0.0, curve, strict=strict)
+        if not touched or needed > largest or not _within_releases(node, owed):
             continue
-        sigma = max(smallest, public_sigma(needed)) if needed else 0.0
-        if all(_kept(debt, sigma, summary.parameters) for debt in owed if debt.at(node)):
+        sigma = 0.0 if noised_already else public_sigma(max(needed, smallest))
+        if noised_already or not _noise_obstacles(summary, node, owed, sigma):
             yield _candidate(summary, owed, position, sigma, curve, strict=strict)
 
 
-def _kept(debt: _Debt, sigma: float, parameters: int) -> bool:
-    """Tell whether a promise survives the noise's own rounding and, where asked for, the releases before this one."""
-    request = debt.request
-    if sigma and request.budget.certifiable and not request.holds(sigma, parameters):
-        return False
-    return request.releases == 1 or debt.releases_mu <= request.ideal.mu
+def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: float) -> tuple[str, ...]:
+    """Say why noise of this size, as it is really drawn, would not keep the promises."""
+    smallest, largest = sigma_limits(summary.grid)
+    if not is_public_sigma(sigma):
+        return (f"sigma {sigma:g} is not on the public list of powers of sqrt 2",)
+    if not smallest <= sigma <= largest:
+        return (f"sigma {sigma:g} does not fit the grid: it has to lie between {smallest:g} and {largest:g}",)
+    exact = [debt.request for debt in owed if debt.at(node) and debt.request.budget.certifiable]
+    if not all(request.holds(sigma, summary.parameters, summary.grid) for request in exact):
+        return ("float64 rounds the noise of so many parameters by more than the budget allows",)
+    return ()
+
+
+def _exact(summary: Summary, node: Node) -> bool:
+    """Tell whether a node nobody touched is one that nobody influenced: a round drawn again may have been."""
+    return node.index == 0 or not summary.facts.redrawn_rounds
 
 
 def _candidate(
@@ -182,17 +217,18 @@ def _candidate(
     node = summary.kept[position]
     hidden = [debt for debt in owed if debt.at(node)]
     obstacles: tuple[str, ...] = ()
-    if hidden and not strict:
+    if not strict and (hidden or not _exact(summary, node)):
         obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden])
-    proven = Mode.STRICT if strict else Mode.INSTANCE
+        obstacles += _noise_obstacles(summary, node, owed, sigma) if hidden else ()
     noise = sigma if hidden else 0.0
+    proven = Mode.EXACT if not hidden else Mode.STRICT if strict else Mode.INSTANCE
     return Candidate(
         node=node,
         sigma=noise,
-        mode=Mode.EXACT if not hidden else Mode.HEURISTIC if obstacles else proven,
+        mode=Mode.HEURISTIC if obstacles else proven,
         rechecked=tuple(debt.group for debt in hidden if debt.until < math.inf),
         releases_mu=max((debt.releases_mu for debt in hidden), default=0.0),
-        predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters),
+        predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters, shrinks=not strict),
         obstacles=obstacles,
     )
 

@@ -88,16 +88,19 @@ def shrinkage(noised_distance: float, sigma: float, parameters: int) -> float:
     return factor if factor < SHRINK_BELOW else 1.0
 
 
-def predicted_rounds(curve: RecoveryCurve, node: float, sigma: float, parameters: int) -> float:
+def predicted_rounds(
+    curve: RecoveryCurve, node: float, sigma: float, parameters: int, *, shrinks: bool = True
+) -> float:
     """Predict the rounds from a node with noise ``sigma`` on its ``parameters`` (d) to a model as good as the last.
 
     The noise is orthogonal to what is left to learn, so the distances add as squares; after shrinking by s the
     node lies (1-s) of the way back to theta_0^0 and s of the noise is left. The curve turns distance into rounds.
+    A strict plan does not shrink.
 
     Theory: 12.
     """
     start, here = curve.distance(curve.nodes[0]), curve.distance(node)
     noise = sigma * math.sqrt(parameters)
     travelled = max(start - here, 0.0)
-    kept = shrinkage(math.hypot(travelled, noise), sigma, parameters)
+    kept = shrinkage(math.hypot(travelled, noise), sigma, parameters) if shrinks else 1.0
     return curve.rounds_from(math.hypot((1 - kept) * start + kept * here, kept * noise))

@@ -18,6 +18,9 @@ from rescind.core._checks import at_most_one, not_negative, positive
 
 Factor = TypeVar("Factor", float, NDArray[np.float64])
 
+# Pays for the roundings of 1 - eta mu_prox - eta end, each below a unit in the last place of a number up to 4.
+_ABSOLUTE = 2.0**-49
+
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
@@ -148,7 +151,8 @@ def local_factor(curvature: Curvature, learning_rate: float, steps: int, proxima
     if curvature.low == 0.0 and learning_rate * (curvature.high + 2 * proximal) <= 2.0:
         return 1.0
     pull = learning_rate * proximal
-    step = _up(max(abs(1 - pull - learning_rate * end) for end in (curvature.low, curvature.high)))
+    # The difference may cancel, so what is added is absolute.
+    step = max(abs(1 - pull - learning_rate * end) for end in (curvature.low, curvature.high)) + _ABSOLUTE
     if pull == 0.0:
         return _up(step**steps)
     total = 1.0
@@ -163,10 +167,11 @@ def server_factor(factor: Factor, server_learning_rate: float) -> Factor:
     Theory: 2.
     """
     at_most_one("server_learning_rate", server_learning_rate)
-    # The same number, written so that a factor of 1 stays exactly 1.
-    return 1.0 + server_learning_rate * (factor - 1.0)
+    if server_learning_rate == 1.0:
+        return factor
+    return _up((1.0 - server_learning_rate) + server_learning_rate * factor)
 
 
-def _up(value: float) -> float:
+def _up(value: Factor) -> Factor:
     # Wide enough for the handful of roundings in each expression above.
     return value * (1 + 2.0**-50)

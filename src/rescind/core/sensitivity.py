@@ -10,7 +10,18 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from rescind.core.contribution import client_deltas, group_delta, leave_one_out_sums
-from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Members, members, sorted_group
+from rescind.core.edges import (
+    SMALLEST_FACTOR,
+    Aggregation,
+    Clients,
+    Edge,
+    Erased,
+    Floats,
+    Members,
+    mean_factor,
+    members,
+    sorted_group,
+)
 from rescind.core.regularity import server_factor
 
 # Covers the rounding of the recursion itself, for any number of rounds that can be trained.
@@ -22,7 +33,7 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
 
     The factor is the mean of rho_i over the participants that remain. Where a round's participants all belong to
     W the world without W stands still: factor 1, Delta = ||omega||. Noise is the same in both worlds: factor 1,
-    Delta 0. Rounding counts once the worlds have parted.
+    Delta 0. Rounding, of training and of the noise's grid, counts once the worlds have parted.
 
     Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
     """
@@ -81,8 +92,9 @@ def client_terms(round_: Aggregation) -> tuple[Floats, Floats]:
         return np.ones(len(round_.clients)), deltas
     if round_.factors.min() == round_.factors.max():
         return np.full(len(deltas), round_.factor), deltas
-    mean = leave_one_out_sums(round_.weights * round_.factors) / leave_one_out_sums(round_.weights)
-    return server_factor(mean, round_.server_learning_rate), deltas
+    others = leave_one_out_sums(round_.weights)
+    mean = mean_factor(leave_one_out_sums(round_.weights * round_.factors), others, len(deltas))
+    return server_factor(np.maximum(mean, SMALLEST_FACTOR), round_.server_learning_rate), deltas
 
 
 def erased_group_sensitivity(edge: Erased, group: Clients) -> float:
@@ -97,7 +109,8 @@ def erased_group_sensitivity(edge: Erased, group: Clients) -> float:
     if inside.sum() <= 1:
         return float(edge.sensitivities[inside].sum())
     remaining = 1 - float(edge.largest_weights[inside].sum())
-    if not edge.common_factor or remaining <= 0:
+    # Weights that add up to 1 may come out a little below it.
+    if not edge.common_factor or remaining <= 1e-9:
         return np.inf
     return float(edge.sensitivities[inside].sum()) / remaining
 

@@ -13,39 +13,65 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescind.core._checks import not_negative, positive
-from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Members, Noise, members, sorted_group
+from rescind.core.edges import (
+    Aggregation,
+    Clients,
+    Edge,
+    Erased,
+    Floats,
+    Members,
+    Noise,
+    Shrinkage,
+    members,
+    sorted_group,
+)
+from rescind.core.noise import GRID, grid_rounding
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
-from rescind.core.training import LocalTraining
+from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
+
+# The norm of noise exceeds sigma (sqrt d + this) with a probability below 5e-19.
+_REACH = 9.2
 
 
 @dataclass(frozen=True, slots=True)
 class HeadBound:
     """The public constants behind strict bounds for an L2 head.
 
-    ``radius`` is L/lambda, ``initial_norm`` is ||theta^0||, ``rounding_unit`` and ``rounding_offset`` give the
-    rounding term r = unit (D + offset) without a look at the model.
+    ``contraction`` is 1 - eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d.
+    Rounding without a look at the model, with D the largest norm it can have: ``rounding_unit`` (D +
+    ``rounding_offset``) for a round, ``noise_rounding`` + 2 ``cast_unit`` D for noise.
 
     Theory: 8.
     """
 
+    contraction: float
     radius: float
     initial_norm: float
+    parameters: int
     rounding_unit: float
     rounding_offset: float
+    noise_rounding: float
+    cast_unit: float
 
     def __post_init__(self) -> None:
         positive("radius", self.radius)
-        for name in ("initial_norm", "rounding_unit", "rounding_offset"):
+        for name in ("initial_norm", "rounding_unit", "rounding_offset", "noise_rounding", "cast_unit"):
             not_negative(name, getattr(self, name))
 
     @classmethod
     def of(
-        cls, training: LocalTraining, initial_norm: float, parameters: int, batch: int, steps: int | None = None
+        cls,
+        training: LocalTraining,
+        initial_norm: float,
+        parameters: int,
+        batch: int,
+        steps: int | None = None,
+        grid: float = GRID,
     ) -> HeadBound:
         """Derive the constants from the training, or say why there is no strict bound for it.
 
-        ``parameters`` is d, ``steps`` the largest K_i of any round where they differ.
+        ``steps`` is the largest K_i of any round where they differ.
 
         Theory: 8.
         """
@@ -59,9 +85,28 @@ class HeadBound:
         limit = 2 / (loss.curvature.high + loss.curvature.low)
         if training.learning_rate > limit:
             raise ValueError(f"learning_rate is {training.learning_rate!r}; a strict bound needs at most {limit:g}")
-        unit = training.rounding(1.0, parameters, batch, gradient_bound=0.0, steps=steps)
-        drift = training.learning_rate * loss.gradient_bound
-        return cls(loss.gradient_bound / loss.l2, initial_norm, unit, drift)
+        return cls(
+            contraction=1 - training.learning_rate * loss.l2,
+            radius=loss.gradient_bound / loss.l2,
+            initial_norm=initial_norm,
+            parameters=parameters,
+            rounding_unit=training.rounding(1.0, parameters, batch, gradient_bound=0.0, steps=steps),
+            rounding_offset=training.learning_rate * loss.gradient_bound,
+            noise_rounding=grid_rounding(parameters, grid),
+            cast_unit=0.0 if training.precision == "float64" else UNIT_ROUNDOFF[training.precision],
+        )
+
+    def steps(self, factors: Floats) -> Floats:
+        """Give the K_i behind the rho_i; a strict bound is false for factors that are not (1 - eta lambda)^K.
+
+        Theory: 8.
+        """
+        steps = np.rint(np.log(np.maximum(factors, 1e-300)) / math.log(self.contraction))
+        if not ((steps >= 1) & (np.abs(self.contraction**steps - factors) <= 1e-9 * factors)).all():
+            raise ValueError(
+                "a round's factors are not powers of 1 - eta lambda: it was trained otherwise than declared"
+            )
+        return steps
 
 
 def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadBound) -> Floats:
@@ -69,7 +114,7 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
 
     With D the largest norm a model can have, rho_W and rho_R the weighted means over W and the others:
     Psi <- rho_R Psi + P_W (|rho_W - rho_R| D + (2 - rho_W - rho_R) L/lambda), and where all belong to W
-    Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D).
+    Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D). Past a shrinkage, whose factor depends on data, it is infinite.
 
     Theory: 8.
     """
@@ -78,31 +123,38 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     psi, parted = 0.0, False
     nodes = [psi]
     for edge in edges:
+        rounding = bound.rounding_unit * (largest + bound.rounding_offset)
         if isinstance(edge, Erased):
             psi = _past_erased(edge, leaving)
+            rounding = 0.0
+        elif isinstance(edge, Noise):
+            root = math.sqrt(bound.parameters)
+            largest += edge.sigma * (root + _REACH) + bound.noise_rounding
+            rounding = bound.noise_rounding + 2 * bound.cast_unit * largest
+        elif isinstance(edge, Shrinkage):
+            psi = math.inf if parted else 0.0
         elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())
-            psi = _through_round(edge, inside, psi, largest, bound.radius)
+            psi = _through_round(edge, inside, psi, largest, bound)
+            rounding *= bool(len(edge.clients))
         else:
             psi *= edge.factor
-        if isinstance(edge, Noise):
-            largest += edge.norm
-        elif parted and not (isinstance(edge, Aggregation) and not len(edge.clients)):
-            psi += bound.rounding_unit * (largest + bound.rounding_offset)
+        psi += rounding if parted else 0.0
         nodes.append(psi)
     return np.array(nodes) * SAFETY
 
 
-def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, radius: float) -> float:
+def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, bound: HeadBound) -> float:
     if not inside.any():
         return edge.factor * psi
+    bound.steps(edge.factors)
     leaving = edge.factor_over(inside)
     if inside.all():
-        return leaving * psi + _missing(leaving) * (radius + largest)
+        return leaving * psi + _missing(leaving) * (bound.radius + largest)
     remaining = edge.factor_over(~inside)
     share = float(edge.weights[inside].sum() / edge.weights.sum())
-    pull = abs(leaving - remaining) * largest + (_missing(leaving) + _missing(remaining)) * radius
+    pull = abs(leaving - remaining) * largest + (_missing(leaving) + _missing(remaining)) * bound.radius
     return remaining * psi + share * pull
 
 
@@ -114,8 +166,9 @@ def _missing(factor: float) -> float:
 def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: float) -> Floats:
     """Give mu_W at every node of a DP-FedAvg path: mu_W^2 = sum over rounds of |W in S|^2 / z^2.
 
-    ``noise_multiplier`` is z: every update was clipped to C, their sum got noise of standard deviation z C, and
-    the denominator was a constant. No further noise is needed at a node whose mu is within the budget.
+    ``noise_multiplier`` is z: every update was clipped to C and weighed at most 1, their sum got fresh noise of
+    standard deviation z C in every round, and the denominator was a constant. No further noise is needed at a node
+    whose mu is within the budget.
 
     Theory: 8.
     """

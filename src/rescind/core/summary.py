@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget
 from rescind.core.classic import ClassicBudget
-from rescind.core.edges import Edge
-from rescind.core.facts import Facts, Scope
-from rescind.core.noise import really_reached
+from rescind.core.edges import Edge, Erased, Noise
+from rescind.core.facts import Facts, Mode, Scope
+from rescind.core.noise import GRID, really_reached
 from rescind.core.recovery import RecoveryCurve
 
 RESERVE = 1e-3
@@ -65,27 +65,29 @@ class Request:
         """The shift that one release may show, rounded down so that all of them together stay within mu*."""
         return self.ideal.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
 
-    def holds(self, sigma: float, parameters: int) -> bool:
+    def holds(self, sigma: float, parameters: int, grid: float) -> bool:
         """Tell whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
 
         Theory: 10.
         """
         ideal = self.ideal
-        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, self.releases)
+        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, self.releases, grid)
         return epsilon <= self.budget.epsilon and delta <= self.budget.delta
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """An earlier request that was served, and the first node that lies behind its noise.
+    """An earlier request that was served in some mode, and the first node that lies behind its noise.
 
-    ``protected_from`` is ``None`` if it needed no noise. ``spent`` holds the mu that each separate release since then
+    ``protected_from`` is ``None`` if the node it restarted from was untouched by its group, and only then. ``spent``
+    holds the mu that each separate release since then
     was calibrated to. What was promised then, its budget and its scope, is owed as long as the product runs.
 
     Paper: Eq. (F_u). Theory: 11.
     """
 
     request: Request
+    mode: Mode
     protected_from: int | None
     spent: tuple[float, ...] = ()
 
@@ -95,7 +97,7 @@ class Summary:
     """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
 
     ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes; ``forgotten``
-    holds the earlier requests in the order in which they were served.
+    holds the earlier requests in the order in which they were served; ``grid`` is the noise's.
 
     Paper: Eq. (H_recc). Theory: 12.
     """
@@ -106,8 +108,23 @@ class Summary:
     curve: RecoveryCurve
     parameters: int
     forgotten: Sequence[Forgotten] = ()
+    grid: float = GRID
 
     def __post_init__(self) -> None:
         indices = [node.index for node in self.kept]
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
             raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
+        if any(isinstance(edge, Erased) for edge in self.edges[1:]):
+            raise ValueError("an erased stretch can only be the beginning of a path")
+        for earlier in self.forgotten:
+            self._check_protection(earlier)
+
+    def _check_protection(self, earlier: Forgotten) -> None:
+        behind = earlier.protected_from
+        if behind is None:
+            return
+        if not (1 <= behind <= len(self.edges) and isinstance(self.edges[behind - 1], Noise | Erased)):
+            raise ValueError(f"no noise lies before node {behind}, which is to protect an earlier request")
+        first = self.edges[0]
+        if isinstance(first, Erased) and behind == 1 and not earlier.request.group.issubset(first.clients.tolist()):
+            raise ValueError("an erased stretch has to name everybody who was forgotten in it")

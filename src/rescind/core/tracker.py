@@ -14,9 +14,6 @@ from rescind.core._client_table import ABSENT, RECORD, ClientTable
 from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats
 from rescind.core.sensitivity import SAFETY, client_terms
 
-# A factor may be 0, which has no logarithm; a larger one is safe.
-_SMALLEST_FACTOR = 1e-300
-
 
 class SensitivityTracker:
     """Psi of every client that ever took part, at every node of a growing path; truncation goes back on it.
@@ -26,8 +23,10 @@ class SensitivityTracker:
 
     def __init__(self) -> None:
         self._last_node = 0
-        # Per node: the sum of log F over the edges before it, and the Psi that rounding alone would give.
+        # Per node: the sum of log F over the edges before it, rounded up and rounded down, and the Psi that rounding
+        # alone would give.
         self._log_factors = np.zeros(1)
+        self._low_log_factors = np.zeros(1)
         self._floors = np.zeros(1)
         # Per contribution, in the order of the path: its record, and the row of the client's one before it.
         self._records = np.empty(0, dtype=RECORD)
@@ -103,19 +102,21 @@ class SensitivityTracker:
     def _carried(self, psi: Floats, nodes: Clients, to: int) -> Floats:
         """Carry values from their nodes on to a later one."""
         growth = np.exp(self._log_factors[to] - self._log_factors.take(nodes))
+        # What rounding added since then. It is a difference, so the growth in it is one that is surely not too large,
+        # and the error of the exponential is added.
+        low_growth = np.exp(self._low_log_factors[to] - self._low_log_factors.take(nodes))
         floor = self._floors[to]
-        # What rounding added since then; the difference may cancel, so its own error is added too.
-        added = np.maximum(floor - growth * self._floors.take(nodes), 0.0) + 1e-12 * floor
+        added = np.maximum(floor - low_growth * self._floors.take(nodes), 0.0) + 1e-12 * floor
         return np.asarray(growth * psi + np.where(nodes < to, added, 0.0))
 
     def _append_node(self, factor: float, rounding: float) -> None:
         here, there = self._last_node, self._last_node + 1
-        log_factor = math.log(max(factor, _SMALLEST_FACTOR))
-        total = float(self._log_factors[here]) + log_factor
+        log_factor = math.log(factor)
         self._log_factors = _with_room(self._log_factors, there + 1)
+        self._low_log_factors = _with_room(self._low_log_factors, there + 1)
         self._floors = _with_room(self._floors, there + 1)
-        # Rounded up, so that what is applied later is never too small.
-        self._log_factors[there] = math.nextafter(total, math.inf) if log_factor else total
+        self._log_factors[there] = _added(float(self._log_factors[here]), log_factor, math.inf)
+        self._low_log_factors[there] = _added(float(self._low_log_factors[here]), log_factor, -math.inf)
         self._floors[there] = factor * self._floors[here] + rounding
         self._last_node = there
 
@@ -132,6 +133,13 @@ class SensitivityTracker:
         self._earlier[start:end] = earlier
         self._latest.write(slots, added)
         self._count = end
+
+
+def _added(total: float, log_factor: float, towards: float) -> float:
+    """Add a logarithm, rounded in one direction; a factor of exactly 1 leaves the total as it is."""
+    if not log_factor:
+        return total
+    return math.nextafter(total + math.nextafter(log_factor, towards), towards)
 
 
 def _with_room(values: np.ndarray, size: int) -> np.ndarray:

@@ -32,7 +32,8 @@ class LocalTraining:
 
     ``learning_rate`` is the paper's eta, ``steps`` its K (a client may make another number: the round's record
     then says so), ``proximal`` FedProx's mu, ``server_learning_rate`` eta_s. The fields after these
-    describe what the theorem may not cover; ``obstacles`` says in words what it does not.
+    describe what the theorem may not cover, ``weight_decay`` being one beside the loss's own L2 term; ``obstacles``
+    says in words what it does not.
 
     Theory: 2.
     """
@@ -46,7 +47,10 @@ class LocalTraining:
     momentum: float = 0.0
     server_optimizer: str = "average"
     server_momentum: float = 0.0
+    weight_decay: float = 0.0
+    clips_gradients: bool = False
     clips_updates: bool = False
+    constant_learning_rate: bool = True
     untrained_buffers: tuple[str, ...] = ()
     precision: str = "float64"
 
@@ -55,7 +59,7 @@ class LocalTraining:
             raise ValueError(f"steps is {self.steps!r}; a client makes at least one local step")
         positive("learning_rate", self.learning_rate)
         at_most_one("server_learning_rate", self.server_learning_rate)
-        for name in ("proximal", "momentum", "server_momentum"):
+        for name in ("proximal", "momentum", "server_momentum", "weight_decay"):
             not_negative(name, getattr(self, name))
 
     def factor(self, steps: int | None = None) -> float:
@@ -124,6 +128,24 @@ def _obstacles(training: LocalTraining) -> Iterator[Obstacle]:
             f"server momentum is {training.server_momentum:g}",
             "a round repeats part of the earlier ones, the leaving client's among them",
             "Set it to 0",
+        )
+    if training.weight_decay:
+        yield Obstacle(
+            f"the optimizer adds a weight decay of {training.weight_decay:g}",
+            "it changes the curvature, and the loss that was declared does not have it",
+            "Make it the loss's own L2 term",
+        )
+    if not training.constant_learning_rate:
+        yield Obstacle(
+            "the learning rate changes",
+            "B was computed for one learning rate, and a smaller one can have a larger B",
+            "Keep it constant",
+        )
+    if training.clips_gradients:
+        yield Obstacle(
+            "gradients are clipped",
+            "clipping turns the step: two models can drift apart, by 1.26 in one step on a convex loss",
+            "Clip the feature rows instead, which bounds the gradients too",
         )
     if training.clips_updates:
         yield Obstacle(
