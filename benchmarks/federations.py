@@ -216,8 +216,7 @@ def with_noise(federation: Federation, path: Path, sigma: float, key: int, facto
     unit = UNIT_ROUNDOFF[federation.training.precision]
     theta = noised(federation, path.models[-1], sigma, key)
     norm = float(np.linalg.norm(theta.astype(np.float64)))
-    cast = 0.0 if federation.training.precision == "float64" else 2 * unit * norm
-    rounding = 0.0 if federation.grid is None else grid_rounding(theta.size, federation.grid, cast_error=cast)
+    rounding = 0.0 if federation.grid is None else grid_rounding(theta.size, norm, unit, federation.grid)
     path = path.extended(theta, Step(key, sigma=sigma), Noise(sigma, rounding))
     if factor is None:
         return path

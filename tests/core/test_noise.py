@@ -21,6 +21,7 @@ from rescind.core.noise import (
     GRID,
     add_noise,
     fill_standard_normal,
+    grid_rounding,
     is_public_sigma,
     public_sigma,
     really_reached,
@@ -377,3 +378,19 @@ def test_what_floating_point_costs():
     assert really_reached(0.0, 0.0, 2.0**-10, 10)[1] == pytest.approx(6e-18, rel=1e-3)
     with pytest.raises(ValueError, match="sigma must be from"):
         really_reached(1.0, 1e-5, 1e-9, 10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("apart", [1e-7, 1e-5, 1e-3])
+def test_the_grid_parts_two_worlds_by_no_more_than_its_term(dtype, apart):
+    """Each world's sum is rounded on its own; without the term a later leaver's distance would be too small."""
+    rng = np.random.default_rng(14)
+    theta, shift = rng.normal(size=(2, 5000))
+    shift *= apart / np.linalg.norm(shift)
+    worlds = [(theta + part).astype(dtype) for part in (0.0, shift)]
+    before = np.linalg.norm(worlds[0].astype(float) - worlds[1])
+    noised = [add_noise({"a": world}, 2.0**-6, GRID, ReproducibleBytesNeverCertified(15))["a"] for world in worlds]
+    after = np.linalg.norm(noised[0].astype(float) - noised[1])
+    term = grid_rounding(5000, float(np.linalg.norm(noised[0])), float(np.finfo(dtype).eps) / 2)
+    assert after <= before + term
+    assert apart > 1e-6 or after > before

@@ -20,8 +20,8 @@ BARE = HeadBound(
     parameters=16,
     rounding_unit=0.0,
     rounding_offset=0.0,
-    noise_rounding=0.0,
-    cast_unit=0.0,
+    grid=0.0,
+    unit_roundoff=0.0,
 )
 
 
@@ -79,7 +79,7 @@ def test_equal_steps_give_the_short_formula() -> None:
 
 
 def test_unequal_steps_noise_and_standstill() -> None:
-    bound = replace(BARE, initial_norm=15.0, noise_rounding=0.5, cast_unit=1e-3)
+    bound = replace(BARE, initial_norm=15.0, grid=0.125, unit_roundoff=1e-3)
     psi = strict_sensitivity(
         [
             public_round([0, 1], [1.0, 3.0], [0.9**3, 0.9]),
@@ -93,8 +93,8 @@ def test_unequal_steps_noise_and_standstill() -> None:
     )
     first = 0.25 * ((0.9 - 0.9**3) * 15 + (1 - 0.9**3 + 0.1) * 10)
     # What noise can do to a norm is taken from its law: the noise that was drawn is somebody's secret.
-    largest = 15.0 + 0.5 * (4 + 9.2) + 0.5
-    second = first + 0.5 + 2e-3 * largest
+    largest = (15.0 + 0.5 * (4 + 9.2) + 0.125 * 4) * 1.002
+    second = first + 0.125 * 4 + 4e-3 * largest
     third = 0.9 * second + 0.1 * (10 + largest)
     assert psi == pytest.approx([0, first, second, third, third, third / 2])
 
@@ -117,7 +117,7 @@ def test_rounding_counts_once_the_worlds_have_parted() -> None:
     calm, joined = (public_round(clients, [1.0, 1.0], [0.9, 0.9]) for clients in ([1, 2], [0, 1]))
     once = 0.5 * 0.2 * 10 + 1e-3 * 12
     assert strict_sensitivity([calm, joined, calm], [0], bound) == pytest.approx([0, 0, once, 0.9 * once + 1e-3 * 12])
-    bare = strict_sensitivity([calm, Noise(1.0, 5.0), calm], [0], replace(bound, noise_rounding=1.0))
+    bare = strict_sensitivity([calm, Noise(1.0, 5.0), calm], [0], replace(bound, grid=1.0))
     assert bare.tolist() == [0, 0, 0, 0]
 
 
@@ -144,11 +144,9 @@ def test_the_constants_come_from_the_training() -> None:
     assert bound.radius == pytest.approx(2.0 / 0.1)
     assert bound.rounding_unit * (5.0 + bound.rounding_offset) == pytest.approx(training.rounding(5.0, 100, 10))
     assert bound.contraction == pytest.approx(0.95)
-    assert bound.noise_rounding == pytest.approx(10 * 2.0**-20)
-    assert (bound.parameters, bound.cast_unit) == (100, 0.0)
+    assert (bound.parameters, bound.grid, bound.unit_roundoff) == (100, 2.0**-20, 2.0**-53)
     single = HeadBound.of(replace(training, precision="float32"), 3.0, 100, 10, steps=8, grid=2.0**-10)
-    assert single.cast_unit == 2.0**-24
-    assert single.noise_rounding == pytest.approx(10 * 2.0**-10)
+    assert (single.grid, single.unit_roundoff) == (2.0**-10, 2.0**-24)
     assert single.rounding_unit == pytest.approx(2 * bound.rounding_unit * 2.0**29)
 
 

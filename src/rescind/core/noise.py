@@ -121,14 +121,15 @@ def really_reached(
     return epsilon + 2 * shift, min(1.0, math.exp(shift) * delta + (1 + math.exp(epsilon + shift)) * missed)
 
 
-def grid_rounding(parameters: int, grid: float = GRID, *, cast_error: float = 0.0) -> float:
-    """Give what rounding to the grid may add to the distance of two worlds that get the same noise: g sqrt(d).
+def grid_rounding(parameters: int, norm: float, unit_roundoff: float, grid: float = GRID) -> float:
+    """Give what rounding may add to the distance of two worlds that get the same noise: g sqrt(d) + 4 u ||theta||.
 
-    ``cast_error`` is what the cast to the parameters' type adds: 2 u ||theta|| for float32, nothing for float64.
+    ``norm`` is that of the noised model; the second term is the sum's own rounding and the cast to a type with this
+    ``unit_roundoff`` (u), in both worlds.
 
     Theory: 4.
     """
-    return grid * math.sqrt(parameters) * (1 + 2.0**-40) + cast_error
+    return grid * math.sqrt(parameters) + 4 * unit_roundoff * norm
 
 
 def add_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float, source: ByteSource) -> dict[str, Tensor]:

@@ -40,7 +40,7 @@ class HeadBound:
 
     ``contraction`` is 1 - eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d.
     Rounding without a look at the model, with D the largest norm it can have: ``rounding_unit`` (D +
-    ``rounding_offset``) for a round, ``noise_rounding`` + 2 ``cast_unit`` D for noise.
+    ``rounding_offset``) for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being ``unit_roundoff``.
 
     Theory: 8.
     """
@@ -51,12 +51,12 @@ class HeadBound:
     parameters: int
     rounding_unit: float
     rounding_offset: float
-    noise_rounding: float
-    cast_unit: float
+    grid: float
+    unit_roundoff: float
 
     def __post_init__(self) -> None:
         positive("radius", self.radius)
-        for name in ("initial_norm", "rounding_unit", "rounding_offset", "noise_rounding", "cast_unit"):
+        for name in ("initial_norm", "rounding_unit", "rounding_offset", "grid", "unit_roundoff"):
             not_negative(name, getattr(self, name))
 
     @classmethod
@@ -92,8 +92,8 @@ class HeadBound:
             parameters=parameters,
             rounding_unit=training.rounding(1.0, parameters, batch, gradient_bound=0.0, steps=steps),
             rounding_offset=training.learning_rate * loss.gradient_bound,
-            noise_rounding=grid_rounding(parameters, grid),
-            cast_unit=0.0 if training.precision == "float64" else UNIT_ROUNDOFF[training.precision],
+            grid=grid,
+            unit_roundoff=UNIT_ROUNDOFF[training.precision],
         )
 
     def steps(self, factors: Floats) -> Floats:
@@ -129,8 +129,8 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             rounding = 0.0
         elif isinstance(edge, Noise):
             root = math.sqrt(bound.parameters)
-            largest += edge.sigma * (root + _REACH) + bound.noise_rounding
-            rounding = bound.noise_rounding + 2 * bound.cast_unit * largest
+            largest = (largest + edge.sigma * (root + _REACH) + bound.grid * root) * (1 + 2 * bound.unit_roundoff)
+            rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
         elif isinstance(edge, Shrinkage):
             psi = math.inf if parted else 0.0
         elif isinstance(edge, Aggregation):
