@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
 from rescind.core.training import LocalTraining
 
 BARE = HeadBound(
-    contraction=0.9,
+    decay=0.1,
     radius=10.0,
     initial_norm=0.0,
     parameters=16,
@@ -105,6 +106,31 @@ def test_a_strict_bound_never_looks_at_updates() -> None:
     assert np.array_equal(strict_sensitivity([edge], [0], BARE), strict_sensitivity([changed], [0], BARE))
 
 
+def test_a_factor_of_ten_thousand_steps_takes_nothing_from_the_pull() -> None:
+    training = LocalTraining(steps=10_000, learning_rate=0.5, loss=SoftmaxL2(1e-6, 1.0))
+    bound = replace(HeadBound.of(training, 0.0, parameters=40, batch=10), rounding_unit=0.0)
+    alone = strict_sensitivity([public_round([0], [1.0], [training.factor()])], [0], bound)[-1]
+    with mpmath.workdps(60):
+        missing = 1 - (1 - mpmath.mpf(0.5) * mpmath.mpf(1e-6)) ** 10_000
+        assert mpmath.mpf(alone / SAFETY) >= missing * 2 * bound.radius
+
+
+def test_the_mean_factor_of_a_large_round_takes_nothing_from_the_pull() -> None:
+    """A mean over many participants is rounded up by more the more they are; 1 - rho must not shrink with it."""
+    training = LocalTraining(steps=2, learning_rate=0.5, loss=SoftmaxL2(1e-6, 1.0))
+    count = 20_000
+    factors = [training.factor(1), training.factor(2)] * (count // 2)
+    edge = public_round(list(range(count)), [1.0] * count, factors)
+    bound = replace(HeadBound.of(training, 0.0, parameters=40, batch=10), rounding_unit=0.0)
+    with mpmath.workdps(60):
+        step = 1 - mpmath.mpf(0.5) * mpmath.mpf(1e-6)
+        missing = 1 - (step + step**2) / 2
+        everybody = strict_sensitivity([edge], range(count), bound)[-1] / SAFETY
+        assert mpmath.mpf(everybody) >= missing * 2 * bound.radius
+        half = strict_sensitivity([edge], range(count // 2), bound)[-1] / SAFETY
+        assert mpmath.mpf(half) >= missing * bound.radius
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.95, 0.9**2 * 1.001, 1e-200, 1.2])
 def test_factors_of_another_training_are_refused(factor: float) -> None:
     """A factor that is merely an upper bound would make the strict bound too small."""
@@ -143,7 +169,7 @@ def test_the_constants_come_from_the_training() -> None:
     bound = HeadBound.of(training, 3.0, parameters=100, batch=10)
     assert bound.radius == pytest.approx(2.0 / 0.1)
     assert bound.rounding_unit * (5.0 + bound.rounding_offset) == pytest.approx(training.rounding(5.0, 100, 10))
-    assert bound.contraction == pytest.approx(0.95)
+    assert bound.decay == pytest.approx(0.05)
     assert (bound.parameters, bound.grid, bound.unit_roundoff) == (100, 2.0**-20, 2.0**-53)
     single = HeadBound.of(replace(training, precision="float32"), 3.0, 100, 10, steps=8, grid=2.0**-10)
     assert (single.grid, single.unit_roundoff) == (2.0**-10, 2.0**-24)

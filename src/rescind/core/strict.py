@@ -14,6 +14,7 @@ import numpy as np
 
 from rescind.core._checks import not_negative, positive
 from rescind.core.edges import (
+    SMALLEST_FACTOR,
     Aggregation,
     Clients,
     Edge,
@@ -38,14 +39,14 @@ _REACH = 9.2
 class HeadBound:
     """The public constants behind strict bounds for an L2 head.
 
-    ``contraction`` is 1 - eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d.
+    ``decay`` is eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d.
     Rounding without a look at the model, with D the largest norm it can have: ``rounding_unit`` (D +
     ``rounding_offset``) for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being ``unit_roundoff``.
 
     Theory: 8.
     """
 
-    contraction: float
+    decay: float
     radius: float
     initial_norm: float
     parameters: int
@@ -86,7 +87,7 @@ class HeadBound:
         if training.learning_rate > limit:
             raise ValueError(f"learning_rate is {training.learning_rate!r}; a strict bound needs at most {limit:g}")
         return cls(
-            contraction=1 - training.learning_rate * loss.l2,
+            decay=training.learning_rate * loss.l2,
             radius=loss.gradient_bound / loss.l2,
             initial_norm=initial_norm,
             parameters=parameters,
@@ -96,17 +97,20 @@ class HeadBound:
             unit_roundoff=UNIT_ROUNDOFF[training.precision],
         )
 
-    def steps(self, factors: Floats) -> Floats:
-        """Give the K_i behind the rho_i; a strict bound is false for factors that are not (1 - eta lambda)^K.
+    def pulls(self, factors: Floats) -> Floats:
+        """Give 1 - rho_i, rounded up, from the K_i behind the rho_i: 1 - rho itself would cancel.
+
+        A strict bound is false for factors that are not (1 - eta lambda)^K, so others are refused.
 
         Theory: 8.
         """
-        steps = np.rint(np.log(np.maximum(factors, 1e-300)) / math.log(self.contraction))
-        if not ((steps >= 1) & (np.abs(self.contraction**steps - factors) <= 1e-9 * factors)).all():
+        logarithm = math.log1p(-self.decay)
+        steps = np.rint(np.log(np.maximum(factors, SMALLEST_FACTOR)) / logarithm)
+        if not ((steps >= 1) & (np.abs(np.exp(steps * logarithm) - factors) <= 1e-9 * factors)).all():
             raise ValueError(
-                "a round's factors are not powers of 1 - eta lambda: it was trained otherwise than declared"
+                "a round was trained otherwise than declared: its factors are not powers of 1 - eta lambda"
             )
-        return steps
+        return np.asarray(-np.expm1(steps * logarithm) * (1 + 1e-12))
 
 
 def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadBound) -> Floats:
@@ -148,19 +152,15 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
 def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, bound: HeadBound) -> float:
     if not inside.any():
         return edge.factor * psi
-    bound.steps(edge.factors)
-    leaving = edge.factor_over(inside)
+    weighted = edge.server_learning_rate * edge.weights * bound.pulls(edge.factors)
+    leaving = float(weighted[inside].sum() / edge.weights[inside].sum())
     if inside.all():
-        return leaving * psi + _missing(leaving) * (bound.radius + largest)
-    remaining = edge.factor_over(~inside)
+        return edge.factor_over(inside) * psi + leaving * (bound.radius + largest)
+    remaining = float(weighted[~inside].sum() / edge.weights[~inside].sum())
+    # Each is known to 2e-12 of itself, which the difference must not hide.
+    apart = abs(leaving - remaining) + 2e-12 * (leaving + remaining)
     share = float(edge.weights[inside].sum() / edge.weights.sum())
-    pull = abs(leaving - remaining) * largest + (_missing(leaving) + _missing(remaining)) * bound.radius
-    return remaining * psi + share * pull
-
-
-def _missing(factor: float) -> float:
-    """Give 1 - rho, rounded up: rho itself was rounded up, by less than 1e-11 for up to 10^4 local steps."""
-    return 1 - factor * (1 - 1e-11)
+    return edge.factor_over(~inside) * psi + share * (apart * largest + (leaving + remaining) * bound.radius)
 
 
 def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: float) -> Floats:
