@@ -127,7 +127,10 @@ def secret_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float = G
     ``sigma`` has to be on the public list: any other value could tell what it was computed from.
     """
     if not is_public_sigma(sigma):
-        raise ValueError(f"sigma must be a power of sqrt 2, as public_sigma gives it, got {sigma!r}")
+        raise ValueError(
+            f"sigma must be a power of sqrt 2, as public_sigma gives it, got {sigma!r}; an exact plan, with sigma 0, "
+            "needs no noise and no call of this function"
+        )
     with SecretBytes() as source:
         noised = _noised(parameters, sigma, grid, source)
     # Past the frozen dataclass on purpose: no constructor argument can claim it.

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,3 +116,11 @@ def test_leaving_one_out_does_not_cancel(values: list[float]) -> None:
     sums = leave_one_out_sums(np.array(values))
     for index, total in enumerate(sums):
         assert total == pytest.approx(sum(values[:index] + values[index + 1 :]), rel=1e-12)
+
+
+def test_a_matrix_that_is_none_is_not_believed() -> None:
+    round_, _ = random_round(9, 3)
+    impossible = replace(round_, gram=np.eye(3) - 5 * (1 - np.eye(3)))
+    inside = np.array([True, True, False])
+    assert group_delta(impossible, inside) > 0
+    assert group_delta(impossible, inside) <= group_delta_bound(round_, inside)

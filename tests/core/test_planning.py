@@ -13,6 +13,7 @@ from rescind.core.planning import (
     Candidate,
     candidates,
     cheapest,
+    left_out,
     paper_choice,
     strict_candidates,
 )
@@ -85,9 +86,12 @@ def test_before_a_client_first_took_part_nothing_has_to_be_hidden() -> None:
     found = by_node(candidates(summary_of(EDGES), Request(frozenset({7}), BUDGET)))
     assert {index for index, each in found.items() if each.mode is Mode.EXACT} == {0, 12}
     assert set(found) == {0, *range(12, 21)}
-    never = candidates(summary_of(EDGES), Request(frozenset({9}), BUDGET))
-    assert [(each.node.index, each.mode) for each in never] == [(0, Mode.EXACT), (20, Mode.EXACT)]
-    assert cheapest(never).node.index == 20
+
+
+def test_a_client_that_was_never_there_is_a_mistake() -> None:
+    for plan in (candidates, left_out, lambda *both: paper_choice(*both, 1.0)):
+        with pytest.raises(ValueError, match="client 9 took part in no round"):
+            plan(summary_of(EDGES), Request(frozenset({3, 9}), BUDGET))
 
 
 def test_the_group_is_hidden_jointly_unless_asked_otherwise() -> None:
@@ -96,6 +100,11 @@ def test_the_group_is_hidden_jointly_unless_asked_otherwise() -> None:
     alone = by_node(candidates(summary_of(EDGES), Request(group, BUDGET, Scope.INDIVIDUAL)))
     worst = client_sensitivities(EDGES, group, [20]).max()
     assert worst / BUDGET.mu <= alone[20].sigma < jointly[20].sigma
+
+
+def test_plain_words_and_sets_are_understood() -> None:
+    assert Request({3, 1}, BUDGET, "sequence") == Request(frozenset({1, 3}), BUDGET, Scope.SEQUENCE)  # type: ignore[arg-type]
+    assert Request([np.int64(3)], BUDGET).group == frozenset({3})  # type: ignore[arg-type]
 
 
 def test_only_kept_nodes_are_candidates() -> None:
@@ -177,7 +186,10 @@ def test_a_budget_for_several_releases_covers_them_together() -> None:
     assert request.mu == pytest.approx(BUDGET.mu / np.sqrt(2), rel=1e-3)
     # The first release has used the whole budget, so no further one under another noise fits.
     covering = replace(summary.forgotten[0], request=replace(request, group=frozenset({0, 1})))
-    assert set(by_node(candidates(replace(summary, forgotten=[covering]), request))) == {0, *range(9, 20)}
+    overspent = replace(summary, forgotten=[covering])
+    assert set(by_node(candidates(overspent, request))) == {0, *range(9, 20)}
+    assert {each.node.index for each in left_out(overspent, request)} == set(range(1, 9))
+    assert "earlier releases" in left_out(overspent, request)[0].reason
     assert set(both) == set(range(20))
     assert both[19].sigma >= single[19].sigma
     frugal = replace(summary, forgotten=[replace(covering, spent=(request.mu,))])
@@ -366,7 +378,8 @@ def test_noise_is_never_finer_than_the_grid_allows() -> None:
     coarse = candidates(summary_of(tiny, grid=2.0**-10), Request(frozenset({0}), BUDGET))
     assert coarse[1].sigma == sigma_limits(2.0**-10)[0]
     huge = [round_of(range(6), distance=1e9)]
-    assert [each.node.index for each in candidates(summary_of(huge), Request(frozenset({0}), BUDGET))] == [0]
+    assert [each.node.index for each in candidates(summary_of(huge), FIRST)] == [0]
+    assert "above the largest" in left_out(summary_of(huge), FIRST)[0].reason
 
 
 def test_the_cheapest_is_scratch_when_the_noise_drowns_the_model() -> None:
@@ -379,9 +392,41 @@ def test_the_cheapest_is_scratch_when_the_noise_drowns_the_model() -> None:
     assert late.predicted_rounds < 5
 
 
+def test_exact_is_worth_a_tenth_more_rounds() -> None:
+    noised = Candidate(Node(5, 0, 5), 1.0, Mode.INSTANCE, (), 1.0, predicted_rounds=20.0)
+    exact = Candidate(Node(0, 0, 0), 0.0, Mode.EXACT, (), 0.0, predicted_rounds=21.9)
+    assert cheapest([noised, exact]) is exact
+    assert cheapest([noised, replace(exact, predicted_rounds=22.1)]) is noised
+    assert cheapest([exact, replace(exact, node=Node(3, 0, 3))]).node.index == 3
+    with pytest.raises(ValueError, match="no candidate"):
+        cheapest([])
+
+
+def test_what_the_operator_declares_is_said() -> None:
+    loss = DeclaredLoss(Curvature(0.02, 1.02), gradient_bound=1.0)
+    facts = replace(FACTS, training=replace(TRAINING, loss=loss))
+    found = candidates(summary_of(EDGES, facts=facts), FIRST)
+    assert found[1].mode is Mode.INSTANCE
+    assert found[1].declared == ("the loss's curvature lies in [0.02, 1.02]",)
+    assert found[0].declared == ()
+    assert candidates(summary_of(EDGES), FIRST)[1].declared == ()
+
+
 def test_impossible_plans_are_refused() -> None:
     for call, message in (
         (lambda: Request(frozenset(), BUDGET), "at least one client"),
+        (lambda: Request(frozenset({4.9}), BUDGET), r"client 4\.9 is not an integer"),  # type: ignore[arg-type]
+        (lambda: Request(frozenset({"hospital-4"}), BUDGET), "map names to numbers"),  # type: ignore[arg-type]
+        (lambda: Request(frozenset({True}), BUDGET), "client True is not an integer"),
+        (lambda: Request(frozenset({1}), (10, 0.01)), r"budget is \(10, 0\.01\)"),  # type: ignore[arg-type]
+        (lambda: Request(frozenset({1}), BUDGET, "everybody"), "'everybody' is not a valid Scope"),  # type: ignore[arg-type]
+        (lambda: summary_of(EDGES, parameters=0), "parameters is 0"),
+        (
+            lambda: summary_of([replace(EDGES[0], server_learning_rate=0.5)]),
+            r"server learning rate 0\.5, the training 1",
+        ),
+        (lambda: replace(FACTS, redrawn_rounds="no"), "redrawn_rounds is 'no'; it has to be True or False"),
+        (lambda: replace(FACTS, sampling="whatever"), "sampling is 'whatever'"),
         (lambda: Request(frozenset({1}), BUDGET, releases=0), "releases is 0"),
         (lambda: summary_of(EDGES, kept=[1, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 2, 2]), "theta_0"),
@@ -404,8 +449,11 @@ def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
         assert epsilon <= BUDGET.epsilon
         assert delta <= BUDGET.delta
     # So many parameters under so much noise that float64's last bits are felt: only retraining is left.
-    crowded = candidates(summary_of(EDGES, parameters=10**13), request)
-    assert [each.node.index for each in crowded] == [0]
+    crowded = summary_of(EDGES, parameters=10**13)
+    assert [each.node.index for each in candidates(crowded, request)] == [0]
+    assert [each.node.index for each in left_out(crowded, request)] == list(range(1, 21))
+    assert all("floating point takes more" in each.reason for each in left_out(crowded, request))
+    assert left_out(summary_of(EDGES), request) == ()
     assert request.holds(1.0, 10**6, GRID)
     assert not request.holds(1.0, 10**13, GRID)
     assert not replace(request, releases=100).holds(1.0, 10**8, GRID)

@@ -266,9 +266,11 @@ def test_an_impossible_edge_is_refused(build: Callable[[], Edge]) -> None:
     ("changes", "message"),
     [
         ({"weights": np.array([1.0, 0.0])}, "weights have to be above 0"),
-        ({"weights": np.ones(3)}, "weights has to hold"),
-        ({"distances": np.array([np.nan, 1.0])}, "distances has to hold"),
-        ({"factors": np.array([-1.0, 1.0])}, "factors has to hold"),
+        ({"weights": np.ones(3)}, r"weights has shape \(3,\); 2 clients"),
+        ({"distances": np.array([np.nan, 1.0])}, r"distances holds .*nan"),
+        ({"factors": np.array([-1.0, 1.0])}, r"factors holds .*-1"),
+        ({"gram": np.full((2, 2), np.nan)}, "gram has to be finite"),
+        ({"gram": -np.ones((2, 2))}, "diagonal of at least 0"),
         ({"clients": np.array([1, 1])}, "twice"),
         ({"gram": np.ones((3, 3))}, r"gram has shape \(3, 3\)"),
         ({"rounding": -1.0}, "rounding is"),
@@ -280,6 +282,20 @@ def test_an_impossible_edge_is_refused(build: Callable[[], Edge]) -> None:
 def test_an_impossible_round_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         round_of([1, 2], **changes)
+
+
+def test_ids_and_nodes_that_are_none_are_refused() -> None:
+    tracker = SensitivityTracker()
+    tracker.record(round_of([4, 5]))
+    for call in (
+        lambda: tracker.sensitivity(4.9),  # type: ignore[arg-type]
+        lambda: group_sensitivity([round_of([4, 5])], ["4"]),  # type: ignore[list-item]
+        lambda: client_sensitivities([round_of([4, 5])], [4.0], [0]),  # type: ignore[list-item]
+    ):
+        with pytest.raises(ValueError, match="is not an integer"):
+            call()
+    with pytest.raises(ValueError, match=r"nodes \[2\] do not all lie on the path"):
+        client_sensitivities([round_of([4, 5])], [4], [2])
 
 
 def test_an_empty_round_moves_nothing() -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
@@ -25,9 +26,20 @@ EPSILON_RANGE = (1e-3, 800.0)
 DELTA_RANGE = (1e-12, 0.5)
 
 
+class AllowsMu(Protocol):
+    """Whatever says which shift, in units of sigma, it allows: a ``Budget``, or the paper's ``ClassicBudget``.
+
+    Theory: 9.
+    """
+
+    @property
+    def mu(self) -> float:
+        """The largest shift allowed (mu*)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The guarantee that is asked for: the paper's (epsilon, delta).
+    """The guarantee that is asked for: the paper's (epsilon, delta), within ``EPSILON_RANGE`` and ``DELTA_RANGE``.
 
     Paper: Definition 1. Theory: 9.
     """
@@ -36,7 +48,7 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        within("epsilon", self.epsilon, EPSILON_RANGE, "ask for a value in that range")
+        within("epsilon", self.epsilon, EPSILON_RANGE, "no finite noise gives 0, which is what retraining gives")
         within("delta", self.delta, DELTA_RANGE, "a tenth of 1/clients is a usual choice")
 
     @property
@@ -115,7 +127,7 @@ def reached_epsilon(mu: float, delta: float) -> float:
     return _nudged(root, +1, lambda epsilon: log_delta(epsilon, mu) <= target)
 
 
-def smallest_sigma(sensitivity: float, budget: Budget) -> float:
+def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
     """Give the smallest noise that hides a distance of ``sensitivity`` (Psi) within the budget, rounded up.
 
     Paper: Theorem 2, with the exact formula instead of the classic one. Theory: 9.
@@ -124,7 +136,7 @@ def smallest_sigma(sensitivity: float, budget: Budget) -> float:
     return math.nextafter(sensitivity / budget.mu, math.inf) if sensitivity else 0.0
 
 
-def sensitivity_threshold(sigma: float, budget: Budget) -> float:
+def sensitivity_threshold(sigma: float, budget: AllowsMu) -> float:
     """Give the largest sensitivity that noise ``sigma`` hides within the budget, rounded down (Psi*).
 
     Paper: Eq. psi_star, with the exact formula instead of the classic one. Theory: 9.

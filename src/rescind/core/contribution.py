@@ -80,9 +80,10 @@ def _cheap_numerator(round_: Aggregation, members: Members) -> float:
 
 
 def _exact_numerator(round_: Aggregation, gram: Floats, side: Members) -> float:
-    """Give sqrt(n' G n) over one side, n the weights."""
+    """Give sqrt(n' G n) over one side, n the weights; a matrix that makes it negative proves nothing."""
     weights = round_.weights[side]
-    return math.sqrt(max(float(weights @ gram[np.ix_(side, side)] @ weights), 0.0))
+    square = float(weights @ gram[np.ix_(side, side)] @ weights)
+    return math.sqrt(square) if square >= 0 else math.inf
 
 
 def leave_one_out_sums(values: Floats) -> Floats:

@@ -50,12 +50,17 @@ class Aggregation:
         count = len(self.clients)
         for name in ("weights", "factors", "distances"):
             values = getattr(self, name)
-            if values.shape != (count,) or not np.isfinite(values).all() or (values < 0).any():
-                raise ValueError(f"{name} has to hold a finite number of at least 0 for each of {count} clients")
+            if values.shape != (count,):
+                raise ValueError(f"{name} has shape {values.shape}; {count} clients need one number each")
+            wrong = ~(np.isfinite(values) & (values >= 0))
+            if wrong.any():
+                raise ValueError(f"{name} holds {values[wrong][0]!r}; it has to be finite and at least 0")
         if not (self.weights > 0).all():
             raise ValueError("weights have to be above 0: a client without examples does not take part")
         if self.gram is not None and self.gram.shape != (count, count):
             raise ValueError(f"gram has shape {self.gram.shape}; {count} participants need ({count}, {count})")
+        if self.gram is not None and not (np.isfinite(self.gram).all() and (np.diagonal(self.gram) >= 0).all()):
+            raise ValueError("gram has to be finite, with a diagonal of at least 0: these are squared distances")
         not_negative("update_norm", self.update_norm)
         not_negative("rounding", self.rounding)
         if not count and (self.rounding or self.update_norm):
@@ -154,7 +159,11 @@ def sorted_group(group: Iterable[int]) -> Clients:
 
     Theory: 1.
     """
-    return np.unique(np.fromiter(group, dtype=np.int64))
+    clients = list(group)
+    for client in clients:
+        if isinstance(client, bool | np.bool_) or not isinstance(client, int | np.integer):
+            raise ValueError(f"client {client!r} is not an integer: map names to numbers first, as the history does")
+    return np.unique(np.array(clients, dtype=np.int64))
 
 
 def members(clients: Clients, group: Clients) -> Members:

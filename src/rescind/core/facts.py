@@ -108,6 +108,14 @@ class Facts:
     public_schedule: bool = False
     public: PublicHead | DpFedAvg | None = None
 
+    def __post_init__(self) -> None:
+        # A string such as "no" would count as true.
+        for name in ("independent_randomness", "redrawn_rounds", "secret_noise", "public_schedule"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
+        if not isinstance(self.sampling, Sampling):
+            raise ValueError(f"sampling is {self.sampling!r}; it has to be one of {', '.join(map(str, Sampling))}")
+
     @property
     def obstacles(self) -> tuple[str, ...]:
         """Why a guarantee with noise is not proven; empty means that it is."""

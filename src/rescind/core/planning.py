@@ -19,7 +19,7 @@ from rescind.core.edges import Floats
 from rescind.core.facts import DpFedAvg, Mode, Scope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
-from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity
+from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
 from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.summary import Group, Node, Request, Summary
 
@@ -30,8 +30,8 @@ class Candidate:
 
     ``rechecked`` names the earlier groups that lose their own noise at this node and are hidden by this one, within
     what was promised to them; ``releases_mu`` is the mu of all separate releases together, for the group that has
-    seen most. ``obstacles`` say
-    why a ``heuristic`` candidate is no more than that.
+    seen most. ``obstacles`` say why a ``heuristic`` candidate is no more than that; ``declared`` what the bound takes
+    on the operator's word.
 
     Theory: 12.
     """
@@ -43,6 +43,18 @@ class Candidate:
     releases_mu: float
     predicted_rounds: float
     obstacles: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A kept node that can't be restarted from within the budget, and why.
+
+    Theory: 12.
+    """
+
+    node: Node
+    reason: str
 
 
 def candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
@@ -53,7 +65,17 @@ def candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
 
     Theory: 12.
     """
-    return tuple(_noised(summary, _owed(summary, request, _measured), summary.curve, strict=False))
+    considered = _considered(summary, _owed(summary, request, _measured), summary.curve, strict=False)
+    return tuple(each for each in considered if isinstance(each, Candidate))
+
+
+def left_out(summary: Summary, request: Request) -> tuple[LeftOut, ...]:
+    """Give the kept nodes that ``candidates`` does not offer although noise might hide the group there, and why.
+
+    Theory: 12.
+    """
+    considered = _considered(summary, _owed(summary, request, _measured), summary.curve, strict=False)
+    return tuple(each for each in considered if isinstance(each, LeftOut))
 
 
 def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
@@ -73,16 +95,25 @@ def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ..
     else:
         head = facts.head_bound()
         public = RecoveryCurve.public(facts.training.factor(), head.initial_norm + head.radius, length)
-    return tuple(_noised(summary, _owed(summary, request, _public), public, strict=True))
+    considered = _considered(summary, _owed(summary, request, _public), public, strict=True)
+    return tuple(each for each in considered if isinstance(each, Candidate))
 
 
 def cheapest(found: Sequence[Candidate]) -> Candidate:
-    """Choose the fewest predicted rounds; between equals the one that claims more, then the later node.
+    """Choose the fewest predicted rounds, or an exact candidate that is predicted to cost at most a tenth more.
+
+    The prediction is a guess; that nothing is left of the client is not.
 
     Theory: 12.
     """
+    if not found:
+        raise ValueError("there is no candidate to choose from")
     order = list(Mode)
-    return min(found, key=lambda each: (each.predicted_rounds, order.index(each.mode), -each.node.index))
+    best = min(found, key=lambda each: (each.predicted_rounds, order.index(each.mode), -each.node.index))
+    exact = [
+        each for each in found if each.mode is Mode.EXACT and each.predicted_rounds <= 1.1 * best.predicted_rounds
+    ]
+    return min(exact, key=lambda each: (each.predicted_rounds, -each.node.index), default=best)
 
 
 def paper_choice(summary: Summary, request: Request, sigma: float) -> Candidate:
@@ -126,6 +157,9 @@ def _owed(summary: Summary, request: Request, noise: Callable[[Summary, Request,
         *((earlier.request, earlier.mode, earlier.protected_from, earlier.spent) for earlier in summary.forgotten),
         (request, None, math.inf, ()),
     ]
+    absent = never_joined(summary.edges, request.group)
+    if len(absent):
+        raise ValueError(f"client {absent[0]} took part in no round on this path: there is nothing of it to forget")
     owed, everybody = [], frozenset[int]()
     for promise, mode, until, spent in promises:
         everybody |= promise.group
@@ -173,7 +207,9 @@ def _within_releases(node: Node, owed: list[_Debt]) -> bool:
     return all(debt.releases_mu <= debt.request.ideal.mu for debt in several)
 
 
-def _noised(summary: Summary, owed: list[_Debt], curve: RecoveryCurve, *, strict: bool) -> Iterator[Candidate]:
+def _considered(
+    summary: Summary, owed: list[_Debt], curve: RecoveryCurve, *, strict: bool
+) -> Iterator[Candidate | LeftOut]:
     smallest, largest = sigma_limits(summary.grid)
     noised_already = strict and isinstance(summary.facts.public, DpFedAvg)
     last_untouched = max(
@@ -182,14 +218,23 @@ def _noised(summary: Summary, owed: list[_Debt], curve: RecoveryCurve, *, strict
         if not any(debt.at(node) for debt in owed) and _exact(summary, node)
     )
     for position, node in enumerate(summary.kept):
-        touched = any(debt.at(node) for debt in owed)
+        if not any(debt.at(node) for debt in owed):
+            if position in (0, last_untouched):
+                yield _candidate(summary, owed, position, 0.0, curve, strict=strict)
+            continue
         needed = _needed(node, position, owed)
-        if not touched and position in (0, last_untouched):
-            yield _candidate(summary, owed, position, 0.0, curve, strict=strict)
-        if not touched or needed > largest or not _within_releases(node, owed):
+        if needed > largest:
+            yield LeftOut(
+                node, f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
+            )
             continue
         sigma = 0.0 if noised_already else public_sigma(max(needed, smallest))
-        if noised_already or not _noise_obstacles(summary, node, owed, sigma):
+        reasons = () if noised_already else _noise_obstacles(summary, node, owed, sigma)
+        if not _within_releases(node, owed):
+            reasons += ("earlier releases have used up the budget that has to cover several",)
+        if reasons:
+            yield LeftOut(node, "; ".join(reasons))
+        else:
             yield _candidate(summary, owed, position, sigma, curve, strict=strict)
 
 
@@ -202,7 +247,10 @@ def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: flo
         return (f"sigma {sigma:g} does not fit the grid: it has to lie between {smallest:g} and {largest:g}",)
     exact = [debt.request for debt in owed if debt.at(node) and debt.request.budget.certifiable]
     if not all(request.holds(sigma, summary.parameters, summary.grid) for request in exact):
-        return ("float64 rounds the noise of so many parameters by more than the budget allows",)
+        return (
+            "floating point takes more than its thousandth of the budget: epsilon or the number of parameters is "
+            "too large, or delta too small, for noise on this grid",
+        )
     return ()
 
 
@@ -230,6 +278,7 @@ def _candidate(
         releases_mu=max((debt.releases_mu for debt in hidden), default=0.0),
         predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters, shrinks=not strict),
         obstacles=obstacles,
+        declared=summary.facts.training.declared if hidden and not strict else (),
     )
 
 

@@ -21,8 +21,8 @@ SHRINK_BELOW = 0.5
 class RecoveryCurve:
     """How training approached its last model: ``distances[j]`` is ||theta - theta_last|| at node ``nodes[j]``.
 
-    ``nodes`` count aggregation rounds from theta_0^0, which is the first entry; the last entry is the last model
-    (distance 0). ``measured`` takes the recorded distances, ``public`` what follows from constants alone.
+    ``nodes`` are nodes of the path, the first theta_0^0, the last the last model (distance 0). The distances are the
+    recorded ones or, from ``public``, what follows from constants alone.
 
     Theory: 12.
     """
@@ -33,7 +33,7 @@ class RecoveryCurve:
     def __post_init__(self) -> None:
         if len(self.nodes) != len(self.distances) or len(self.nodes) < 2:
             raise ValueError("a recovery curve needs two nodes or more, each with its distance")
-        if (np.diff(self.nodes) <= 0).any() or (self.distances < 0).any():
+        if not ((np.diff(self.nodes) > 0).all() and (self.distances >= 0).all()):
             raise ValueError("a recovery curve needs increasing nodes and distances of at least 0")
 
     @classmethod

@@ -60,7 +60,11 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
 
     Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
     """
-    wanted, order = np.unique(np.fromiter(clients, dtype=np.int64), return_inverse=True)
+    listed = list(clients)
+    wanted = sorted_group(listed)
+    order = np.searchsorted(wanted, np.array(listed, dtype=np.int64))
+    if not all(0 <= node <= len(edges) for node in nodes):
+        raise ValueError(f"nodes {list(nodes)!r} do not all lie on the path, which has nodes 0 to {len(edges)}")
     psi, parted = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_)
     read = {0: psi}
     for node, edge in enumerate(edges, start=1):
@@ -125,6 +129,18 @@ def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
         if isinstance(edge, Aggregation | Erased) and members(edge.clients, leaving).any():
             return node
     return len(edges)
+
+
+def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
+    """Give those of the group who took part in no round of the path.
+
+    Theory: 7.
+    """
+    absent = sorted_group(group)
+    for edge in edges:
+        if len(absent) and isinstance(edge, Aggregation | Erased):
+            absent = absent[~members(absent, np.sort(edge.clients))]
+    return absent
 
 
 def _places(clients: Clients, wanted: Clients) -> tuple[Clients, Members]:

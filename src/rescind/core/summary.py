@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rescind.core._checks import positive
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget
 from rescind.core.classic import ClassicBudget
-from rescind.core.edges import Edge, Erased, Noise
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, sorted_group
 from rescind.core.facts import Facts, Mode, Scope
 from rescind.core.noise import GRID, really_reached
 from rescind.core.recovery import RecoveryCurve
@@ -47,6 +48,10 @@ class Request:
     releases: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "scope", Scope(self.scope))
+        object.__setattr__(self, "group", frozenset(sorted_group(self.group).tolist()))
+        if not isinstance(self.budget, Budget | ClassicBudget):
+            raise ValueError(f"budget is {self.budget!r}; it has to be a Budget(epsilon, delta)")
         if not self.group:
             raise ValueError("a request has to name at least one client")
         if self.releases < 1:
@@ -114,10 +119,18 @@ class Summary:
         indices = [node.index for node in self.kept]
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
             raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
+        positive("parameters", self.parameters)
+        for edge in self.edges:
+            self._check_training(edge)
         if any(isinstance(edge, Erased) for edge in self.edges[1:]):
             raise ValueError("an erased stretch can only be the beginning of a path")
         for earlier in self.forgotten:
             self._check_protection(earlier)
+
+    def _check_training(self, edge: Edge) -> None:
+        rate = self.facts.training.server_learning_rate
+        if isinstance(edge, Aggregation) and edge.server_learning_rate != rate:
+            raise ValueError(f"a round has server learning rate {edge.server_learning_rate:g}, the training {rate:g}")
 
     def _check_protection(self, earlier: Forgotten) -> None:
         behind = earlier.protected_from

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable
-from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats
+from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 
@@ -74,7 +74,7 @@ class SensitivityTracker:
         Theory: 4.
         """
         at = self._last_node if node is None else self._checked(node)
-        row = int(self._latest.read(self._latest.slots(np.array([client])))["row"][0])
+        row = int(self._latest.read(self._latest.slots(sorted_group([client])))["row"][0])
         while row != ABSENT and self._records["node"][row] > at:
             row = int(self._earlier[row])
         if row == ABSENT:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rescind.core._checks import at_most_one, not_negative, positive
-from rescind.core.regularity import Loss, local_factor
+from rescind.core.regularity import DeclaredLoss, Loss, local_factor
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 
@@ -55,8 +55,8 @@ class LocalTraining:
     precision: str = "float64"
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps!r}; a client makes at least one local step")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"steps is {self.steps!r}; a client makes one local step or more")
         positive("learning_rate", self.learning_rate)
         at_most_one("server_learning_rate", self.server_learning_rate)
         for name in ("proximal", "momentum", "server_momentum", "weight_decay"):
@@ -89,8 +89,18 @@ class LocalTraining:
             raise ValueError("this loss has no gradient bound L: give one as gradient_bound")
         if self.precision not in UNIT_ROUNDOFF:
             raise ValueError(f"no rounding term is known for {self.precision!r}: use float32 or float64")
+        not_negative("parameter_norm", parameter_norm)
+        not_negative("batch", batch)
+        positive("parameters", parameters)
         unit = 2 * (steps or self.steps) * UNIT_ROUNDOFF[self.precision] * (parameters + batch + 16)
         return unit * (parameter_norm + self.learning_rate * bound)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the bound takes on the operator's word, where the loss is not one whose curvature is proven here."""
+        if not isinstance(self.loss, DeclaredLoss):
+            return ()
+        return (f"the loss's curvature lies in [{self.loss.curvature.low:g}, {self.loss.curvature.high:g}]",)
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
