@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -166,3 +167,60 @@ def test_a_mu_that_is_none_is_refused(mu: float) -> None:
 def test_a_false_positive_rate_is_a_probability() -> None:
     with pytest.raises(ValueError, match=r"false_positive_rate is 1\.5"):
         attack_power(1.0, 1.5)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_inverses_keep_the_inequality_they_stand_for(epsilon: float, delta: float) -> None:
+    mu = largest_mu(epsilon, delta)
+    assert log_delta(epsilon, mu) <= math.log(delta)
+    assert log_delta(reached_epsilon(mu, delta), mu) <= math.log(delta)
+
+
+@given(budgets, st.floats(1e-6, 1e6))
+def test_noise_is_rounded_up_and_the_threshold_down(budget: Budget, value: float) -> None:
+    mu = Fraction(budget.mu)
+    assert Fraction(smallest_sigma(value, budget)) * mu >= Fraction(value)
+    assert Fraction(sensitivity_threshold(value, budget)) <= Fraction(value) * mu
+
+
+@given(st.lists(st.floats(1e-3, 50), min_size=1, max_size=20))
+def test_releases_together_are_rounded_up(shifts: list[float]) -> None:
+    assert Fraction(composed_mu(tuple(shifts))) ** 2 >= sum(Fraction(shift) ** 2 for shift in shifts)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.01, 0.5, 1.0, 2.856, 6.0])
+@pytest.mark.parametrize("rate", [1e-9, 1e-4, 0.01, 0.05, 0.5, 0.99])
+def test_attack_power_is_rounded_up(mu: float, rate: float) -> None:
+    with mpmath.workdps(40):
+        exact = mpmath.ncdf(mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(rate) - 1) + mpmath.mpf(mu))
+        assert exact <= mpmath.mpf(attack_power(mu, rate)) <= exact * (1 + mpmath.mpf("1e-11"))
+
+
+def test_probabilities_stay_below_one() -> None:
+    assert attack_power(60.0, 0.5) == 1.0
+    for mu in (20.0, 80.0, 1e6):
+        assert log_delta(0.1, mu) <= 0.0
+        assert reached_delta(0.1, mu) <= 1.0
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.5, math.nan])
+def test_a_certain_rate_is_none(rate: float) -> None:
+    with pytest.raises(ValueError, match="false_positive_rate is"):
+        attack_power(1.0, rate)
+
+
+@pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
+def test_numbers_that_measure_nothing_are_refused(value: float) -> None:
+    budget = Budget(1.0, 1e-5)
+    for call, named in (
+        (lambda: smallest_sigma(value, budget), "sensitivity is"),
+        (lambda: sensitivity_threshold(value, budget), "sigma is"),
+        (lambda: composed_mu((1.0, value)), "mu is"),
+        (lambda: log_delta(value, 1.0), "epsilon is"),
+        (lambda: reached_epsilon(1.0, value), "delta is"),
+        (lambda: ClassicBudget(value, 0.1), "epsilon is"),
+        (lambda: ClassicBudget(1.0, value), "delta is"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            call()

@@ -124,3 +124,29 @@ def test_a_matrix_that_is_none_is_not_believed() -> None:
     inside = np.array([True, True, False])
     assert group_delta(impossible, inside) > 0
     assert group_delta(impossible, inside) <= group_delta_bound(round_, inside)
+
+
+def test_leavers_that_weigh_nothing_are_seen_from_their_own_side() -> None:
+    """With p_W = 3e-7 the remaining side of the matrix alone, and the single distances, are too large."""
+    round_, updates = random_round(3, 4, weights=np.array([3.0, 5.0, 1e-6, 2e-6]))
+    inside = np.array([False, False, True, True])
+    direct = direct_delta(round_, updates, inside)
+    assert group_delta_bound(round_, inside) > direct * 1.01
+    assert group_delta(round_, inside) == pytest.approx(direct, rel=1e-6)
+    assert group_delta(round_, inside) >= direct * (1 - 1e-12)
+
+
+def test_the_weight_that_remains_does_not_cancel() -> None:
+    round_, _ = random_round(3, 4, weights=np.array([0.1, 0.2, 0.7, 1e-13]))
+    inside = np.array([True, True, True, False])
+    expected = round_.weights[:3] @ round_.distances[:3] / 1e-13
+    assert group_delta_bound(round_, inside) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("examples", "others", "distance"),
+    [(0.0, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0), (1.0, 1.0, np.nan), (1.0, 1.0, np.inf)],
+)
+def test_a_report_that_is_none_is_refused(examples: float, others: float, distance: float) -> None:
+    with pytest.raises(ValueError, match="no Delta from"):
+        reported_delta(examples, others, distance)

@@ -17,10 +17,10 @@ from rescind.core.planning import (
     paper_choice,
     strict_candidates,
 )
-from rescind.core.recovery import RecoveryCurve
+from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2, UnprovenLoss
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
-from rescind.core.strict import release_mu, strict_sensitivity
+from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
 from rescind.core.summary import Forgotten, Node, Request, Summary
 from rescind.core.training import LocalTraining
 
@@ -457,3 +457,239 @@ def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
     assert request.holds(1.0, 10**6, GRID)
     assert not request.holds(1.0, 10**13, GRID)
     assert not replace(request, releases=100).holds(1.0, 10**8, GRID)
+
+
+def dp_fedavg(noise_multiplier: float) -> Facts:
+    return replace(STRICT_FACTS, public=replace(NOISED_ROUNDS, noise_multiplier=noise_multiplier))
+
+
+def parts_of(group: frozenset[int], scope: Scope) -> list[frozenset[int]]:
+    return [frozenset({client}) for client in group] if scope is Scope.INDIVIDUAL else [group]
+
+
+def test_thinning_the_kept_nodes_changes_none_of_their_noise() -> None:
+    kept = [0, 4, 17]
+    for facts, find in (
+        (FACTS, candidates),
+        (STRICT_FACTS, strict_candidates),
+        (dp_fedavg(1.0), strict_candidates),
+    ):
+        for scope in Scope:
+            request = Request(frozenset({2, 7}), BUDGET, scope)
+            everywhere = by_node(find(summary_of(EDGES, facts=facts), request))
+            thinned = by_node(find(summary_of(EDGES, kept=kept, facts=facts), request))
+            assert thinned == {index: everywhere[index] for index in kept if index in everywhere}
+
+
+@pytest.mark.parametrize("scope", [Scope.INDIVIDUAL, Scope.GROUP])
+def test_every_release_gets_its_share_of_the_budget(scope: Scope) -> None:
+    group, releases = frozenset({0, 3}), 9
+    request = Request(group, BUDGET, scope, releases)
+    alone = client_sensitivities(EDGES, group, range(21)).max(axis=1)
+    psi = alone if scope is Scope.INDIVIDUAL else group_sensitivity(EDGES, group)
+    for each in candidates(summary_of(EDGES), request)[1:]:
+        assert each.sigma >= np.sqrt(releases) * psi[each.node.index] / BUDGET.mu
+    bounds = [strict_sensitivity(EDGES, part, STRICT_FACTS.head_bound()) for part in parts_of(group, scope)]
+    strict = strict_candidates(summary_of(EDGES, facts=STRICT_FACTS), request)
+    assert len(strict) > 1
+    for each in strict[1:]:
+        assert each.sigma >= np.sqrt(releases) * np.max(bounds, axis=0)[each.node.index] / BUDGET.mu
+    noised = [release_mu(EDGES, part, 4.0) for part in parts_of(group, scope)]
+    enough = np.sqrt(releases) * np.max(noised, axis=0) <= BUDGET.mu
+    found = by_node(strict_candidates(summary_of(EDGES, facts=dp_fedavg(4.0)), request))
+    assert 1 < len(found) < 21
+    assert all(enough[index] for index in found)
+
+
+def test_each_client_alone_means_the_one_who_moved_the_model_most() -> None:
+    """Client 0 took part in all rounds, client 7 in few, and client 0 is far from the others."""
+    loud = [replace(edge, distances=np.where(edge.clients == 0, 5.0, 0.1)) for edge in EDGES]  # type: ignore[type-var]
+    request = Request(frozenset({0, 7}), BUDGET, Scope.INDIVIDUAL)
+    only = replace(request, group=frozenset({0}))
+    for facts, find in (
+        (FACTS, candidates),
+        (STRICT_FACTS, strict_candidates),
+        (dp_fedavg(2.0), strict_candidates),
+    ):
+        summary = summary_of(loud, facts=facts)
+        both, worst = by_node(find(summary, request)), by_node(find(summary, only))
+        assert {index: each.sigma for index, each in both.items()} == {i: each.sigma for i, each in worst.items()}
+
+
+def test_an_earlier_request_without_noise_is_not_checked_again_but_stays_in_the_sequence() -> None:
+    before = Forgotten(Request(frozenset({0, 1}), BUDGET), Mode.EXACT, protected_from=None)
+    summary = summary_of(EDGES, forgotten=[before])
+    for scope in (Scope.INDIVIDUAL, Scope.GROUP):
+        request = Request(frozenset({5}), BUDGET, scope)
+        assert candidates(summary, request) == candidates(summary_of(EDGES), request)
+    together = group_sensitivity(EDGES, [0, 1, 5])
+    for each in candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE))[1:]:
+        assert each.sigma >= together[each.node.index] / BUDGET.mu
+        assert each.rechecked == ()
+
+
+def test_a_sequence_hides_the_newest_group_on_its_own_too() -> None:
+    """Clients 0 and 5 pull in opposite directions, so that together they have hardly moved the model."""
+    pulls = np.array([1.0, -1.0, 0.0])
+    opposed = replace(round_of([0, 5, 6]), weights=np.ones(3), distances=np.abs(pulls), gram=np.outer(pulls, pulls))
+    path: list[Edge] = [Noise(0.5, 0.0), *[opposed] * 4]
+    psi, together = group_sensitivity(path, [5]), group_sensitivity(path, [0, 5])
+    assert psi[5] > 100 * together[5]
+    summary = summary_of(path, forgotten=[Forgotten(FIRST, Mode.INSTANCE, protected_from=1)])
+    found = by_node(candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE)))
+    assert found[5].sigma >= psi[5] / BUDGET.mu
+
+
+def test_the_papers_rule_rounds_what_a_node_needs_up() -> None:
+    request = Request(frozenset({4}), BUDGET)
+    quotient = float(group_sensitivity(EDGES, request.group)[20]) / request.mu
+    summary = summary_of(EDGES, kept=[0, 20])
+    assert paper_choice(summary, request, quotient).node.index == 0
+    assert paper_choice(summary, request, np.nextafter(quotient, np.inf)).node.index == 20
+
+
+def test_noise_counts_in_the_predicted_rounds() -> None:
+    summary, request = summary_of(EDGES, parameters=1000), Request(frozenset({0}), BUDGET)
+    found = candidates(summary, request)
+    for each in found:
+        assert each.predicted_rounds == predicted_rounds(summary.curve, each.node.index, each.sigma, 1000)
+    assert found[20].sigma > 0
+    assert found[20].predicted_rounds > 1
+    facts = replace(STRICT_FACTS, public=PublicHead(150.0, parameters=40, batch=10))
+    head, strict = facts.head_bound(), strict_candidates(replace(summary, facts=facts), request)
+    assert len(strict) == 21
+    public = RecoveryCurve.public(TRAINING.factor(), head.initial_norm + head.radius, len(EDGES))
+    for each in strict:
+        assert each.predicted_rounds == predicted_rounds(public, each.node.index, each.sigma, 1000, shrinks=False)
+
+
+def test_between_equals_the_stronger_claim_and_then_the_later_node_is_taken() -> None:
+    def candidate(index: int, mode: Mode, rounds: float = 3.0) -> Candidate:
+        return Candidate(Node(index, 0, index), 0.5, mode, (), 0.0, rounds)
+
+    exact, later = candidate(1, Mode.EXACT), candidate(2, Mode.EXACT)
+    instance, sooner = candidate(9, Mode.INSTANCE), candidate(5, Mode.HEURISTIC, rounds=2.0)
+    assert cheapest([instance, exact]) is exact
+    assert cheapest([exact, later, instance]) is later
+    assert cheapest([exact, sooner]) is sooner
+
+
+def test_a_classic_promise_of_long_ago_leaves_no_strict_plan() -> None:
+    classic = Request(frozenset({1}), ClassicBudget(10.0, 0.01))
+    summary = summary_of(EDGES, facts=STRICT_FACTS, forgotten=[Forgotten(classic, Mode.EXACT, protected_from=None)])
+    with pytest.raises(ValueError, match="classic"):
+        strict_candidates(summary, Request(frozenset({0}), BUDGET))
+
+
+@pytest.mark.parametrize("kept", [[], [0, 4, 2], [0, 21]])
+def test_kept_nodes_that_are_none_are_refused(kept: list[int]) -> None:
+    with pytest.raises(ValueError, match="theta_0"):
+        summary_of(EDGES, kept=kept)
+
+
+def test_releases_are_summed_up_within_what_is_left_after_the_reserve() -> None:
+    summary = sequential()
+    request = Request(frozenset({5}), BUDGET, releases=2)
+    earlier = replace(request, group=frozenset({0, 1}))
+    for total, fits in ((request.ideal.mu * (1 - 1e-6), True), (request.ideal.mu * (1 + 1e-6), False)):
+        spent = (float(np.sqrt(total**2 - request.mu**2)),)
+        found = candidates(replace(summary, forgotten=[Forgotten(earlier, Mode.INSTANCE, 9, spent)]), request)
+        assert (8 in by_node(found)) is fits
+
+
+def test_what_floating_point_takes_is_held_against_both_halves_of_the_budget() -> None:
+    group = frozenset({0})
+    # A small epsilon has little to give away; beside a large one, what is not accounted for weighs e^epsilon.
+    assert Request(group, Budget(0.01, 0.1)).holds(1e-3, 1000, GRID)
+    assert not Request(group, Budget(0.01, 0.1)).holds(64.0, 1000, GRID)
+    assert Request(group, Budget(30.0, 0.1)).holds(1.0, 1000, GRID)
+    assert not Request(group, Budget(30.0, 1e-12)).holds(1.0, 1000, GRID)
+
+
+def test_the_smallest_budgets_leave_only_exact_nodes() -> None:
+    quiet = [round_of(range(6), distance=1e-7)]
+    for smallest in (Budget(1e-3, 0.1), Budget(1.0, 1e-12)):
+        found = candidates(summary_of(quiet), Request(frozenset({0}), smallest))
+        assert [each.mode for each in found] == [Mode.EXACT]
+
+
+def test_the_classic_formula_decides_with_its_own_threshold() -> None:
+    budget = ClassicBudget(10.0, 0.01)
+    request = Request(frozenset({4}), budget)
+    assert request.mu == budget.mu
+    psi = group_sensitivity(EDGES, [4])
+    for sigma in (0.1, 0.3, 0.5):
+        expected = max(index for index in range(21) if psi[index] <= sigma * budget.mu)
+        assert paper_choice(summary_of(EDGES), request, sigma).node.index == expected
+
+
+def test_a_plan_that_looks_at_data_adds_noise_whatever_the_rounds_had() -> None:
+    request = Request(frozenset({0, 3}), BUDGET)
+    assert candidates(summary_of(EDGES, facts=dp_fedavg(2.0)), request) == candidates(summary_of(EDGES), request)
+
+
+def test_an_untouched_node_is_not_exact_where_rounds_were_drawn_again() -> None:
+    redrawn = summary_of(EDGES, facts=replace(FACTS, redrawn_rounds=True))
+    redrawn = replace(redrawn, kept=redrawn.kept[:13])
+    chosen = paper_choice(redrawn, Request(frozenset({7}), BUDGET), 1.0)
+    assert (chosen.node.index, chosen.mode, chosen.sigma) == (12, Mode.HEURISTIC, 0.0)
+    assert "drawn again" in chosen.obstacles[0]
+
+
+@pytest.mark.parametrize(
+    ("grid", "sigma"), [(GRID, 2.0**-17), (GRID, 2.0**7), (2.0**-10, 2.0**-8), (2.0**-30, 2.0**-3)]
+)
+def test_the_papers_noise_has_to_fit_the_grid(grid: float, sigma: float) -> None:
+    quiet = [round_of(range(6), distance=1e-9)]
+    chosen = paper_choice(summary_of(quiet, grid=grid), FIRST, sigma)
+    assert (chosen.node.index, chosen.mode) == (1, Mode.HEURISTIC)
+    assert "does not fit the grid" in chosen.obstacles[0]
+
+
+def test_a_coarser_grid_leaves_room_for_more_parameters() -> None:
+    assert not FIRST.holds(1.0, 10**12, GRID)
+    assert FIRST.holds(1.0, 10**12, 2.0**-8)
+    assert len(candidates(summary_of(EDGES, parameters=10**12), FIRST)) == 1
+    assert len(candidates(summary_of(EDGES, parameters=10**12, grid=2.0**-8), FIRST)) == 21
+
+
+def test_behind_its_noise_an_earlier_request_asks_for_nothing() -> None:
+    """No noise keeps the smallest budget as it is drawn, so before its own noise only the start is left."""
+    summary = sequential()
+    smallest = Request(frozenset({0, 1}), Budget(1e-3, 0.1))
+    found = candidates(
+        replace(summary, forgotten=[Forgotten(smallest, Mode.INSTANCE, 9)]), Request(frozenset({5}), BUDGET)
+    )
+    assert [each.node.index for each in found] == [0, *range(9, 20)]
+
+
+def test_what_protects_an_earlier_request_is_noise_on_the_path() -> None:
+    path: list[Edge] = [*EDGES[:3], Noise(0.5, 0.0)]
+    for behind in (0, -1, 3, 5, 99):
+        with pytest.raises(ValueError, match=f"no noise lies before node {behind}"):
+            summary_of(path, forgotten=[Forgotten(FIRST, Mode.INSTANCE, behind)])
+    stretch = Erased(np.array([2, 3]), np.ones(2), np.full(2, 0.4), common_factor=True)
+    with pytest.raises(ValueError, match="beginning of a path"):
+        summary_of([EDGES[0], stretch, EDGES[1]])
+    # Who was forgotten after the stretch need not be named in it.
+    later = summary_of([stretch, EDGES[0], Noise(0.5, 0.0)], forgotten=[Forgotten(FIRST, Mode.INSTANCE, 3)])
+    assert len(later.forgotten) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"public_schedule": False}, "public schedule"),
+        ({"redrawn_rounds": True}, "drawn again"),
+        ({"independent_randomness": False}, "seed it by"),
+        ({"secret_noise": False}, "reproducible"),
+    ],
+)
+def test_dp_fedavg_has_to_keep_the_rules_too(changes: dict[str, bool], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        strict_candidates(summary_of(EDGES, facts=replace(dp_fedavg(2.0), **changes)), FIRST)
+
+
+def test_the_heads_bound_has_all_its_public_constants() -> None:
+    facts = replace(STRICT_FACTS, public=PublicHead(3.0, parameters=40, batch=10, steps=9, grid=2.0**-10))
+    assert facts.head_bound() == HeadBound.of(TRAINING, 3.0, 40, 10, steps=9, grid=2.0**-10)

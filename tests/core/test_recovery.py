@@ -61,3 +61,48 @@ def test_shrinkage_uses_the_noised_node_alone() -> None:
 def test_a_curve_that_is_none_is_refused(nodes: list[float], distances: list[float]) -> None:
     with pytest.raises(ValueError, match="recovery curve"):
         RecoveryCurve(np.array(nodes), np.array(distances))
+
+
+def test_the_first_half_tells_how_far_beyond_the_start_costs() -> None:
+    steady = RecoveryCurve.public(contraction=0.9, radius=5.0, rounds=30)
+    for rounds in (1.0, 7.5):
+        assert steady.rounds_from(5.0 / 0.9**rounds) == pytest.approx(30 + rounds)
+    arrived = RecoveryCurve(np.array([0.0, 5.0, 10.0]), np.array([1.0, 0.0, 0.0]))
+    assert 10 < arrived.rounds_from(100.0) < 11
+
+
+@pytest.mark.parametrize(("distance", "rounds"), [(0.0, 0.0), (1.5, 0.5), (3.5, 2.5), (4.5, 4.5), (5.0, 5.0)])
+def test_only_the_last_time_that_training_was_as_far_away_counts(distance: float, rounds: float) -> None:
+    detour = RecoveryCurve(np.arange(6.0), np.array([5.0, 1.0, 4.0, 2.0, 3.0, 0.0]))
+    assert detour.rounds_from(distance) == pytest.approx(rounds)
+
+
+def test_where_a_curve_starts_to_count_does_not_matter() -> None:
+    later = RecoveryCurve(CURVE.nodes + 100, CURVE.distances)
+    assert later.rounds == CURVE.rounds
+    for node, sigma in ((0.0, 0.0), (7.0, 0.1), (25.0, 3.0)):
+        assert predicted_rounds(later, node + 100, sigma, 100) == pytest.approx(
+            predicted_rounds(CURVE, node, sigma, 100)
+        )
+    assert later.rounds_from(1000.0) == pytest.approx(CURVE.rounds_from(1000.0))
+
+
+def test_a_node_is_shrunk_only_where_the_noise_outweighs_what_was_learnt() -> None:
+    assert shrinkage(10.0, 0.5, 100) == 1.0
+    assert shrinkage(10.0, 1.0, 50) == 1.0
+    assert shrinkage(10.0, 0.75, 100) == pytest.approx(1 - 0.75**2)
+    assert shrinkage(0.0, 0.0, 100) == 1.0
+    with pytest.raises(ValueError, match="noised_distance is -1"):
+        shrinkage(-1, 1.0, 100)
+
+
+def test_the_prediction_by_hand() -> None:
+    """Halfway along a straight way of length 10: noise of norm 12 leaves 13, of which 25/169 is kept."""
+    straight = RecoveryCurve(np.array([0.0, 20.0]), np.array([10.0, 0.0]))
+    assert predicted_rounds(straight, 10, 0.3, 100) == pytest.approx(2 * np.hypot(5, 3))
+    kept = 25 / 169
+    expected = np.hypot((1 - kept) * 10 + kept * 5, kept * 12)
+    assert predicted_rounds(straight, 10, 1.2, 100) == pytest.approx(2 * expected)
+    # A node further away than the start has learnt nothing that is worth keeping under noise.
+    back = RecoveryCurve(np.array([0.0, 10.0, 20.0]), np.array([1.0, 4.0, 0.0]))
+    assert predicted_rounds(back, 10, 0.1, 100) == pytest.approx(2.5)

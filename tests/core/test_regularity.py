@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -187,3 +188,71 @@ def test_impossible_constants_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="is"):
             call()
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-9, 1e3))
+def test_constants_of_the_heads_are_rounded_up(row_norm: float, l2: float) -> None:
+    square = Fraction(row_norm) ** 2 + 1
+    for loss, curvature, residual in ((SoftmaxL2, Fraction(1, 2), 2), (LogisticL2, Fraction(1, 4), 1)):
+        head = loss(l2, row_norm)
+        assert Fraction(head.curvature.high) >= square * curvature + Fraction(l2)
+        assert Fraction(head.gradient_bound) ** 2 >= square * residual
+
+
+@given(st.floats(-1, 3), st.floats(0, 3), st.floats(1e-3, 1), st.integers(1, 6), st.sampled_from([0.0, 0.3]))
+def test_factors_are_rounded_up(low: float, width: float, rate: float, steps: int, proximal: float) -> None:
+    curvature = Curvature(low, max(low + width, 1e-3))
+    pull = Fraction(rate) * Fraction(proximal)
+    step = max(abs(1 - pull - Fraction(rate) * Fraction(end)) for end in (curvature.low, curvature.high))
+    exact = step**steps + pull * sum(step**power for power in range(steps))
+    assert Fraction(local_factor(curvature, rate, steps, proximal)) >= (1 if curvature.low == 0.0 else exact)
+
+
+@given(st.floats(0, 3), st.floats(1e-3, 1))
+def test_the_servers_rate_rounds_up(factor: float, rate: float) -> None:
+    assert Fraction(server_factor(factor, rate)) >= 1 - Fraction(rate) + Fraction(rate) * Fraction(factor)
+
+
+def test_the_proximal_term_enters_the_factor() -> None:
+    loss = SoftmaxL2(0.01, 1.0)
+    assert plain(proximal=0.5).factor() == local_factor(loss.curvature, 0.1, 5, 0.5)
+    assert plain(proximal=0.5).factor(steps=2) == local_factor(loss.curvature, 0.1, 2, 0.5)
+    assert plain(proximal=0.5).factor() > plain().factor()
+
+
+def test_names_are_read_without_regard_to_case() -> None:
+    assert plain(optimizer="SGD", server_optimizer="Average").obstacles == ()
+
+
+@pytest.mark.parametrize("name", ["proximal", "momentum", "server_momentum", "weight_decay"])
+def test_a_term_below_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} is -0\.1"):
+        plain(**{name: -0.1})
+
+
+def test_rounding_terms_of_both_precisions() -> None:
+    for precision, unit in (("float32", 2.0**-24), ("float64", 2.0**-53)):
+        training = plain(precision=precision)
+        bound = SoftmaxL2(0.01, 1.0).gradient_bound
+        for steps, gradient_bound in ((None, None), (10, None), (10, 0.0), (None, 7.0)):
+            expected = (
+                2 * (steps or 5) * unit * 126 * (2.0 + 0.1 * (bound if gradient_bound is None else gradient_bound))
+            )
+            found = training.rounding(2.0, 100, 10, gradient_bound, steps)
+            assert found == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Curvature(-math.inf, 1.0),
+        lambda: Curvature(0.0, math.inf),
+        lambda: Curvature(math.nan, 1.0),
+        lambda: Curvature(0.0, math.nan),
+        lambda: local_factor(Curvature(0.1, 1.0), 0.1, -1),
+        lambda: local_factor(Curvature(0.1, 1.0), 0.1, 1, proximal=-0.1),
+    ],
+)
+def test_numbers_that_bound_nothing_are_refused(build: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="is"):
+        build()

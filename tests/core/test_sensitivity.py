@@ -1,4 +1,6 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -319,3 +321,131 @@ def test_the_measurements_own_recursion_has_no_mistake_unless_told(index: int) -
     for group in case.requests:
         unspoilt = wrong_sensitivity(path, group, case.federation, None)
         assert np.array_equal(unspoilt, group_sensitivity(path.edges, group))
+
+
+def test_psi_pays_for_its_own_roundings() -> None:
+    """A third is rounded down in float64; what is given out must not be."""
+    path = [round_of([0, 1, 2, 3])]
+    tracker = SensitivityTracker()
+    for psi in (
+        group_sensitivity(path, [0])[-1],
+        client_sensitivities(path, [0], [1])[0, 0],
+        tracker.record(path[0])[0],
+        tracker.sensitivity(0),
+    ):
+        assert Fraction(1, 3) <= Fraction(float(psi)) <= Fraction(1, 3) * (1 + Fraction(2, 10**9))
+
+
+def test_rounding_counts_from_an_erased_stretch_on_for_those_who_were_in_it() -> None:
+    kept = Erased(np.array([1, 2]), np.array([1.0, 2.0]), np.array([0.25, 0.25]), common_factor=True)
+    path: list[Edge] = [kept, Untouched(0.5, 0.125)]
+    for client, expected in ((1, [0, 1, 0.625]), (2, [0, 2, 1.125]), (9, [0, 0, 0])):
+        assert group_sensitivity(path, [client]) == pytest.approx(expected)
+    read = client_sensitivities(path, [1, 2, 9], [0, 1, 2])
+    assert read == pytest.approx(np.array([[0, 0, 0], [1, 2, 0], [0.625, 1.125, 0]]))
+    tracker = SensitivityTracker()
+    assert tracker.record(kept) == pytest.approx(np.array([1.0, 2.0]) * SAFETY, rel=1e-12)
+    assert [tracker.sensitivity(client, 0) for client in (1, 2, 9)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("factor", "since"), [(1.0, 1e-9 / 3), (1.0, 1e-9 / 7), (1.0, 1e-10), (1.0, 3e-11), (1.01, 1e-3)]
+)
+def test_the_tracker_never_falls_below_the_recursion_for_a_client_that_joins_late(
+    factor: float, since: float
+) -> None:
+    """What rounding has added since then is a small difference of two large numbers."""
+    early = round_of([1, 2], factors=np.full(2, factor), rounding=1e-3)
+    late = round_of([0, 1, 2], factors=np.full(3, factor), distances=np.zeros(3), rounding=since)
+    path = [*[early] * 2500, late, *[replace(early, rounding=since)] * 2500]
+    tracker = SensitivityTracker()
+    for edge in path:
+        tracker.record(edge)
+    nodes = range(2500, len(path) + 1, 100)
+    read = client_sensitivities(path, [0], nodes)[:, 0]
+    lazy = np.array([tracker.sensitivity(0, node) for node in nodes])
+    assert (lazy >= read * (1 - 1e-13)).all()
+
+
+def test_the_tracker_refuses_nodes_before_the_start() -> None:
+    tracker = SensitivityTracker()
+    tracker.record(round_of([1, 2]))
+    for call in (tracker.truncate, lambda node: tracker.sensitivity(1, node)):
+        with pytest.raises(ValueError, match="node is -1"):
+            call(-1)
+
+
+@pytest.mark.parametrize("factor", [0.95, 0.99, 0.999, 1.001, 1.01, 1.05])
+def test_the_tracker_rounds_long_products_up(factor: float) -> None:
+    tracker = SensitivityTracker()
+    tracker.record(round_of([0, 1]))
+    exact = Fraction(1)
+    for _ in range(400):
+        tracker.record(Untouched(factor, 0.0))
+        exact *= Fraction(factor)
+        assert Fraction(tracker.sensitivity(0) / SAFETY) >= exact * (1 - Fraction(1, 2**51))
+
+
+def test_the_tracker_takes_a_round_that_is_larger_than_all_before() -> None:
+    tracker, path = SensitivityTracker(), []
+    for count in (3, 5000, 40_000):
+        path.append(round_of(range(count), distances=np.linspace(0, 1, count)))
+        tracker.record(path[-1])
+        assert tracker.stored_clients == count
+    some = [0, 2, 3, 4999, 5000, 39_999]
+    read = client_sensitivities(path, some, [3])[0]
+    assert [tracker.sensitivity(client) for client in some] == pytest.approx(read, rel=1e-9)
+
+
+def test_an_empty_round_has_no_update() -> None:
+    with pytest.raises(ValueError, match="nobody joined"):
+        round_of([], update_norm=1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40))
+def test_mean_factors_are_rounded_up(seed: int, count: int) -> None:
+    numbers = np.random.default_rng(seed)
+    weights, factors = numbers.uniform(0.1, 50, count), numbers.uniform(0.2, 1.3, count)
+    edge = round_of(range(count), weights=weights, factors=factors)
+    parts = [Fraction(weight) * Fraction(factor) for weight, factor in zip(weights, factors, strict=True)]
+    total = sum(Fraction(weight) for weight in weights)
+    assert Fraction(edge.factor) * total >= sum(parts)
+    for own, weight, part in zip(client_terms(edge)[0], weights, parts, strict=True):
+        assert Fraction(own) * (total - Fraction(weight)) >= sum(parts) - part
+
+
+def test_a_matrix_that_is_not_square_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"gram has shape \(2, 3\)"):
+        round_of([1, 2], gram=np.ones((2, 3)))
+
+
+def test_what_is_infinite_stays_infinite_for_a_client_among_others_without_a_factor() -> None:
+    gone = Erased(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
+    path: list[Edge] = [gone, round_of([1, 2, 3], factors=np.array([0.5, 0.0, 0.0]))]
+    assert np.isinf(client_sensitivities(path, [1], [1, 2])).all()
+
+
+def test_a_shrinkage_does_not_round_backwards() -> None:
+    with pytest.raises(ValueError, match="rounding is"):
+        Shrinkage(0.5, -1.0)
+
+
+def test_clients_may_have_any_number_but_the_smallest() -> None:
+    clients = [-(2**63) + 1, -1, 0, 1, 2**63 - 1]
+    tracker = SensitivityTracker()
+    for _ in range(2):
+        tracker.record(round_of(clients))
+    assert tracker.stored_clients == 5
+    expected = group_sensitivity([round_of(clients)] * 2, [-1])[-1]
+    assert [tracker.sensitivity(client) for client in clients] == pytest.approx([expected] * 5)
+    tracker.record(round_of(range(10, 3010)))
+    assert tracker.stored_clients == 3005
+    assert [tracker.sensitivity(client) for client in clients] == pytest.approx([expected] * 5)
+
+
+def test_arrays_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match="in 2 dimensions"):
+        Erased(np.array([[1, 2]]), np.ones((1, 2)), np.ones((1, 2)), common_factor=True)
+    for sensitivities, weights in ((np.ones(1), np.ones(2)), (np.ones(2), np.ones(3))):
+        with pytest.raises(ValueError, match="for each of 2 clients"):
+            Erased(np.array([1, 2]), sensitivities, weights, common_factor=True)

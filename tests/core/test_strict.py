@@ -183,6 +183,7 @@ def test_the_constants_come_from_the_training() -> None:
         ({"loss": SoftmaxL2(0.0, 1.0)}, "L2 term above 0"),
         ({"momentum": 0.9}, "local momentum is 0.9"),
         ({"proximal": 0.1}, r"proximal is 0\.1"),
+        ({"loss": SoftmaxL2(1e-9, 1.0)}, r"eta lambda is 5e-10"),
         ({"learning_rate": 2.0}, r"learning_rate is 2\.0; a strict bound needs at most 1\.6"),
     ],
 )
@@ -210,3 +211,76 @@ def test_nothing_strict_is_known_past_an_erased_stretch() -> None:
         assert bound.tolist() == [0, np.inf, np.inf]
     for bound in (strict_sensitivity(path, [1], BARE), release_mu(path, [1], 1.0)):
         assert bound.tolist() == [0, 0, 0]
+
+
+def test_a_leaver_with_another_number_of_steps_round_by_round() -> None:
+    """Only the others' factor carries on what was there before; theirs and the leaver's make the pull."""
+    edge = public_round([0, 1], [1.0, 3.0], [0.9**3, 0.9])
+    once = 0.25 * ((0.9 - 0.9**3) * 10 + (1 - 0.9**3 + 0.1) * 10)
+    psi = strict_sensitivity([edge, edge], [0], BARE)
+    assert psi == pytest.approx([0, once, 0.9 * once + once])
+
+
+def test_rounding_follows_the_largest_model_and_skips_what_computes_nothing() -> None:
+    bare = replace(BARE, initial_norm=15.0)
+    bound = replace(bare, rounding_unit=1e-3, rounding_offset=2.0)
+    joined = public_round([0, 1], [1.0, 1.0], [0.9, 0.9])
+    path: list[Edge] = [joined, Noise(0.5, 1e9), public_round([], [], []), Untouched(1.0, 1e9), joined]
+    before = 1e-3 * (15 + 2)
+    after = 1e-3 * (15 + 0.5 * (4 + 9.2) + 2)
+    added = [0, before, before, before, before + after, 0.9 * (before + after) + after]
+    assert strict_sensitivity(path, [0], bound) - strict_sensitivity(path, [0], bare) == pytest.approx(added)
+
+
+@pytest.mark.parametrize("steps", [1, 100, 1000])
+def test_a_factor_that_was_rounded_up_takes_nothing_from_the_pull(steps: int) -> None:
+    """The true 1 - rho, in fractions: with a weak L2 term it is small, and what rounding took from it shows."""
+    training = LocalTraining(steps=steps, learning_rate=0.5, loss=SoftmaxL2(1e-6, 1.0))
+    with mpmath.workdps(60):
+        missing = 1 - (1 - mpmath.mpf(0.5) * mpmath.mpf(1e-6)) ** steps
+        bound = replace(BARE, decay=0.5 * 1e-6)
+        alone = strict_sensitivity([public_round([0], [1.0], [training.factor()])], [0], bound)[-1]
+        assert mpmath.mpf(alone) >= missing * 20
+        shared = public_round([0, 1], [1.0, 1.0], [training.factor()] * 2)
+        assert mpmath.mpf(strict_sensitivity([shared], [0], bound)[-1]) >= missing * 10
+
+
+def test_strict_bounds_pay_for_their_own_roundings() -> None:
+    third = public_round([0, 1, 2], [1.0] * 3, [0.9] * 3)
+    assert strict_sensitivity([third], [0], BARE)[-1] == pytest.approx(2 / 3 * SAFETY, rel=2e-10)
+    assert release_mu([third], [0], 3.0)[-1] == pytest.approx(SAFETY / 3, rel=1e-12)
+
+
+def test_the_rounding_constants_are_those_of_the_training() -> None:
+    for precision in ("float32", "float64"):
+        training = LocalTraining(steps=4, learning_rate=0.5, loss=SoftmaxL2(0.1, 1.0), precision=precision)
+        for steps in (None, 7):
+            bound = HeadBound.of(training, 3.0, parameters=100, batch=10, steps=steps)
+            for norm in (0.0, 5.0):
+                exact = training.rounding(norm, 100, 10, steps=steps)
+                assert bound.rounding_unit * (norm + bound.rounding_offset) == pytest.approx(exact, rel=1e-9, abs=0)
+
+
+def test_the_largest_learning_rate_of_the_proof_is_allowed() -> None:
+    loss = SoftmaxL2(0.1, 1.0)
+    limit = 2 / (loss.curvature.high + loss.curvature.low)
+    assert HeadBound.of(LocalTraining(4, limit, loss), 0.0, 10, 10).radius > 0
+    with pytest.raises(ValueError, match="learning_rate is"):
+        HeadBound.of(LocalTraining(4, np.nextafter(limit, 2.0), loss), 0.0, 10, 10)
+
+
+def test_impossible_public_constants_are_refused() -> None:
+    for name in ("radius", "initial_norm", "rounding_unit", "rounding_offset", "grid", "unit_roundoff"):
+        with pytest.raises(ValueError, match=f"{name} is"):
+            replace(BARE, **{name: -1.0})
+        with pytest.raises(ValueError, match=f"{name} is"):
+            replace(BARE, **{name: np.nan})
+    for multiplier in (0.0, -2.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="noise_multiplier is"):
+            release_mu([], [0], multiplier)
+
+
+def test_the_servers_rate_scales_factor_and_pull() -> None:
+    edge = replace(public_round([0, 1], [1.0, 3.0], [0.9**3, 0.9]), server_learning_rate=0.5)
+    once = 0.5 * 0.25 * ((0.9 - 0.9**3) * 10 + (1 - 0.9**3 + 0.1) * 10)
+    assert strict_sensitivity([edge, edge], [0], BARE) == pytest.approx([0, once, 0.95 * once + once])

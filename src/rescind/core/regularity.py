@@ -152,7 +152,7 @@ def local_factor(curvature: Curvature, learning_rate: float, steps: int, proxima
         return 1.0
     pull = learning_rate * proximal
     # The difference may cancel, so what is added is absolute.
-    step = max(abs(1 - pull - learning_rate * end) for end in (curvature.low, curvature.high)) + _ABSOLUTE
+    step = _up(max(abs(1 - pull - learning_rate * end) for end in (curvature.low, curvature.high))) + _ABSOLUTE
     if pull == 0.0:
         return _up(step**steps)
     total = 1.0

@@ -56,6 +56,9 @@ class HeadBound:
     unit_roundoff: float
 
     def __post_init__(self) -> None:
+        # Below this the K behind a rho could no longer be told from its rounding.
+        if not 1e-9 <= self.decay < 1:
+            raise ValueError(f"eta lambda is {self.decay!r}; a strict bound needs at least 1e-9, and less than 1")
         positive("radius", self.radius)
         for name in ("initial_norm", "rounding_unit", "rounding_offset", "grid", "unit_roundoff"):
             not_negative(name, getattr(self, name))
