@@ -15,6 +15,7 @@ from rescind.core.facts import Facts, Mode, Scope
 from rescind.core.noise import GRID, really_reached
 from rescind.core.recovery import RecoveryCurve
 
+# The share of a budget that is kept back for what floating point does to the noise.
 RESERVE = 1e-3
 
 Group: TypeAlias = frozenset[int]
@@ -85,8 +86,8 @@ class Forgotten:
     """An earlier request that was served in some mode, and the first node that lies behind its noise.
 
     ``protected_from`` is ``None`` if the node it restarted from was untouched by its group, and only then. ``spent``
-    holds the mu that each separate release since then
-    was calibrated to. What was promised then, its budget and its scope, is owed as long as the product runs.
+    holds the mu that each separate release since then was calibrated to. What was promised then, its budget and its
+    scope, is owed as long as the product runs.
 
     Paper: Eq. (F_u). Theory: 11.
     """
