@@ -217,7 +217,7 @@ def with_noise(federation: Federation, path: Path, sigma: float, key: int, facto
     theta = noised(federation, path.models[-1], sigma, key)
     norm = float(np.linalg.norm(theta.astype(np.float64)))
     rounding = 0.0 if federation.grid is None else grid_rounding(theta.size, norm, unit, federation.grid)
-    path = path.extended(theta, Step(key, sigma=sigma), Noise(sigma, rounding))
+    path = path.extended(theta, Step(key, sigma=sigma), Noise(sigma, rounding, unit))
     if factor is None:
         return path
     start = float(np.linalg.norm(federation.start.astype(np.float64)))

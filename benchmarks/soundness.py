@@ -263,7 +263,7 @@ def wrong_sensitivity(path: Path, group: frozenset[int], federation: Federation,
     nodes = [0.0]
     for edge in path.edges:
         if isinstance(edge, Noise):
-            psi = 0.0 if wrong is Wrong.RESET else psi * (common if wrong is Wrong.NOISE_CONTRACTS else 1.0)
+            psi = 0.0 if wrong is Wrong.RESET else psi * (common if wrong is Wrong.NOISE_CONTRACTS else edge.factor)
             psi += edge.rounding if parted else 0.0
         elif isinstance(edge, Shrinkage):
             psi = edge.factor * psi + (edge.rounding if parted else 0.0)

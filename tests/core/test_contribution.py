@@ -139,7 +139,7 @@ def test_leavers_that_weigh_nothing_are_seen_from_their_own_side() -> None:
 def test_the_weight_that_remains_does_not_cancel() -> None:
     round_, _ = random_round(3, 4, weights=np.array([0.1, 0.2, 0.7, 1e-13]))
     inside = np.array([True, True, True, False])
-    expected = round_.weights[:3] @ round_.distances[:3] / 1e-13
+    expected = np.array([0.1, 0.2, 0.7]) @ round_.distances[:3] / 1e-13
     assert group_delta_bound(round_, inside) == pytest.approx(expected, rel=1e-12)
 
 
@@ -150,3 +150,12 @@ def test_the_weight_that_remains_does_not_cancel() -> None:
 def test_a_report_that_is_none_is_refused(examples: float, others: float, distance: float) -> None:
     with pytest.raises(ValueError, match="no Delta from"):
         reported_delta(examples, others, distance)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170, 1e300])
+def test_weights_count_in_any_unit(scale: float) -> None:
+    usual, _ = random_round(11, 4, weights=np.array([3.0, 1.0, 4.0, 1.5]))
+    scaled = replace(usual, weights=np.array([3.0, 1.0, 4.0, 1.5]) * scale)
+    inside = np.array([True, False, True, False])
+    assert group_delta(scaled, inside) == pytest.approx(group_delta(usual, inside), rel=1e-12)
+    assert client_deltas(scaled) == pytest.approx(client_deltas(usual), rel=1e-12)

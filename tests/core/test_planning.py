@@ -62,6 +62,19 @@ EDGES: list[Edge] = [round_of(range(6), seed=number) for number in range(12)]
 EDGES += [round_of(range(8), seed=number) for number in range(12, 20)]
 
 
+def served(
+    request: Request,
+    mode: Mode,
+    protected_from: int | None,
+    spent: tuple[float, ...] | None = None,
+    public_plan: bool | None = None,
+) -> Forgotten:
+    """An earlier request as a careful history records it."""
+    public = mode in (Mode.EXACT, Mode.STRICT) if public_plan is None else public_plan
+    default = () if protected_from is None else (request.mu,)
+    return Forgotten(request, mode, public, protected_from, default if spent is None else spent)
+
+
 def by_node(found: Sequence[Candidate]) -> dict[int, Candidate]:
     return {candidate.node.index: candidate for candidate in found}
 
@@ -140,7 +153,7 @@ def sequential() -> Summary:
     """Clients 0 and 1 have left: back to node 8, noise, training without them."""
     path = [*EDGES[:8], Noise(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 40))]
     first = Request(frozenset({0, 1}), BUDGET)
-    return summary_of(path, forgotten=[Forgotten(first, Mode.INSTANCE, protected_from=9, spent=(BUDGET.mu,))])
+    return summary_of(path, forgotten=[served(first, Mode.INSTANCE, protected_from=9, spent=(BUDGET.mu,))])
 
 
 def test_forgotten_clients_are_checked_again_where_their_noise_is_gone() -> None:
@@ -201,23 +214,21 @@ def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
     tight = Budget(1.0, 1e-5)
     summary = sequential()
     first = Request(frozenset({0, 1}), tight)
-    strict_first = replace(summary, forgotten=[Forgotten(first, Mode.INSTANCE, 9, (tight.mu,))])
+    strict_first = replace(summary, forgotten=[served(first, Mode.INSTANCE, 9, (tight.mu,))])
     psi = group_sensitivity(summary.edges, [0, 1])
     for scope in Scope:
         found = by_node(candidates(strict_first, Request(frozenset({5}), BUDGET, scope)))
         for index in range(1, 9):
             assert found[index].sigma >= psi[index] / tight.mu
     # Two requests that were promised joint cover of everybody so far keep it, too.
-    second = Forgotten(Request(frozenset({2}), tight, Scope.SEQUENCE), Mode.INSTANCE, 15, (tight.mu,))
+    second = served(Request(frozenset({2}), tight, Scope.SEQUENCE), Mode.INSTANCE, 15, (tight.mu,))
     twice = [*summary.edges[:14], Noise(0.5, 1e-5), *summary.edges[14:]]
     both = summary_of(twice, forgotten=[*strict_first.forgotten, second])
     together = group_sensitivity(twice, [0, 1, 2])
     found = by_node(candidates(both, Request(frozenset({5}), BUDGET)))
     assert found[12].sigma >= together[12] / tight.mu
     assert frozenset({0, 1, 2}) in found[12].rechecked
-    classic = replace(
-        summary, forgotten=[Forgotten(replace(first, budget=ClassicBudget(10, 0.01)), Mode.HEURISTIC, 9)]
-    )
+    classic = replace(summary, forgotten=[served(replace(first, budget=ClassicBudget(10, 0.01)), Mode.HEURISTIC, 9)])
     assert by_node(candidates(classic, Request(frozenset({5}), BUDGET)))[8].mode is Mode.HEURISTIC
     assert by_node(candidates(classic, Request(frozenset({5}), BUDGET)))[9].mode is Mode.INSTANCE
 
@@ -316,7 +327,7 @@ def test_nobody_who_was_erased_counts_as_never_seen() -> None:
     """Client 0 was forgotten in the erased stretch: its number is gone, but it was there."""
     erased = Erased(np.arange(4), np.array([np.inf, 0.1, 0.2, 0.3]), np.full(4, 0.25), common_factor=True)
     path = [erased, *(round_of([1, 2, 3, 9], seed=number) for number in range(3))]
-    earlier = Forgotten(Request(frozenset({0}), BUDGET), Mode.INSTANCE, protected_from=1)
+    earlier = served(Request(frozenset({0}), BUDGET), Mode.INSTANCE, protected_from=1)
     summary = summary_of(path, forgotten=[earlier])
     together = candidates(summary, Request(frozenset({9}), BUDGET, Scope.SEQUENCE))
     assert [each.node.index for each in together] == [0]
@@ -325,19 +336,27 @@ def test_nobody_who_was_erased_counts_as_never_seen() -> None:
     alone = by_node(candidates(summary, Request(frozenset({9}), BUDGET)))
     assert (alone[1].mode, alone[2].mode) == (Mode.EXACT, Mode.INSTANCE)
     unnamed = replace(erased, clients=np.array([5, 1, 2, 3]))
-    with pytest.raises(ValueError, match="name everybody who was forgotten"):
+    with pytest.raises(ValueError, match="nobody of an earlier request took part before its noise"):
         summary_of([unnamed, *path[1:]], forgotten=[earlier])
 
 
 def test_a_strict_plan_follows_strict_plans_only() -> None:
     path = [*EDGES[:8], Noise(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 34))]
     request = Request(frozenset({5}), BUDGET)
-    first = Forgotten(Request(frozenset({0, 1}), BUDGET), Mode.STRICT, 9, (BUDGET.mu,))
+    first = served(Request(frozenset({0, 1}), BUDGET), Mode.STRICT, 9, (BUDGET.mu,))
     summary = summary_of(path, facts=STRICT_FACTS, forgotten=[first])
     assert strict_candidates(summary, request)[-1].mode is Mode.STRICT
-    looked = summary_of(path, facts=STRICT_FACTS, forgotten=[replace(first, mode=Mode.INSTANCE)])
-    with pytest.raises(ValueError, match="looked at data"):
-        strict_candidates(looked, request)
+    looked = summary_of(path, facts=STRICT_FACTS, forgotten=[replace(first, mode=Mode.INSTANCE, public_plan=False)])
+    # An exact restart may have been preferred for what the data showed, too.
+    never = Forgotten(Request(frozenset({7}), BUDGET), Mode.EXACT, public_plan=False, protected_from=None)
+    for history in (looked, replace(summary, forgotten=[never])):
+        with pytest.raises(ValueError, match="looked at data"):
+            strict_candidates(history, request)
+    assert by_node(candidates(summary, request))[12].weakened == (frozenset({0, 1}),)
+    assert strict_candidates(summary, request)[-1].weakened == candidates(looked, request)[-1].weakened == ()
+    # Where the facts no longer carry a strict bound, a strict promise can't be kept before its noise.
+    lost = replace(summary, facts=replace(STRICT_FACTS, public=None))
+    assert set(by_node(candidates(lost, request))) == {0, *range(9, 14)}
     # What was promised whatever the data are is checked again by the strict bound, also in an ordinary plan.
     strict_psi = strict_sensitivity(path, [0, 1], STRICT_FACTS.head_bound())
     measured = by_node(candidates(looked, request))
@@ -421,6 +440,10 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: Request(frozenset({1}), (10, 0.01)), r"budget is \(10, 0\.01\)"),  # type: ignore[arg-type]
         (lambda: Request(frozenset({1}), BUDGET, "everybody"), "'everybody' is not a valid Scope"),  # type: ignore[arg-type]
         (lambda: summary_of(EDGES, parameters=0), "parameters is 0"),
+        (lambda: summary_of(EDGES, facts=STRICT_FACTS, parameters=41), "another number of parameters"),
+        (lambda: summary_of(EDGES, facts=STRICT_FACTS, grid=2.0**-10), "another grid"),
+        (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, None)]), "served as instance has to name"),
+        (lambda: replace(sequential(), forgotten=[served(FIRST, Mode.INSTANCE, 9, ())]), "has spent some mu"),
         (
             lambda: summary_of([replace(EDGES[0], server_learning_rate=0.5)]),
             r"server learning rate 0\.5, the training 1",
@@ -432,8 +455,8 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: summary_of(EDGES, kept=[0, 2, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 99]), "theta_0"),
         (lambda: summary_of([*EDGES, Erased(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]), "beginning"),
-        (lambda: summary_of(EDGES, forgotten=[Forgotten(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
-        (lambda: summary_of(EDGES, forgotten=[Forgotten(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
+        (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
+        (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
         (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), 0.0), "sigma is 0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -517,7 +540,7 @@ def test_each_client_alone_means_the_one_who_moved_the_model_most() -> None:
 
 
 def test_an_earlier_request_without_noise_is_not_checked_again_but_stays_in_the_sequence() -> None:
-    before = Forgotten(Request(frozenset({0, 1}), BUDGET), Mode.EXACT, protected_from=None)
+    before = served(Request(frozenset({0, 1}), BUDGET), Mode.EXACT, protected_from=None)
     summary = summary_of(EDGES, forgotten=[before])
     for scope in (Scope.INDIVIDUAL, Scope.GROUP):
         request = Request(frozenset({5}), BUDGET, scope)
@@ -532,10 +555,10 @@ def test_a_sequence_hides_the_newest_group_on_its_own_too() -> None:
     """Clients 0 and 5 pull in opposite directions, so that together they have hardly moved the model."""
     pulls = np.array([1.0, -1.0, 0.0])
     opposed = replace(round_of([0, 5, 6]), weights=np.ones(3), distances=np.abs(pulls), gram=np.outer(pulls, pulls))
-    path: list[Edge] = [Noise(0.5, 0.0), *[opposed] * 4]
+    path: list[Edge] = [*[opposed] * 4, Noise(0.5, 0.0)]
     psi, together = group_sensitivity(path, [5]), group_sensitivity(path, [0, 5])
     assert psi[5] > 100 * together[5]
-    summary = summary_of(path, forgotten=[Forgotten(FIRST, Mode.INSTANCE, protected_from=1)])
+    summary = summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, protected_from=5)])
     found = by_node(candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE)))
     assert found[5].sigma >= psi[5] / BUDGET.mu
 
@@ -555,7 +578,7 @@ def test_noise_counts_in_the_predicted_rounds() -> None:
         assert each.predicted_rounds == predicted_rounds(summary.curve, each.node.index, each.sigma, 1000)
     assert found[20].sigma > 0
     assert found[20].predicted_rounds > 1
-    facts = replace(STRICT_FACTS, public=PublicHead(150.0, parameters=40, batch=10))
+    facts = replace(STRICT_FACTS, public=PublicHead(150.0, parameters=1000, batch=10))
     head, strict = facts.head_bound(), strict_candidates(replace(summary, facts=facts), request)
     assert len(strict) == 21
     public = RecoveryCurve.public(TRAINING.factor(), head.initial_norm + head.radius, len(EDGES))
@@ -576,7 +599,7 @@ def test_between_equals_the_stronger_claim_and_then_the_later_node_is_taken() ->
 
 def test_a_classic_promise_of_long_ago_leaves_no_strict_plan() -> None:
     classic = Request(frozenset({1}), ClassicBudget(10.0, 0.01))
-    summary = summary_of(EDGES, facts=STRICT_FACTS, forgotten=[Forgotten(classic, Mode.EXACT, protected_from=None)])
+    summary = summary_of(EDGES, facts=STRICT_FACTS, forgotten=[served(classic, Mode.EXACT, protected_from=None)])
     with pytest.raises(ValueError, match="classic"):
         strict_candidates(summary, Request(frozenset({0}), BUDGET))
 
@@ -593,7 +616,7 @@ def test_releases_are_summed_up_within_what_is_left_after_the_reserve() -> None:
     earlier = replace(request, group=frozenset({0, 1}))
     for total, fits in ((request.ideal.mu * (1 - 1e-6), True), (request.ideal.mu * (1 + 1e-6), False)):
         spent = (float(np.sqrt(total**2 - request.mu**2)),)
-        found = candidates(replace(summary, forgotten=[Forgotten(earlier, Mode.INSTANCE, 9, spent)]), request)
+        found = candidates(replace(summary, forgotten=[served(earlier, Mode.INSTANCE, 9, spent)]), request)
         assert (8 in by_node(found)) is fits
 
 
@@ -658,7 +681,7 @@ def test_behind_its_noise_an_earlier_request_asks_for_nothing() -> None:
     summary = sequential()
     smallest = Request(frozenset({0, 1}), Budget(1e-3, 0.1))
     found = candidates(
-        replace(summary, forgotten=[Forgotten(smallest, Mode.INSTANCE, 9)]), Request(frozenset({5}), BUDGET)
+        replace(summary, forgotten=[served(smallest, Mode.INSTANCE, 9)]), Request(frozenset({5}), BUDGET)
     )
     assert [each.node.index for each in found] == [0, *range(9, 20)]
 
@@ -667,12 +690,12 @@ def test_what_protects_an_earlier_request_is_noise_on_the_path() -> None:
     path: list[Edge] = [*EDGES[:3], Noise(0.5, 0.0)]
     for behind in (0, -1, 3, 5, 99):
         with pytest.raises(ValueError, match=f"no noise lies before node {behind}"):
-            summary_of(path, forgotten=[Forgotten(FIRST, Mode.INSTANCE, behind)])
+            summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, behind)])
     stretch = Erased(np.array([2, 3]), np.ones(2), np.full(2, 0.4), common_factor=True)
     with pytest.raises(ValueError, match="beginning of a path"):
         summary_of([EDGES[0], stretch, EDGES[1]])
     # Who was forgotten after the stretch need not be named in it.
-    later = summary_of([stretch, EDGES[0], Noise(0.5, 0.0)], forgotten=[Forgotten(FIRST, Mode.INSTANCE, 3)])
+    later = summary_of([stretch, EDGES[0], Noise(0.5, 0.0)], forgotten=[served(FIRST, Mode.INSTANCE, 3)])
     assert len(later.forgotten) == 1
 
 

@@ -106,3 +106,8 @@ def test_the_prediction_by_hand() -> None:
     # A node further away than the start has learnt nothing that is worth keeping under noise.
     back = RecoveryCurve(np.array([0.0, 10.0, 20.0]), np.array([1.0, 4.0, 0.0]))
     assert predicted_rounds(back, 10, 0.1, 100) == pytest.approx(2.5)
+
+
+def test_training_that_never_moved_says_nothing_about_noise() -> None:
+    still = RecoveryCurve(np.array([0.0, 5.0]), np.zeros(2))
+    assert still.rounds_from(3.0) == 5.0

@@ -449,3 +449,27 @@ def test_arrays_of_another_shape_are_refused() -> None:
     for sensitivities, weights in ((np.ones(1), np.ones(2)), (np.ones(2), np.ones(3))):
         with pytest.raises(ValueError, match="for each of 2 clients"):
             Erased(np.array([1, 2]), sensitivities, weights, common_factor=True)
+
+
+def test_beyond_float64_the_tracker_says_that_nothing_is_known() -> None:
+    gone = Erased(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
+    tracker = SensitivityTracker()
+    for edge in [gone, *[Untouched(0.5, 0.0)] * 1100]:
+        tracker.record(edge)
+    assert tracker.sensitivity(1) == np.inf
+    tracker = SensitivityTracker()
+    early, late = (
+        round_of(clients, factors=np.full(len(clients), 1.2), rounding=1e-9) for clients in ([2, 3], [1, 2])
+    )
+    for edge in [*[early] * 4500, late, *[early] * 5]:
+        tracker.record(edge)
+    assert tracker.sensitivity(1) == np.inf
+
+
+def test_casting_the_larger_world_is_paid_for() -> None:
+    """The other world's model may be larger by Psi, and a cast to float32 rounds in proportion."""
+    path: list[Edge] = [round_of([0, 1]), Noise(1.0, 0.0)]
+    psi = group_sensitivity(path, [0])
+    assert psi[2] == pytest.approx(psi[1] * (1 + 2.0**-22), rel=1e-12)
+    double = group_sensitivity([path[0], Noise(1.0, 0.0, unit_roundoff=2.0**-53)], [0])
+    assert double[2] == pytest.approx(psi[1], rel=1e-12)

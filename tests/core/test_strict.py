@@ -19,6 +19,7 @@ BARE = HeadBound(
     radius=10.0,
     initial_norm=0.0,
     parameters=16,
+    most_steps=10_000,
     rounding_unit=0.0,
     rounding_offset=0.0,
     grid=0.0,
@@ -95,7 +96,7 @@ def test_unequal_steps_noise_and_standstill() -> None:
     first = 0.25 * ((0.9 - 0.9**3) * 15 + (1 - 0.9**3 + 0.1) * 10)
     # What noise can do to a norm is taken from its law: the noise that was drawn is somebody's secret.
     largest = (15.0 + 0.5 * (4 + 9.2) + 0.125 * 4) * 1.002
-    second = first + 0.125 * 4 + 4e-3 * largest
+    second = 1.004 * first + 0.125 * 4 + 4e-3 * largest
     third = 0.9 * second + 0.1 * (10 + largest)
     assert psi == pytest.approx([0, first, second, third, third, third / 2])
 
@@ -145,6 +146,27 @@ def test_rounding_counts_once_the_worlds_have_parted() -> None:
     assert strict_sensitivity([calm, joined, calm], [0], bound) == pytest.approx([0, 0, once, 0.9 * once + 1e-3 * 12])
     bare = strict_sensitivity([calm, Noise(1.0, 5.0), calm], [0], replace(bound, grid=1.0))
     assert bare.tolist() == [0, 0, 0, 0]
+
+
+def test_a_shrinkage_does_not_bring_an_erased_client_back() -> None:
+    erased = Erased(np.array([0, 1]), np.array([np.inf, 0.3]), np.full(2, 0.5), common_factor=True)
+    path: list[Edge] = [erased, Shrinkage(0.4, 1e-9), public_round([3, 4], [1.0, 1.0], [0.9, 0.9])]
+    assert strict_sensitivity(path, [0], BARE).tolist() == [0, np.inf, np.inf, np.inf]
+
+
+def test_every_round_has_to_be_the_declared_training() -> None:
+    """The largest norm rests on all rounds, also on those that the group did not join."""
+    mine = public_round([0, 3], [1.0, 1.0], [0.9, 0.9])
+    for strange in (public_round([3, 4], [1.0, 1.0], [1.0, 1.0]), Untouched(1.3, 0.0)):
+        with pytest.raises(ValueError, match=r"not powers|at most 1"):
+            strict_sensitivity([strange, mine], [0], BARE)
+    with pytest.raises(ValueError, match="more than the 4 local steps"):
+        strict_sensitivity([public_round([0, 3], [1.0, 1.0], [0.9, 0.9**5])], [0], replace(BARE, most_steps=4))
+
+
+def test_steps_so_many_that_nothing_is_left_pull_all_the_way() -> None:
+    gone = strict_sensitivity([public_round([0], [1.0], [0.0])], [0], BARE)
+    assert gone[1] == pytest.approx(2 * 10.0)
 
 
 def test_nothing_strict_is_known_past_a_shrinkage() -> None:

@@ -57,6 +57,8 @@ class Aggregation:
                 raise ValueError(f"{name} holds {values[wrong][0]!r}; it has to be finite and at least 0")
         if not (self.weights > 0).all():
             raise ValueError("weights have to be above 0: a client without examples does not take part")
+        # So that no scale of theirs lets a product overflow or vanish.
+        object.__setattr__(self, "weights", self.weights / self.weights.max(initial=np.finfo(np.float64).tiny))
         if self.gram is not None and self.gram.shape != (count, count):
             raise ValueError(f"gram has shape {self.gram.shape}; {count} participants need ({count}, {count})")
         if self.gram is not None and not (np.isfinite(self.gram).all() and (np.diagonal(self.gram) >= 0).all()):
@@ -100,16 +102,25 @@ class Untouched:
 class Noise:
     """Gaussian noise ``sigma``, the same vector in both worlds; ``rounding`` is what its grid may add between them.
 
+    ``unit_roundoff`` (u) is the model's type's, float32's unless told: the other world's model may be larger by Psi,
+    and so may what its cast costs.
+
     Theory: 4.
     """
 
     sigma: float
     rounding: float
-    factor = 1.0
+    unit_roundoff: float = 2.0**-24
 
     def __post_init__(self) -> None:
         positive("sigma", self.sigma)
         not_negative("rounding", self.rounding)
+        not_negative("unit_roundoff", self.unit_roundoff)
+
+    @property
+    def factor(self) -> float:
+        """1, and the share of Psi that rounding may add."""
+        return 1 + 4 * self.unit_roundoff
 
 
 @dataclass(frozen=True, slots=True)

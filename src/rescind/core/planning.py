@@ -15,12 +15,12 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.calibration import composed_mu
-from rescind.core.edges import Floats
+from rescind.core.edges import Floats, Noise
 from rescind.core.facts import DpFedAvg, Mode, Scope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
-from rescind.core.strict import release_mu, strict_sensitivity
+from rescind.core.strict import NORM_MISSED, release_mu, strict_sensitivity
 from rescind.core.summary import Group, Node, Request, Summary
 
 
@@ -31,7 +31,8 @@ class Candidate:
     ``rechecked`` names the earlier groups that lose their own noise at this node and are hidden by this one, within
     what was promised to them; ``releases_mu`` is the mu of all separate releases together, for the group that has
     seen most. ``obstacles`` say why a ``heuristic`` candidate is no more than that; ``declared`` what the bound takes
-    on the operator's word.
+    on the operator's word. ``weakened`` names earlier groups whose ``strict`` claim does not extend to the new
+    release, because this plan looked at data: for it, theirs is ``instance`` too.
 
     Theory: 12.
     """
@@ -44,6 +45,7 @@ class Candidate:
     predicted_rounds: float
     obstacles: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
+    weakened: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ..
     """
     facts, length = summary.facts, max(len(summary.edges), 1)
     obstacles = facts.strict_obstacles + _classic_budgets([request, *(each.request for each in summary.forgotten)])
-    if any(each.mode not in (Mode.EXACT, Mode.STRICT) for each in summary.forgotten):
+    if not all(each.public_plan for each in summary.forgotten):
         obstacles += ("an earlier request was served by a plan that looked at data",)
     if obstacles:
         raise ValueError("no strict plan: " + "; ".join(obstacles))
@@ -168,7 +170,7 @@ def _owed(summary: Summary, request: Request, noise: Callable[[Summary, Request,
         groups = {promise.group, everybody} if promise.scope is Scope.SEQUENCE else {promise.group}
         for group in sorted(groups, key=len):
             # What was promised whatever the data are is not re-checked by looking at them.
-            sigmas = (_public if mode is Mode.STRICT else noise)(summary, promise, group)
+            sigmas = (_strictly if mode is Mode.STRICT else noise)(summary, promise, group)
             owed.append(_Debt(group, promise, until, spent, sigmas, first_joined(summary.edges, group)))
     return owed
 
@@ -179,6 +181,13 @@ def _measured(summary: Summary, request: Request, group: Group) -> Floats:
     if request.scope is Scope.INDIVIDUAL:
         return np.asarray(client_sensitivities(summary.edges, group, kept).max(axis=1) / request.mu)
     return group_sensitivity(summary.edges, group)[kept] / request.mu
+
+
+def _strictly(summary: Summary, request: Request, group: Group) -> Floats:
+    """Give the noise that re-checks a strict promise; infinite where the facts no longer carry a strict bound."""
+    if summary.facts.strict_obstacles:
+        return np.full(len(summary.kept), np.inf)
+    return _public(summary, request, group)
 
 
 def _public(summary: Summary, request: Request, group: Group) -> Floats:
@@ -246,7 +255,9 @@ def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: flo
     if not smallest <= sigma <= largest:
         return (f"sigma {sigma:g} does not fit the grid: it has to lie between {smallest:g} and {largest:g}",)
     exact = [debt.request for debt in owed if debt.at(node) and debt.request.budget.certifiable]
-    if not all(request.holds(sigma, summary.parameters, summary.grid) for request in exact):
+    # A strict bound takes a public norm for the noise of every earlier edge.
+    missed = NORM_MISSED * sum(isinstance(edge, Noise) for edge in summary.edges)
+    if not all(request.holds(sigma, summary.parameters, summary.grid, missed) for request in exact):
         return (
             "floating point takes more than its thousandth of the budget: epsilon or the number of parameters is "
             "too large, or delta too small, for noise on this grid",
@@ -279,6 +290,9 @@ def _candidate(
         predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters, shrinks=not strict),
         obstacles=obstacles,
         declared=summary.facts.training.declared if hidden and not strict else (),
+        weakened=()
+        if strict
+        else tuple(each.request.group for each in summary.forgotten if each.mode is Mode.STRICT),
     )
 
 

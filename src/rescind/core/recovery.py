@@ -66,6 +66,8 @@ class RecoveryCurve:
         remaining = (self.nodes[-1] - self.nodes)[::-1]
         if distance <= envelope[-1]:
             return float(np.interp(distance, envelope, remaining))
+        if envelope[-1] == 0.0:
+            return self.rounds
         half = max(self.distance((self.nodes[0] + self.nodes[-1]) / 2), math.ulp(1.0) * envelope[-1])
         rate = max(math.log(envelope[-1] / half), 1e-3) / (self.rounds / 2)
         return self.rounds + math.log(distance / float(envelope[-1])) / rate

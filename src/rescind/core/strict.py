@@ -31,15 +31,17 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 
-# The norm of noise exceeds sigma (sqrt d + this) with a probability below 5e-19.
+# The norm of noise exceeds sigma (sqrt d + _REACH) with a probability below NORM_MISSED.
 _REACH = 9.2
+NORM_MISSED = 5e-19
 
 
 @dataclass(frozen=True, slots=True)
 class HeadBound:
     """The public constants behind strict bounds for an L2 head.
 
-    ``decay`` is eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d.
+    ``decay`` is eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d,
+    ``most_steps`` the largest K_i.
     Rounding without a look at the model, with D the largest norm it can have: ``rounding_unit`` (D +
     ``rounding_offset``) for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being ``unit_roundoff``.
 
@@ -50,6 +52,7 @@ class HeadBound:
     radius: float
     initial_norm: float
     parameters: int
+    most_steps: int
     rounding_unit: float
     rounding_offset: float
     grid: float
@@ -94,6 +97,7 @@ class HeadBound:
             radius=loss.gradient_bound / loss.l2,
             initial_norm=initial_norm,
             parameters=parameters,
+            most_steps=steps or training.steps,
             rounding_unit=training.rounding(1.0, parameters, batch, gradient_bound=0.0, steps=steps),
             rounding_offset=training.learning_rate * loss.gradient_bound,
             grid=grid,
@@ -109,10 +113,13 @@ class HeadBound:
         """
         logarithm = math.log1p(-self.decay)
         steps = np.rint(np.log(np.maximum(factors, SMALLEST_FACTOR)) / logarithm)
-        if not ((steps >= 1) & (np.abs(np.exp(steps * logarithm) - factors) <= 1e-9 * factors)).all():
+        powers = np.abs(np.exp(steps * logarithm) - factors) <= 1e-9 * factors
+        if not ((steps >= 1) & (powers | (factors <= SMALLEST_FACTOR))).all():
             raise ValueError(
                 "a round was trained otherwise than declared: its factors are not powers of 1 - eta lambda"
             )
+        if steps.max(initial=0.0) > self.most_steps:
+            raise ValueError(f"a client made more than the {self.most_steps} local steps that were declared")
         return np.asarray(-np.expm1(steps * logarithm) * (1 + 1e-12))
 
 
@@ -133,9 +140,11 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
         rounding = bound.rounding_unit * (largest + bound.rounding_offset)
         if isinstance(edge, Erased):
             psi = _past_erased(edge, leaving)
+            parted = psi > 0
             rounding = 0.0
         elif isinstance(edge, Noise):
             root = math.sqrt(bound.parameters)
+            psi *= 1 + 4 * bound.unit_roundoff
             largest = (largest + edge.sigma * (root + _REACH) + bound.grid * root) * (1 + 2 * bound.unit_roundoff)
             rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
         elif isinstance(edge, Shrinkage):
@@ -146,6 +155,8 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             psi = _through_round(edge, inside, psi, largest, bound)
             rounding *= bool(len(edge.clients))
         else:
+            if edge.factor > 1 + 1e-12:
+                raise ValueError(f"a round has the factor {edge.factor!r}; an L2 head's is at most 1")
             psi *= edge.factor
         psi += rounding if parted else 0.0
         nodes.append(psi)
@@ -153,9 +164,11 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
 
 
 def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, bound: HeadBound) -> float:
+    # Of every round, as the largest norm rests on all of them.
+    pulls = bound.pulls(edge.factors)
     if not inside.any():
         return edge.factor * psi
-    weighted = edge.server_learning_rate * edge.weights * bound.pulls(edge.factors)
+    weighted = edge.server_learning_rate * edge.weights * pulls
     leaving = float(weighted[inside].sum() / edge.weights[inside].sum())
     if inside.all():
         return edge.factor_over(inside) * psi + leaving * (bound.radius + largest)

@@ -11,9 +11,10 @@ from rescind.core._checks import positive
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.edges import Aggregation, Edge, Erased, Noise, sorted_group
-from rescind.core.facts import Facts, Mode, Scope
+from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Scope
 from rescind.core.noise import GRID, really_reached
 from rescind.core.recovery import RecoveryCurve
+from rescind.core.sensitivity import first_joined
 
 # The share of a budget that is kept back for what floating point does to the noise.
 RESERVE = 1e-3
@@ -71,29 +72,33 @@ class Request:
         """The shift that one release may show, rounded down so that all of them together stay within mu*."""
         return self.ideal.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
 
-    def holds(self, sigma: float, parameters: int, grid: float) -> bool:
+    def holds(self, sigma: float, parameters: int, grid: float, missed: float = 0.0) -> bool:
         """Tell whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
+
+        ``missed`` is the probability that a bound behind it does not hold.
 
         Theory: 10.
         """
         ideal = self.ideal
         epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, self.releases, grid)
-        return epsilon <= self.budget.epsilon and delta <= self.budget.delta
+        return epsilon <= self.budget.epsilon and delta + missed <= self.budget.delta
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """An earlier request that was served in some mode, and the first node that lies behind its noise.
 
-    ``protected_from`` is ``None`` if the node it restarted from was untouched by its group, and only then. ``spent``
-    holds the mu that each separate release since then was calibrated to. What was promised then, its budget and its
-    scope, is owed as long as the product runs.
+    ``public_plan`` says whether it was planned without looking at data (by ``strict_candidates``). ``protected_from``
+    is ``None`` if nobody whom it hides had touched the node it restarted from, or if every round was noised anyway
+    (DP-FedAvg), and only then. ``spent`` holds the mu that each separate release since then was calibrated to. What
+    was promised then, its budget and its scope, is owed until the client takes part again.
 
     Paper: Eq. (F_u). Theory: 11.
     """
 
     request: Request
     mode: Mode
+    public_plan: bool
     protected_from: int | None
     spent: tuple[float, ...] = ()
 
@@ -121,6 +126,9 @@ class Summary:
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
             raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
         positive("parameters", self.parameters)
+        public = self.facts.public
+        if isinstance(public, PublicHead) and (public.parameters, public.grid) != (self.parameters, self.grid):
+            raise ValueError("the recorded facts of the head have another number of parameters or another grid")
         for edge in self.edges:
             self._check_training(edge)
         if any(isinstance(edge, Erased) for edge in self.edges[1:]):
@@ -135,10 +143,14 @@ class Summary:
 
     def _check_protection(self, earlier: Forgotten) -> None:
         behind = earlier.protected_from
+        noised_rounds = earlier.mode is Mode.STRICT and isinstance(self.facts.public, DpFedAvg)
         if behind is None:
+            if earlier.mode is not Mode.EXACT and not noised_rounds:
+                raise ValueError(f"a request that was served as {earlier.mode.value} has to name its noise")
             return
         if not (1 <= behind <= len(self.edges) and isinstance(self.edges[behind - 1], Noise | Erased)):
             raise ValueError(f"no noise lies before node {behind}, which is to protect an earlier request")
-        first = self.edges[0]
-        if isinstance(first, Erased) and behind == 1 and not earlier.request.group.issubset(first.clients.tolist()):
-            raise ValueError("an erased stretch has to name everybody who was forgotten in it")
+        if first_joined(self.edges, earlier.request.group) >= behind:
+            raise ValueError(f"nobody of an earlier request took part before its noise at node {behind}")
+        if not earlier.spent:
+            raise ValueError("an earlier request that was served with noise has spent some mu: say how much")

@@ -101,13 +101,16 @@ class SensitivityTracker:
 
     def _carried(self, psi: Floats, nodes: Clients, to: int) -> Floats:
         """Carry values from their nodes on to a later one."""
-        growth = np.exp(self._log_factors[to] - self._log_factors.take(nodes))
-        # What rounding added since then. It is a difference, so the growth in it is one that is surely not too large,
-        # and the error of the exponential is added.
-        low_growth = np.exp(self._low_log_factors[to] - self._low_log_factors.take(nodes))
         floor = self._floors[to]
-        added = np.maximum(floor - low_growth * self._floors.take(nodes), 0.0) + 1e-12 * floor
-        return np.asarray(growth * psi + np.where(nodes < to, added, 0.0))
+        with np.errstate(invalid="ignore", over="ignore"):
+            growth = np.exp(self._log_factors[to] - self._log_factors.take(nodes)) * (1 + 2.0**-50)
+            # What rounding added since then. It is a difference, so the growth in it is one that is surely not too
+            # large, and the error of the exponential is added.
+            low_growth = np.exp(self._low_log_factors[to] - self._low_log_factors.take(nodes))
+            added = np.maximum(floor - low_growth * self._floors.take(nodes), 0.0) + 1e-12 * floor
+            carried = np.where(nodes < to, growth * psi + added, psi)
+        # Where numbers have left float64's range nothing is known any more.
+        return np.where(np.isnan(carried), np.inf, carried)
 
     def _append_node(self, factor: float, rounding: float) -> None:
         here, there = self._last_node, self._last_node + 1
@@ -117,7 +120,7 @@ class SensitivityTracker:
         self._floors = _with_room(self._floors, there + 1)
         self._log_factors[there] = _added(float(self._log_factors[here]), log_factor, math.inf)
         self._low_log_factors[there] = _added(float(self._low_log_factors[here]), log_factor, -math.inf)
-        self._floors[there] = factor * self._floors[here] + rounding
+        self._floors[there] = factor * float(self._floors[here]) + rounding
         self._last_node = there
 
     def _store(self, slots: Clients, clients: Clients, psi: Floats, earlier: Clients) -> None:
