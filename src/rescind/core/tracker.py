@@ -63,7 +63,8 @@ class SensitivityTracker:
         slots = self._latest.slots(edge.clients)
         latest = self._latest.read(slots)
         before = self._carried(latest["psi"], latest["node"], self._last_node)
-        psi = factors * np.where(latest["row"] == ABSENT, 0.0, before) + deltas + edge.rounding
+        with np.errstate(over="ignore"):
+            psi = factors * np.where(latest["row"] == ABSENT, 0.0, before) + deltas + edge.rounding
         self._append_node(edge.factor, edge.rounding)
         self._store(slots, edge.clients, psi, latest["row"])
         return psi * SAFETY
