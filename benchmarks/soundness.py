@@ -272,8 +272,8 @@ def wrong_sensitivity(path: Path, group: frozenset[int], federation: Federation,
             parted = parted or bool(inside.any())
             factor, delta = edge.factor_over(~inside), group_delta(edge, inside)
             if wrong is Wrong.WEIGHTS_OVER_ALL and inside.any() and not inside.all():
-                left = edge.weights[inside].sum()
-                delta *= (edge.weights.sum() - left) / (total - left)
+                counts = np.array([federation.objectives[client].examples for client in edge.clients])
+                delta *= counts[~inside].sum() / (total - counts[inside].sum())
             if wrong is Wrong.STANDSTILL and inside.all():
                 factor = edge.factor
             if wrong is Wrong.ABSENT_KEEPS and not inside.any():
