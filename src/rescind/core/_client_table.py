@@ -12,19 +12,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Clients, Members
+from rescind.core.edges import NO_CLIENT, Clients, Members
 
 Records: TypeAlias = NDArray[np.void]
 
 ABSENT = -1
 RECORD = np.dtype([("client", np.int64), ("row", np.int64), ("node", np.int64), ("psi", np.float64)])
 
-_EMPTY = np.iinfo(np.int64).min
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio spreads consecutive numbers
 
 
 class ClientTable:
-    """Open addressing with double hashing, at most half full; clients are any integers but the smallest int64."""
+    """Open addressing with double hashing, at most half full; clients are any integers but ``NO_CLIENT``."""
 
     def __init__(self) -> None:
         self._allocate(bits=10)
@@ -67,15 +66,15 @@ class ClientTable:
 
     def _taken_by_others(self, slots: Clients, clients: Clients) -> Members:
         keys = self._table["client"][slots]
-        return np.asarray((keys != clients) & (keys != _EMPTY))
+        return np.asarray((keys != clients) & (keys != NO_CLIENT))
 
     def _allocate(self, bits: int) -> None:
         self._bits = bits
         self._table = np.zeros(1 << bits, dtype=RECORD)
-        self._table["client"], self._table["row"] = _EMPTY, ABSENT
+        self._table["client"], self._table["row"] = NO_CLIENT, ABSENT
 
     def _grow(self) -> None:
-        records = self._table[self._table["client"] != _EMPTY]
+        records = self._table[self._table["client"] != NO_CLIENT]
         self._allocate(self._bits + 2)
         self._count = 0
         self.write(self._probe(records["client"]), records)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescind.core._checks import at_most_one
+
 Tensor = NDArray[np.floating[Any]]
 Numbers = NDArray[np.float64]
 
@@ -69,8 +71,7 @@ class Aggregator:
     def __init__(
         self, weights: Sequence[float] | Numbers, *, gram: bool = False, server_learning_rate: float = 1.0
     ) -> None:
-        if not 0 < server_learning_rate <= 1:
-            raise ValueError(f"server_learning_rate must be in (0, 1], got {server_learning_rate}")
+        at_most_one("server_learning_rate", server_learning_rate)
         self._weights = _shares(weights)
         self._learning_rate = float(server_learning_rate)
         # One row per participant and one for omega; the matrix has a column more, see `_buffer`.

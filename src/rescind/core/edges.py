@@ -19,6 +19,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Clients: TypeAlias = NDArray[np.int64]
 Members: TypeAlias = NDArray[np.bool_]
 
+# Marks an empty place where clients are looked up, so no client may have it as its number.
+NO_CLIENT = int(np.iinfo(np.int64).min)
+
 # A factor of 0 would make nothing of an infinite sensitivity; a larger one is safe.
 SMALLEST_FACTOR = 1e-300
 
@@ -200,7 +203,7 @@ def _check_clients(clients: Clients) -> None:
         raise ValueError(f"clients are a row of int64, not {clients.dtype} in {clients.ndim} dimensions")
     if len(np.unique(clients)) != len(clients):
         raise ValueError("a client appears twice in one round")
-    if len(clients) and clients.min() == np.iinfo(np.int64).min:
+    if len(clients) and clients.min() == NO_CLIENT:
         raise ValueError("the smallest int64 is not a client: it marks an empty place")
 
 

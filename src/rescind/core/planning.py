@@ -15,7 +15,7 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.calibration import composed_mu
-from rescind.core.edges import Floats, Noise
+from rescind.core.edges import Floats
 from rescind.core.facts import DpFedAvg, Mode, Scope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
@@ -131,7 +131,8 @@ def paper_choice(summary: Summary, request: Request, sigma: float) -> Candidate:
         for at, node in enumerate(summary.kept)
         if _needed(node, at, owed) <= sigma and _within_releases(node, owed)
     )
-    return _candidate(summary, owed, position, sigma, summary.curve, strict=False)
+    obstacles = _noise_obstacles(summary, summary.kept[position], owed, sigma)
+    return _candidate(summary, owed, position, sigma, summary.curve, obstacles, strict=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,7 +257,7 @@ def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: flo
         return (f"sigma {sigma:g} does not fit the grid: it has to lie between {smallest:g} and {largest:g}",)
     exact = [debt.request for debt in owed if debt.at(node) and debt.request.budget.certifiable]
     # A strict bound takes a public norm for the noise of every earlier edge.
-    missed = NORM_MISSED * sum(isinstance(edge, Noise) for edge in summary.edges)
+    missed = NORM_MISSED * summary.noise_edges
     if not all(request.holds(sigma, summary.parameters, summary.grid, missed) for request in exact):
         return (
             "floating point takes more than its thousandth of the budget: epsilon or the number of parameters is "
@@ -271,14 +272,21 @@ def _exact(summary: Summary, node: Node) -> bool:
 
 
 def _candidate(
-    summary: Summary, owed: list[_Debt], position: int, sigma: float, curve: RecoveryCurve, *, strict: bool
+    summary: Summary,
+    owed: list[_Debt],
+    position: int,
+    sigma: float,
+    curve: RecoveryCurve,
+    noise_obstacles: tuple[str, ...] = (),
+    *,
+    strict: bool,
 ) -> Candidate:
     node = summary.kept[position]
     hidden = [debt for debt in owed if debt.at(node)]
     obstacles: tuple[str, ...] = ()
     if not strict and (hidden or not _exact(summary, node)):
         obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden])
-        obstacles += _noise_obstacles(summary, node, owed, sigma) if hidden else ()
+        obstacles += noise_obstacles if hidden else ()
     noise = sigma if hidden else 0.0
     proven = Mode.EXACT if not hidden else Mode.STRICT if strict else Mode.INSTANCE
     return Candidate(

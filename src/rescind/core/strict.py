@@ -41,9 +41,9 @@ class HeadBound:
     """The public constants behind strict bounds for an L2 head.
 
     ``decay`` is eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d,
-    ``most_steps`` the largest K_i.
-    Rounding without a look at the model, with D the largest norm it can have: ``rounding_unit`` (D +
-    ``rounding_offset``) for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being ``unit_roundoff``.
+    ``most_steps`` the largest K_i. Rounding without a look at the model, with D the largest norm it can have:
+    ``rounding_unit`` (D + ``rounding_offset``) for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being
+    ``unit_roundoff``.
 
     Theory: 8.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from rescind.core._checks import positive
@@ -108,7 +108,8 @@ class Summary:
     """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
 
     ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes; ``forgotten``
-    holds the earlier requests in the order in which they were served; ``grid`` is the noise's.
+    holds the earlier requests in the order in which they were served; ``grid`` is the noise's. ``noise_edges`` counts
+    the noises on the path, once: it is asked for at every kept node.
 
     Paper: Eq. (H_recc). Theory: 12.
     """
@@ -120,8 +121,10 @@ class Summary:
     parameters: int
     forgotten: Sequence[Forgotten] = ()
     grid: float = GRID
+    noise_edges: int = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_edges", sum(isinstance(edge, Noise) for edge in self.edges))
         indices = [node.index for node in self.kept]
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
             raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
