@@ -454,7 +454,7 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: summary_of(EDGES, kept=[1, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 2, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 99]), "theta_0"),
-        (lambda: summary_of([*EDGES, Erased(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]), "beginning"),
+        (lambda: summary_of([*EDGES, Erased(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]), "everybody"),
         (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
         (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
         (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), 0.0), "sigma is 0"),
@@ -692,7 +692,7 @@ def test_what_protects_an_earlier_request_is_noise_on_the_path() -> None:
         with pytest.raises(ValueError, match=f"no noise lies before node {behind}"):
             summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, behind)])
     stretch = Erased(np.array([2, 3]), np.ones(2), np.full(2, 0.4), common_factor=True)
-    with pytest.raises(ValueError, match="beginning of a path"):
+    with pytest.raises(ValueError, match="name everybody"):
         summary_of([EDGES[0], stretch, EDGES[1]])
     # Who was forgotten after the stretch need not be named in it.
     later = summary_of([stretch, EDGES[0], Noise(0.5, 0.0)], forgotten=[served(FIRST, Mode.INSTANCE, 3)])

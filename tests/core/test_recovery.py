@@ -111,3 +111,17 @@ def test_the_prediction_by_hand() -> None:
 def test_training_that_never_moved_says_nothing_about_noise() -> None:
     still = RecoveryCurve(np.array([0.0, 5.0]), np.zeros(2))
     assert still.rounds_from(3.0) == 5.0
+
+
+def test_an_erased_stretch_counts_its_rounds() -> None:
+    """Retraining costs the rounds that training took, however few edges are left of them."""
+    nodes, distances = np.array([0.0, 50.0, 100.0]), np.array([8.0, 2.0, 0.0])
+    whole = RecoveryCurve(nodes, distances)
+    collapsed = RecoveryCurve(np.array([0.0, 1.0, 51.0]), distances, trained=nodes)
+    assert collapsed.rounds == whole.rounds == 100
+    for distance in (0.0, 1.0, 2.0, 5.0, 8.0, 20.0):
+        assert collapsed.rounds_from(distance) == whole.rounds_from(distance)
+    assert collapsed.distance(1.0) == whole.distance(50.0)
+    for wrong in (nodes[:2], -nodes, np.zeros(3)):
+        with pytest.raises(ValueError, match="rounds trained"):
+            RecoveryCurve(nodes, distances, trained=wrong)

@@ -170,7 +170,7 @@ def test_the_tracker_refuses_nodes_that_are_not_there() -> None:
     for call in (tracker.truncate, lambda node: tracker.sensitivity(1, node)):
         with pytest.raises(ValueError, match="node is 2; the path has nodes 0 to 1"):
             call(2)
-    with pytest.raises(ValueError, match="beginning of a path"):
+    with pytest.raises(ValueError, match="name everybody"):
         tracker.record(Erased(np.array([1]), np.ones(1), np.ones(1), common_factor=True))
 
 
@@ -473,3 +473,20 @@ def test_casting_the_larger_world_is_paid_for() -> None:
     assert psi[2] == pytest.approx(psi[1] * (1 + 2.0**-22), rel=1e-12)
     double = group_sensitivity([path[0], Noise(1.0, 0.0, unit_roundoff=2.0**-53)], [0])
     assert double[2] == pytest.approx(psi[1], rel=1e-12)
+
+
+def test_a_stretch_in_the_middle_of_a_path_starts_psi_anew() -> None:
+    """What lies before it serves only the nodes before it; the tracker reads the same numbers."""
+    before = [round_of([1, 2], factors=np.full(2, 0.5)), round_of([2, 3], factors=np.full(2, 0.5))]
+    stretch = Erased(np.array([1, 2, 3]), np.array([0.3, np.inf, 0.7]), np.full(3, 0.5), common_factor=True)
+    path: list[Edge] = [*before, stretch, round_of([1, 3], factors=np.full(2, 0.5))]
+    tracker = SensitivityTracker()
+    for edge in path:
+        tracker.record(edge)
+    for client in (1, 2, 3):
+        whole = group_sensitivity(path, [client])
+        assert whole[:3] == pytest.approx(group_sensitivity(before, [client]))
+        assert whole[3:] == pytest.approx(group_sensitivity([stretch, path[-1]], [client])[1:])
+        assert [tracker.sensitivity(client, node) for node in range(5)] == pytest.approx(whole.tolist())
+    tracker.truncate(2)
+    assert tracker.sensitivity(2) == pytest.approx(group_sensitivity(before, [2])[-1])

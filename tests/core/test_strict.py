@@ -306,3 +306,13 @@ def test_the_servers_rate_scales_factor_and_pull() -> None:
     edge = replace(public_round([0, 1], [1.0, 3.0], [0.9**3, 0.9]), server_learning_rate=0.5)
     once = 0.5 * 0.25 * ((0.9 - 0.9**3) * 10 + (1 - 0.9**3 + 0.1) * 10)
     assert strict_sensitivity([edge, edge], [0], BARE) == pytest.approx([0, once, 0.95 * once + once])
+
+
+def test_noise_in_an_erased_stretch_still_counts_towards_the_largest_norm() -> None:
+    """What a later round may pull at is as large as if the noise were an edge of its own."""
+    alone = public_round([5], [1.0], [0.9])
+    before = public_round([1, 2], [1.0, 1.0], [0.9, 0.9])
+    stretch = Erased(np.array([1, 2]), np.ones(2), np.full(2, 0.5), common_factor=True, sigmas=(2.0, 0.5))
+    kept = strict_sensitivity([before, Noise(2.0, 0.0), before, Noise(0.5, 0.0), alone], [5], BARE)[-1]
+    assert strict_sensitivity([before, stretch, alone], [5], BARE)[-1] == pytest.approx(kept)
+    assert kept > strict_sensitivity([before, alone], [5], BARE)[-1]

@@ -144,12 +144,13 @@ class Shrinkage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Erased:
-    """The beginning of a path, erased with its noise: of each remaining client only its Psi at the end is known.
+    """A stretch of the path, erased with its noise: of each remaining client only its Psi at the end is known.
 
-    ``clients`` names everybody who took part in it. Whoever was forgotten in it has an infinite sensitivity: its
-    number is gone, and only theta_0^0 is left for it. ``largest_weights`` holds each client's largest p_c in the
-    stretch; ``common_factor`` says whether all clients had the same rho in each of its rounds, without which nothing
-    can be said of a group.
+    ``clients`` names everybody who took part before its end. Whoever was forgotten has an infinite sensitivity: its
+    number is gone, and only a node before its first round is left for it. ``largest_weights`` holds each client's
+    largest p_c in any round before the end; ``common_factor`` says whether all clients had the same rho in each of
+    these rounds, without which nothing can be said of a group. ``sigmas`` are those of the noises in the stretch,
+    which are public.
 
     Theory: 13.
     """
@@ -158,6 +159,7 @@ class Erased:
     sensitivities: Floats
     largest_weights: Floats
     common_factor: bool
+    sigmas: tuple[float, ...] = ()
     rounding = 0.0
 
     def __post_init__(self) -> None:
@@ -166,6 +168,8 @@ class Erased:
             values = getattr(self, name)
             if values.shape != self.clients.shape or not (values >= 0).all():
                 raise ValueError(f"{name} has to hold a number of at least 0 for each of {len(self.clients)} clients")
+        for sigma in self.sigmas:
+            positive("sigma", sigma)
 
 
 def sorted_group(group: Iterable[int]) -> Clients:

@@ -22,17 +22,22 @@ class RecoveryCurve:
     """How training approached its last model: ``distances[j]`` is ||theta - theta_last|| at node ``nodes[j]``.
 
     ``nodes`` are nodes of the path, the first theta_0^0, the last the last model (distance 0). The distances are the
-    recorded ones or, from ``public``, what follows from constants alone.
+    recorded ones or, from ``public``, what follows from constants alone. ``trained`` counts the rounds up to each
+    node where that is another number than the node's: an erased stretch is one edge of many rounds.
 
     Theory: 12.
     """
 
     nodes: Floats
     distances: Floats
+    trained: Floats | None = None
 
     def __post_init__(self) -> None:
         if len(self.nodes) != len(self.distances) or len(self.nodes) < 2:
             raise ValueError("a recovery curve needs two nodes or more, each with its distance")
+        trained = self._trained
+        if trained.shape != self.nodes.shape or not ((np.diff(trained) >= 0).all() and trained[-1] > trained[0]):
+            raise ValueError("a recovery curve needs the rounds trained up to each node, more at its end than before")
         if not ((np.diff(self.nodes) > 0).all() and (self.distances >= 0).all()):
             raise ValueError("a recovery curve needs increasing nodes and distances of at least 0")
 
@@ -50,7 +55,7 @@ class RecoveryCurve:
     @property
     def rounds(self) -> float:
         """The rounds that training took, and so what retraining from theta_0^0 is expected to take."""
-        return float(self.nodes[-1] - self.nodes[0])
+        return float(self._trained[-1] - self._trained[0])
 
     def distance(self, node: float) -> float:
         """Give the distance at a node, interpolated between the recorded ones."""
@@ -63,14 +68,19 @@ class RecoveryCurve:
         """
         # Training may step back for a while; only the last time it was as far away counts.
         envelope = np.maximum.accumulate(self.distances[::-1])
-        remaining = (self.nodes[-1] - self.nodes)[::-1]
+        remaining = (self._trained[-1] - self._trained)[::-1]
         if distance <= envelope[-1]:
             return float(np.interp(distance, envelope, remaining))
         if envelope[-1] == 0.0:
             return self.rounds
-        half = max(self.distance((self.nodes[0] + self.nodes[-1]) / 2), math.ulp(1.0) * envelope[-1])
+        middle = (self._trained[0] + self._trained[-1]) / 2
+        half = max(float(np.interp(middle, self._trained, self.distances)), math.ulp(1.0) * envelope[-1])
         rate = max(math.log(envelope[-1] / half), 1e-3) / (self.rounds / 2)
         return self.rounds + math.log(distance / float(envelope[-1])) / rate
+
+    @property
+    def _trained(self) -> Floats:
+        return self.nodes if self.trained is None else self.trained
 
 
 def shrinkage(noised_distance: float, sigma: float, parameters: int) -> float:

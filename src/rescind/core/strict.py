@@ -142,10 +142,11 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             psi = _past_erased(edge, leaving)
             parted = psi > 0
             rounding = 0.0
+            for sigma in edge.sigmas:
+                largest = _largest_after(largest, sigma, bound)
         elif isinstance(edge, Noise):
-            root = math.sqrt(bound.parameters)
             psi *= 1 + 4 * bound.unit_roundoff
-            largest = (largest + edge.sigma * (root + _REACH) + bound.grid * root) * (1 + 2 * bound.unit_roundoff)
+            largest = _largest_after(largest, edge.sigma, bound)
             rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
         elif isinstance(edge, Shrinkage):
             psi = math.inf if parted else 0.0
@@ -161,6 +162,12 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
         psi += rounding if parted else 0.0
         nodes.append(psi)
     return np.array(nodes) * SAFETY
+
+
+def _largest_after(largest: float, sigma: float, bound: HeadBound) -> float:
+    """Bound the model's norm after noise, given that before it."""
+    root = math.sqrt(bound.parameters)
+    return (largest + sigma * (root + _REACH) + bound.grid * root) * (1 + 2 * bound.unit_roundoff)
 
 
 def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, bound: HeadBound) -> float:
@@ -201,5 +208,5 @@ def _participants_of(edge: Edge, leaving: Clients) -> float:
 
 
 def _past_erased(edge: Erased, leaving: Clients) -> float:
-    """Nothing public is left of an erased stretch: for whoever took part in it only theta_0^0 remains."""
+    """Nothing public is left of an erased stretch: for whoever took part only a node before it remains."""
     return math.inf if members(edge.clients, leaving).any() else 0.0

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from rescind.core._checks import positive
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget
 from rescind.core.classic import ClassicBudget
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, sorted_group
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, members, sorted_group
 from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Scope
 from rescind.core.noise import GRID, really_reached
 from rescind.core.recovery import RecoveryCurve
@@ -124,7 +126,7 @@ class Summary:
     noise_edges: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_edges", sum(isinstance(edge, Noise) for edge in self.edges))
+        object.__setattr__(self, "noise_edges", sum(map(_noises, self.edges)))
         indices = [node.index for node in self.kept]
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
             raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
@@ -134,8 +136,7 @@ class Summary:
             raise ValueError("the recorded facts of the head have another number of parameters or another grid")
         for edge in self.edges:
             self._check_training(edge)
-        if any(isinstance(edge, Erased) for edge in self.edges[1:]):
-            raise ValueError("an erased stretch can only be the beginning of a path")
+        _check_stretches(self.edges)
         for earlier in self.forgotten:
             self._check_protection(earlier)
 
@@ -157,3 +158,17 @@ class Summary:
             raise ValueError(f"nobody of an earlier request took part before its noise at node {behind}")
         if not earlier.spent:
             raise ValueError("an earlier request that was served with noise has spent some mu: say how much")
+
+
+def _noises(edge: Edge) -> int:
+    return len(edge.sigmas) if isinstance(edge, Erased) else isinstance(edge, Noise)
+
+
+def _check_stretches(edges: Sequence[Edge]) -> None:
+    """An erased stretch gives Psi anew, so whoever is not named in it would count as never seen."""
+    named = [np.sort(edge.clients) for edge in edges if isinstance(edge, Erased)]
+    for edge in edges if named else ():
+        if isinstance(edge, Erased):
+            named.pop(0)
+        if isinstance(edge, Aggregation | Erased) and not all(members(edge.clients, all_).all() for all_ in named):
+            raise ValueError("an erased stretch has to name everybody who took part before its end")

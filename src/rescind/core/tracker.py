@@ -50,11 +50,12 @@ class SensitivityTracker:
         Theory: 4.
         """
         if isinstance(edge, Erased):
-            if self._last_node:
-                raise ValueError("an erased stretch can only be the beginning of a path")
+            slots = self._latest.slots(edge.clients)
+            earlier = self._latest.read(slots)["row"]
+            if np.count_nonzero(earlier != ABSENT) < len(self._latest):
+                raise ValueError("an erased stretch has to name everybody who took part before its end")
             self._append_node(1.0, 0.0)
-            nothing = np.full(len(edge.clients), ABSENT)
-            self._store(self._latest.slots(edge.clients), edge.clients, edge.sensitivities, nothing)
+            self._store(slots, edge.clients, edge.sensitivities, earlier)
             return edge.sensitivities * SAFETY
         if not isinstance(edge, Aggregation):
             self._append_node(edge.factor, edge.rounding)
