@@ -165,7 +165,7 @@ def _noises(edge: Edge) -> int:
 
 
 def _check_stretches(edges: Sequence[Edge]) -> None:
-    """An erased stretch gives Psi anew, so whoever is not named in it would count as never seen."""
+    """Check who is named: a stretch gives Psi anew, so whoever is not in it would count as never seen."""
     named = [np.sort(edge.clients) for edge in edges if isinstance(edge, Erased)]
     for edge in edges if named else ():
         if isinstance(edge, Erased):

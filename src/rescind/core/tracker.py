@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from rescind.core._client_table import ABSENT, RECORD, ClientTable
+from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
 from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
@@ -63,9 +63,8 @@ class SensitivityTracker:
         factors, deltas = client_terms(edge)
         slots = self._latest.slots(edge.clients)
         latest = self._latest.read(slots)
-        before = self._carried(latest["psi"], latest["node"], self._last_node)
         with np.errstate(over="ignore"):
-            psi = factors * np.where(latest["row"] == ABSENT, 0.0, before) + deltas + edge.rounding
+            psi = factors * self._at_the_end(latest) + deltas + edge.rounding
         self._append_node(edge.factor, edge.rounding)
         self._store(slots, edge.clients, psi, latest["row"])
         return psi * SAFETY
@@ -84,6 +83,13 @@ class SensitivityTracker:
         record = self._records[row : row + 1]
         return float(self._carried(record["psi"], record["node"], at)[0]) * SAFETY
 
+    def sensitivities(self, clients: Clients) -> Floats:
+        """Give Psi of each client at the last node; 0 for one that never took part.
+
+        Theory: 4.
+        """
+        return self._at_the_end(self._latest.read(self._latest.slots(clients))) * SAFETY
+
     def truncate(self, node: int) -> None:
         """Go back to a node: the edges after it and their terms are dropped.
 
@@ -100,6 +106,11 @@ class SensitivityTracker:
         if not 0 <= node <= self._last_node:
             raise ValueError(f"node is {node}; the path has nodes 0 to {self._last_node}")
         return node
+
+    def _at_the_end(self, latest: Records) -> Floats:
+        """Carry the clients' latest values on to the last node."""
+        carried = self._carried(latest["psi"], latest["node"], self._last_node)
+        return np.where(latest["row"] == ABSENT, 0.0, carried)
 
     def _carried(self, psi: Floats, nodes: Clients, to: int) -> Floats:
         """Carry values from their nodes on to a later one."""

@@ -1,0 +1,508 @@
+"""Does a history survive the death of its process at any instant?
+
+A child records rounds, serves requests and erases, over and over, until it is killed: half of the times a random time
+after its start, half a moment after it has begun something chosen at random. Then the history is opened again and
+compared with what the child had reported, and the next child goes on. Every step of an erasure is also cut off once,
+right before it and right after it. Half of the kills hit a history on SQLite, half one on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from itertools import count
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+
+from benchmarks._measure import finish, parser, progress
+from benchmarks._postgresql import server
+from benchmarks.federations import Federation
+from benchmarks.recorded import FACTS, federation, forget, name, train
+from rescind.core.calibration import Budget
+from rescind.core.edges import Aggregation, Erased
+from rescind.core.planning import candidates
+from rescind.core.sensitivity import first_joined
+from rescind.core.summary import Request
+from rescind.history.checkpoints import CheckpointStore
+from rescind.history.codec import decode
+from rescind.history.erasure import Eraser, Step
+from rescind.history.errors import HeldByAnother
+from rescind.history.history import History
+from rescind.history.ledger import Ledger
+from rescind.history.path import branches, newest
+from rescind.history.recorder import Recorder
+from rescind.history.records import ROOT, Entry, ErasurePlan, Level, Place, Round, Span
+from rescind.history.requests import Asked, Planned, ask, asked_for, plans, record_plan
+from rescind.history.sql import SqlLedger
+
+# Large enough that writing a model takes a moment: 12,040 numbers.
+FEATURES, CLASSES = 300, 40
+START = {"theta": np.zeros((FEATURES + 1) * CLASSES)}
+CLIENTS, PRESENT, ROUNDS_A_BRANCH, CAPACITY = 60, 5, 3, 3
+# After so many lives a new history begins, so that its creation is hit as well.
+LIVES = 12
+LONGEST_LIFE = 0.8
+MOMENT = 0.01
+# Seconds in which the lock of a killed child has to be free; PostgreSQL first has to notice the death.
+PATIENCE = 10.0
+PATIENCE_WITH_A_STEP = 60.0
+BEGINNINGS = ("opening", "recovering", "checkpoint", "commit", "restart", "deletion", "erasure begins")
+FAILURES = ("rounds_lost", "torn", "wrong_digests", "orphans", "broken_chains", "erasures_incomplete")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a history lives, in words that a child can be told."""
+
+    backend: str
+    address: str
+    folder: str
+    run: str
+
+    def open(self) -> History:
+        if self.backend == "sqlite":
+            return History(self.address)
+        return History(self.address, checkpoints=self.folder, run=self.run)
+
+    def files(self, *suffixes: str) -> list[Path]:
+        """Give the files below the history's own folder, with whatever ending unless some are given."""
+        found = [path for path in Path(self.folder, self.run).rglob("*") if path.is_file()]
+        return [path for path in found if not suffixes or path.name.endswith(suffixes)]
+
+
+# The child
+
+
+def child(reports: Connection, location: Location, seed: int, cut: int | None) -> None:
+    """Go on with a history until killed: whatever is begun is finished first, then a request follows some rounds."""
+    # The parent ends it, not the terminal.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    clients, rng = federation(1, CLIENTS, features=FEATURES, classes=CLASSES), np.random.default_rng(seed)
+    committed = watch(reports, cut)
+    tell(reports, "phase", "opening")
+    with location.open() as history:
+        tell(reports, "phase", "recovering")
+        with history.recording(FACTS, START, capacity=CAPACITY) as recorder:
+            while True:
+                tell(reports, "phase", "between")
+                owed = to_be_erased(history.ledger)
+                asked = [each for each in asked_for(history.ledger) if each.open]
+                if owed:
+                    level = Level.OUTPUT if rng.random() < 0.25 else Level.PURGE
+                    recorder.erase(history.plan_erasure(owed[0], level))
+                    tell(reports, "erased", owed[0])
+                elif asked:
+                    serve(history, recorder, clients, asked[0], rng)
+                elif recorder.place.round >= ROUNDS_A_BRANCH:
+                    group, now = frozenset([int(rng.choice(retained(history)))]), datetime.now(UTC)
+                    ask(history.ledger, Request(group, Budget(5.0, 1e-3)), now, now + timedelta(30))
+                else:
+                    gone = history.ledger.forgotten([name(each) for each in range(CLIENTS)])
+                    present = [each for each in range(CLIENTS) if name(each) not in gone][:PRESENT]
+                    train(recorder, clients, 1, present)
+                    tell(reports, "round", recorder.place, recorder.head, committed[-1].participants.tobytes())
+
+
+def to_be_erased(ledger: Ledger) -> list[int]:
+    """Give the branches that forget somebody whose erasure was not begun."""
+    begun = {decode(ErasurePlan, entry.body).branch for entry in ledger.entries("erasure")}
+    return [
+        each.number for each in branches(ledger).values() if each.request is not None and each.number not in begun
+    ]
+
+
+def retained(history: History) -> list[int]:
+    """Give the clients that took part on the path to the newest model and were not forgotten."""
+    edges = [edge for edge in history.path().edges if isinstance(edge, Aggregation | Erased)]
+    return sorted(
+        {client for edge in edges for client in edge.clients.tolist()} & set(history.ledger.identities().values())
+    )
+
+
+def serve(history: History, recorder: Recorder, clients: Federation, asked: Asked, rng: np.random.Generator) -> None:
+    """Plan a request unless it is planned already, and restart by the plan."""
+    planned = plans(history.ledger).get(asked.number)
+    if planned is None:
+        found = candidates(history.summary(asked.request.group), asked.request)
+        joined = first_joined(history.path().edges, asked.request.group)
+        # Noise where only earlier groups need it is left out: ``standings`` takes it for this group's own.
+        usable = [each for each in found if each.node.index > joined or not each.sigma]
+        planned = Planned(asked.number, usable[rng.integers(len(usable))], public_plan=False)
+        record_plan(history.ledger, planned, datetime.now(UTC))
+    parent = Place(planned.candidate.node.branch, planned.candidate.node.round)
+    model = history.model(parent)
+    if planned.candidate.sigma:
+        forget(recorder, clients, parent, planned.candidate.sigma, asked.number, model)
+    else:
+        recorder.restart(parent, model, request=asked.number)
+
+
+def tell(reports: Connection, *words: object) -> None:
+    # Small enough for one call of the operating system: what was told was told whole, whatever happens next.
+    reports.send(words)
+
+
+def watch(reports: Connection, cut: int | None) -> list[Round]:
+    """Make this process tell what it begins, and die at a step of an erasure if that was ordered.
+
+    Gives the rounds that it will have tried to commit.
+    """
+    committed: list[Round] = []
+    for owner, method, phase in (
+        (CheckpointStore, "put", "checkpoint"),
+        (CheckpointStore, "delete", "deletion"),
+        (SqlLedger, "commit_round", "commit"),
+        (SqlLedger, "start_branch", "restart"),
+        (Eraser, "begin", "erasure begins"),
+    ):
+        setattr(owner, method, announced(getattr(owner, method), phase, reports, committed))
+    steps = Eraser.steps
+
+    def watched(self: Eraser, begun: Entry, time: str) -> list[Step]:
+        found = steps(self, begun, time)
+        tell(reports, "steps", *(each.name for each in found))
+        return [Step(each.name, mortal(at, each)) for at, each in enumerate(found)]
+
+    def mortal(at: int, step: Step) -> Callable[[], object]:
+        def run() -> None:
+            tell(reports, "phase", f"erasing {step.name}")
+            if cut == 2 * at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            step.run()
+            if cut == 2 * at + 1:
+                tell(reports, "phase", f"erasing {step.name}")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return run
+
+    Eraser.steps = watched  # type: ignore[method-assign]
+    return committed
+
+
+def announced(
+    method: Callable[..., Any], phase: str, reports: Connection, committed: list[Round]
+) -> Callable[..., Any]:
+    @wraps(method)
+    def telling(self: object, *arguments: Any, **options: Any) -> Any:
+        committed.extend(each for each in arguments if isinstance(each, Round))
+        tell(reports, "phase", phase)
+        given = method(self, *arguments, **options)
+        tell(reports, "phase", f"after {phase}")
+        return given
+
+    return telling
+
+
+# The parent
+
+
+class Life:
+    """One child and what it has reported."""
+
+    def __init__(self, context: ForkServerContext, location: Location, seed: int, cut: int | None = None) -> None:
+        self.reports: list[tuple[Any, ...]] = []
+        self._pipe, told = context.Pipe(duplex=False)
+        self._process = context.Process(target=child, args=(told, location, seed, cut), daemon=True)
+        self._process.start()
+        told.close()
+
+    def listen(self, seconds: float, until: str = "") -> None:
+        """Read reports for some time, or until a phase has begun, or to the end."""
+        end = monotonic() + seconds
+        while (left := end - monotonic()) > 0:
+            if self._pipe.poll(left) and (not self._read() or (until and self.reports[-1] == ("phase", until))):
+                return
+
+    def end(self) -> int | None:
+        """Kill the child, read what it had reported, and give its exit code."""
+        self._process.kill()
+        self._process.join()
+        while self._pipe.poll() and self._read():
+            pass
+        self._pipe.close()
+        return self._process.exitcode
+
+    @property
+    def phase(self) -> str:
+        """What the child was doing last."""
+        return str(next((words[1] for words in reversed(self.reports) if words[0] == "phase"), "starting"))
+
+    def _read(self) -> bool:
+        try:
+            self.reports.append(self._pipe.recv())
+        except EOFError:
+            return False
+        return True
+
+
+@dataclass
+class Witness:
+    """What must be true of a history, as its children reported it."""
+
+    location: Location
+    heads: dict[Place, bytes] = field(default_factory=dict)
+    numbers: dict[Place, bytes] = field(default_factory=dict)
+    keys: dict[int, bytes] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    erased: set[int] = field(default_factory=set)
+    done: int = 0
+
+    def hear(self, reports: list[tuple[Any, ...]]) -> None:
+        for kind, *words in reports:
+            if kind == "round":
+                self.heads[words[0]], self.numbers[words[0]] = words[1:]
+            elif kind == "erased":
+                self.erased.add(words[0])
+
+    def examine(self) -> Counter[str]:
+        """Open the history again, as the next writer would, and count what is wrong with it."""
+        try:
+            with held(self.location) as (history, recorder):
+                found = Counter[str]()
+                found["rounds_lost"] = self._lost(history.ledger)
+                found["torn"] = torn(history, recorder)
+                found["wrong_digests"] = sum(
+                    hashlib.sha256(path.read_bytes()).hexdigest() != path.name.partition(".")[0]
+                    for path in self.location.files(".safetensors")
+                )
+                found["orphans"] = self._orphans(history)
+                found["broken_chains"] = said(history.verify(self.heads.values()))
+                found["erasures_incomplete"] = said(self._incomplete(history))
+                self.done = len(list(history.ledger.entries("erased")))
+                everybody = np.arange(1, CLIENTS + 1)
+                self.keys |= history.ledger.keys(everybody)
+                self.names |= history.ledger.names(everybody)
+                return found
+        except Exception:
+            traceback.print_exc()
+            return Counter({"torn": 1})
+
+    def _lost(self, ledger: Ledger) -> int:
+        there = {place(entry): entry.head for entry in ledger.entries("round")}
+        return said(f"{at} is lost" for at, head in self.heads.items() if there.get(at) != head)
+
+    def _orphans(self, history: History) -> int:
+        needed = {f"{digest}.safetensors" for digest in history.ledger.kept().values()}
+        known = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.sqlite.lock")
+        return said(
+            f"{path.name} belongs to nothing" for path in self.location.files() if path.name not in (*needed, *known)
+        )
+
+    def _incomplete(self, history: History) -> Iterator[str]:
+        ledger = history.ledger
+        begun = {entry.sequence: decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure")}
+        done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
+        yield from (f"erasure {number} is not complete" for number in begun.keys() - done)
+        finished = {begun[number].branch for number in done}
+        yield from (f"the erasure of branch {each} is gone" for each in self.erased - finished)
+        stored = [path.read_bytes() for path in self.location.files("sqlite", "sqlite-wal")]
+        for plan in begun.values():
+            clients, keys = np.array(plan.clients, dtype=np.int64), np.array(plan.keys, dtype=np.int64)
+            if ledger.names(clients) or ledger.keys(keys):
+                yield f"branch {plan.branch} forgot {plan.clients}, whose names or keys are there"
+            if plan.level is Level.PURGE and ledger.joined(clients):
+                yield f"branch {plan.branch} purged {plan.clients}, whose rounds are there"
+            if any(list(ledger.rounds(span)) or any(at in span for at in ledger.kept()) for span in plan.spans):
+                yield f"rounds that branch {plan.branch} erased are there"
+            gone = [self.keys[each] for each in plan.keys if each in self.keys]
+            for at, rows in self.numbers.items():
+                if any(at in span for span in plan.spans):
+                    # Of each row weight and distance, which no other place has.
+                    gone += [rows[start + 8 : start + 24] for start in range(0, len(rows), 28)]
+            names = [self.names[each].encode() for each in plan.clients if each in self.names]
+            patterns = [re.compile(rb"%s(?!\d)" % re.escape(each)) for each in names]
+            if any(each in data for each in gone for data in stored) or any(
+                pattern.search(data) for pattern in patterns for data in stored
+            ):
+                yield f"bytes that branch {plan.branch} erased are in the file"
+
+
+def torn(history: History, recorder: Recorder) -> int:
+    """Count what is half there, in the ledger's own tables and against each other."""
+    ledger = history.ledger
+    spans = [span for entry in ledger.entries("erasure") for span in decode(ErasurePlan, entry.body).spans]
+    entries = {place(entry) for entry in ledger.entries("round")}
+    started, kept = branches(ledger), ledger.kept()
+    rounds = {each.place: each for number in started for each in ledger.rounds(Span(number, 0, 2**31 - 1))}
+    problems = [f"{at} has numbers and no entry" for at in rounds.keys() - entries]
+    problems += [
+        f"{at} has an entry and no numbers" for at in entries - rounds.keys() if not any(at in span for span in spans)
+    ]
+    for number in started:
+        listed = sorted(at.round for at in entries if at.branch == number)
+        if listed != list(range(1, ledger.last_round(number) + 1)):
+            problems.append(f"branch {number} has rounds {listed} and says {ledger.last_round(number)}")
+    groups = [[client] for client in {client for each in rounds.values() for client in each.clients.tolist()}]
+    for group in (*groups, list(range(1, CLIENTS + 1))):
+        joined = sorted(at for at, each in rounds.items() if np.isin(group, each.clients).any())
+        if ledger.joined(np.array(group)) != joined:
+            problems.append(f"clients {group} are not found in their rounds")
+    problems += [f"{at} is kept without a file" for at, digest in kept.items() if digest not in history.models]
+    problems += [f"{at} is kept and was never there" for at in kept if at not in entries and at.round]
+    if recorder.place != newest(ledger) or ROOT not in kept:
+        problems.append(f"recording goes on from {recorder.place}")
+    recorder.model()
+    return said(problems)
+
+
+def place(entry: Entry) -> Place:
+    return Place(int(entry.body["branch"]), int(entry.body["round"]))
+
+
+def said(problems: Iterator[str] | list[str] | Any) -> int:
+    """Count problems, and tell them where a person looks."""
+    listed = list(problems)
+    for problem in listed:
+        print(f"crash: {problem}", file=sys.stderr)
+    return len(listed)
+
+
+@contextmanager
+def held(location: Location) -> Iterator[tuple[History, Recorder]]:
+    """Hold a history whose last writer was killed."""
+    end = monotonic() + PATIENCE
+    with location.open() as history:
+        while True:
+            try:
+                recording = history.recording(FACTS, START, capacity=CAPACITY)
+                recorder = recording.__enter__()
+                break
+            except HeldByAnother:
+                if monotonic() > end:
+                    raise
+                sleep(0.02)
+        try:
+            yield history, recorder
+        finally:
+            recording.__exit__(None, None, None)
+
+
+class Ordeal:
+    """Children that are killed one after the other, and what was found after each."""
+
+    def __init__(self, context: ForkServerContext, locations: Callable[[], Location], seed: int) -> None:
+        self._context, self._locations, self._rng = context, locations, np.random.default_rng(seed)
+        self.found, self.phases = Counter[str](), Counter[str]()
+        self.rounds = self.erasures = self.finished_later = self.interrupted = 0
+        self._beginnings = list(BEGINNINGS)
+        self._witness: Witness | None = None
+        self._lives = 0
+
+    def kill(self) -> None:
+        """Let a child live until a random instant."""
+        life = self._born()
+        if self._rng.random() < 0.5:
+            life.listen(self._rng.uniform(0, LONGEST_LIFE))
+        else:
+            life.listen(5 * LONGEST_LIFE, until=self._beginnings[self._rng.integers(len(self._beginnings))])
+            life.listen(self._rng.uniform(0, MOMENT))
+        self._check(life)
+        self.phases[life.phase] += 1
+
+    def cut(self, at: int) -> int:
+        """Let a child die at a step of an erasure, and give the number of such instants."""
+        life = self._born(at)
+        life.listen(PATIENCE_WITH_A_STEP)
+        self._check(life)
+        steps: list[str] = next((list(words[1:]) for words in life.reports if words[0] == "steps"), [])
+        self.interrupted += bool(steps) and life.phase == f"erasing {steps[at // 2]}"
+        self._beginnings = [*BEGINNINGS, *(f"erasing {each}" for each in steps)]
+        return 2 * len(steps)
+
+    def leave(self) -> None:
+        """Go on with a new history."""
+        if self._witness is not None:
+            self.rounds += len(self._witness.heads)
+            self.erasures += self._witness.done
+            self.finished_later += self._witness.done - len(self._witness.erased)
+            shutil.rmtree(Path(self._witness.location.folder, self._witness.location.run), ignore_errors=True)
+        self._witness, self._lives = None, 0
+
+    def _born(self, cut: int | None = None) -> Life:
+        if self._witness is None:
+            self._witness = Witness(self._locations())
+        return Life(self._context, self._witness.location, int(self._rng.integers(2**32)), cut)
+
+    def _check(self, life: Life) -> None:
+        assert self._witness is not None
+        code = life.end()
+        self._witness.hear(life.reports)
+        found = self._witness.examine()
+        if code != -signal.SIGKILL:
+            found["torn"] += said([f"a child could not go on: it ended with {code} while {life.phase}"])
+        self.found += found
+        self._lives += 1
+        # A broken history would be counted again after every kill.
+        if self._lives == LIVES or found.total():
+            self.leave()
+
+
+@contextmanager
+def ordeals() -> Iterator[dict[str, Ordeal]]:
+    # Children are forked from a process that has imported all they need, which takes a second, and done nothing else.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.recorded", "rescind.history.history", "psycopg"])
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory(prefix="rescind-crash-") as folder, server() as address:
+        runs = count()
+
+        def sqlite() -> Location:
+            run = f"run_{next(runs)}"
+            return Location("sqlite", str(Path(folder, run)), folder, run)
+
+        def postgresql() -> Location:
+            return Location("postgresql", address, folder, f"run_{next(runs)}")
+
+        yield {"sqlite": Ordeal(context, sqlite, 1), "postgresql": Ordeal(context, postgresql, 2)}
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--kills", type=int, help="how many children to kill at random instants (200, quick 15)")
+    chosen = options.parse_args()
+    kills = chosen.kills or (15 if chosen.quick else 200)
+    with ordeals() as backends:
+        both = list(backends.values())
+        for each in both:
+            instants = each.cut(0)
+            for at in progress(range(1, instants), "steps cut off"):
+                each.cut(at)
+            each.leave()
+        for at in progress(range(kills), "kills"):
+            both[at % 2].kill()
+        for each in both:
+            each.leave()
+    found = sum((each.found for each in both), Counter[str]())
+    finish(
+        {
+            "kills": kills,
+            **{failure: found[failure] for failure in FAILURES},
+            "interrupted_steps": sum(each.interrupted for each in both),
+            "rounds": sum(each.rounds for each in both),
+            "erasures": sum(each.erasures for each in both),
+            "erasures_finished_later": sum(each.finished_later for each in both),
+            "killed_while": {backend: dict(each.phases.most_common()) for backend, each in backends.items()},
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Federations in numpy whose training is recorded in a real history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from benchmarks.federations import Federation, Sampling, Softmax, noised
+from rescind.core.aggregation import Contributions
+from rescind.core.facts import Facts
+from rescind.core.facts import Sampling as SamplingFact
+from rescind.core.noise import grid_rounding
+from rescind.core.regularity import SoftmaxL2
+from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
+from rescind.history.recorder import Recorder
+from rescind.history.records import Branch, Place
+
+TRAINING = LocalTraining(steps=3, learning_rate=0.5, loss=SoftmaxL2(l2=0.05, row_norm=1.0))
+FACTS = Facts(
+    training=TRAINING,
+    sampling=SamplingFact.POISSON,
+    independent_randomness=True,
+    redrawn_rounds=False,
+    secret_noise=True,
+)
+
+
+def federation(
+    seed: int, clients: int = 6, rate: float | None = None, features: int = 3, classes: int = 3
+) -> Federation:
+    """Make a federation of L2 softmax heads, each client with labels of its own taste."""
+    stream = np.random.default_rng(seed)
+    objectives = []
+    for client in range(clients):
+        rows = stream.normal(size=(20 + 3 * client, features))
+        rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
+        labels = np.eye(classes)[(rows @ stream.normal(size=(features, classes))).argmax(axis=1)]
+        objectives.append(Softmax(np.hstack([rows, np.ones((len(rows), 1))]), labels, 0.05))
+    return Federation(
+        objectives=objectives,
+        steps=[3] * clients,
+        training=TRAINING,
+        sampling=Sampling(rate=rate),
+        start=np.zeros((features + 1) * classes),
+        seed=seed,
+    )
+
+
+def name(client: int) -> str:
+    return f"hospital-{client}"
+
+
+def train(recorder: Recorder, clients: Federation, rounds: int, present: Collection[int]) -> None:
+    """Train on from the newest model and record every round."""
+    theta = recorder.model()["theta"]
+    for _ in range(rounds):
+        key = 10_000 * recorder.place.branch + recorder.place.round + 1
+        drawn = clients.sampling.draw(clients.seed, key, present, len(clients.objectives))
+        theta, edge = clients.train_round(theta, key, drawn)
+        recorder.record(
+            [name(client) for client in drawn],
+            np.array([float(clients.objectives[client].examples) for client in drawn]),
+            [clients.steps[client] for client in drawn],
+            Contributions(edge.distances, edge.update_norm, edge.gram),
+            edge.rounding,
+            {"theta": theta},
+        )
+
+
+def forget(
+    recorder: Recorder,
+    clients: Federation,
+    parent: Place,
+    sigma: float,
+    request: int | None,
+    model: dict[str, np.ndarray],
+) -> Branch:
+    """Restart from a kept model with noise."""
+    theta = noised(clients, model["theta"], sigma, recorder.place.branch + 1)
+    unit = UNIT_ROUNDOFF[clients.training.precision]
+    return recorder.restart(
+        parent,
+        {"theta": theta},
+        request=request,
+        sigma=sigma,
+        noise_rounding=grid_rounding(theta.size, float(np.linalg.norm(theta)), unit),
+        unit_roundoff=unit,
+    )

@@ -1,0 +1,8 @@
+"""What happened, durably and erasably: ledger, checkpoints, retention, recorder, erasure."""
+
+from rescind.history.history import History
+from rescind.history.recorder import Recorder
+from rescind.history.records import Branch, ErasurePlan, Level, Place
+from rescind.history.run import Goal
+
+__all__ = ["Branch", "ErasurePlan", "Goal", "History", "Level", "Place", "Recorder"]

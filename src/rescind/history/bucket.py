@@ -1,0 +1,153 @@
+"""Models in an S3 bucket: uploads that are whole or not there, and versions that are deleted or told."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+import fsspec
+
+from rescind.history.errors import HistoryError
+from rescind.history.places import SUFFIX, Place, is_finished
+from rescind.history.tensors import SeekableFile, Tensor, chunks, digest, layout
+
+# What is read ahead or gathered for a part; S3 takes parts from 5 MiB and at most 10,000 of them.
+_PART = 2**24
+_MOST_PARTS = 9_000
+# S3's own limit for one request.
+_MOST_KEYS = 1000
+_ALL_VERSIONS = ("list_object_versions", "Versions", "DeleteMarkers")
+_MARKERS = ("ContinuationToken", "KeyMarker", "VersionIdMarker", "UploadIdMarker")
+
+
+class Bucket(Place):
+    """What lies directly under a prefix of a bucket."""
+
+    def __init__(self, address: str, options: Mapping[str, Any]) -> None:
+        # Every answer comes from the service: neither listings nor another user's connection are kept.
+        fixed = {"skip_instance_cache": True, "use_listings_cache": False}
+        try:
+            self._fs = fsspec.filesystem("s3", **{**options, **fixed})
+        except ImportError as error:
+            raise HistoryError(f'{address} needs s3fs: run pip install "rescind[s3]"') from error
+        self.address = address
+        self._bucket, key, _ = self._fs.split_path(address)
+        self._prefix = key.strip("/") + "/" if key.strip("/") else ""
+
+    def put(self, tensors: Mapping[str, Tensor]) -> str:
+        expected = digest(tensors)
+        size = len(layout(tensors)) + sum(tensor.nbytes for tensor in tensors.values())
+        if self.size(expected + SUFFIX) == size:
+            return expected
+        hasher = hashlib.sha256()
+        file = self._fs.open(self._path(expected + SUFFIX), "wb", block_size=max(_PART, size // _MOST_PARTS))
+        try:
+            for chunk in chunks(tensors):
+                hasher.update(chunk)
+                file.write(chunk)
+            if hasher.hexdigest() != expected:
+                raise HistoryError("a tensor changed while it was being stored: give the store a copy")
+            file.close()
+        except BaseException:
+            with suppress(Exception):
+                file.discard()
+            # Otherwise the file would be completed as it is when it is collected.
+            file.closed = True
+            raise
+        return expected
+
+    def open(self, name: str) -> AbstractContextManager[SeekableFile]:
+        opened: AbstractContextManager[SeekableFile] = self._fs.open(self._path(name), "rb", block_size=_PART)
+        return opened
+
+    def size(self, name: str) -> int | None:
+        with suppress(FileNotFoundError):
+            return int(self._call("head_object", Key=self._prefix + name)["ContentLength"])
+        return None
+
+    def names(self) -> set[str]:
+        return {self._name(found) for found in self._list("list_objects_v2", "Contents")}
+
+    def delete(self, names: set[str]) -> None:
+        refused = self._delete([{"Key": self._prefix + name} for name in sorted(names)])
+        if refused:
+            raise HistoryError(f"{self.address} refuses to delete {', '.join(sorted(refused))}: check its policy")
+        try:
+            start = next(iter(names)) if len(names) == 1 else ""
+            found = [each for each in self._list(*_ALL_VERSIONS, start=start) if self._name(each) in names]
+            refused = self._delete([each for each in found if "Size" in each])
+            # The rest are the marks of deletion: without its mark, a version that stayed would be visible again.
+            self._delete([each for each in found if "Size" not in each and each["Key"] not in refused])
+        except OSError as error:
+            _raise_unless_refused(error)
+
+    def remove_unfinished(self) -> int:
+        uploads = self._list("list_multipart_uploads", "Uploads")
+        for upload in uploads:
+            # One that was completed or aborted meanwhile is gone as well.
+            with suppress(FileNotFoundError):
+                self._call("abort_multipart_upload", Key=upload["Key"], UploadId=upload["UploadId"])
+        return len(uploads)
+
+    def remove(self) -> None:
+        names = self.names()
+        try:
+            names |= {self._name(found) for found in self._list(*_ALL_VERSIONS)}
+        except OSError as error:
+            _raise_unless_refused(error)
+        self.delete(names)
+        self.remove_unfinished()
+
+    def kept_versions(self) -> tuple[str, ...]:
+        try:
+            status = self._call("get_bucket_versioning").get("Status", "never enabled")
+            found = self._list("list_object_versions", "Versions")
+        except OSError as error:
+            _raise_unless_refused(error)
+            return (f"{self.address}: what its versioning keeps is not known, as the service says: {error}",)
+        return tuple(
+            f"s3://{self._bucket}/{each['Key']} version {each['VersionId']}, {each['Size']} bytes, "
+            f"versioning {status.lower()}"
+            for each in found
+            if not each["IsLatest"]
+        )
+
+    def _delete(self, found: list[dict[str, Any]]) -> set[str]:
+        """Delete objects or versions, and give the keys of those that the service keeps."""
+        targets = [{name: each[name] for name in ("Key", "VersionId") if name in each} for each in found]
+        refused = set()
+        for start in range(0, len(targets), _MOST_KEYS):
+            batch = {"Objects": targets[start : start + _MOST_KEYS], "Quiet": True}
+            refused |= {error["Key"] for error in self._call("delete_objects", Delete=batch).get("Errors", [])}
+        return refused
+
+    def _list(self, method: str, *fields: str, start: str = "") -> list[dict[str, Any]]:
+        """Give all entries of a listing that concern checkpoints of this store; s3fs gives the first page only."""
+        found: list[dict[str, Any]] = []
+        options: dict[str, Any] = {"Prefix": self._prefix + start, "Delimiter": "/"}
+        more = True
+        while more:
+            page = self._call(method, **options)
+            for field in fields:
+                found += [each for each in page.get(field, []) if is_finished(self._name(each))]
+            options |= {name: page["Next" + name] for name in _MARKERS if page.get("Next" + name)}
+            more = page.get("IsTruncated", False)
+        return found
+
+    def _call(self, method: str, **options: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._fs.call_s3(method, Bucket=self._bucket, **options)
+        return answer
+
+    def _name(self, found: Mapping[str, Any]) -> str:
+        return str(found["Key"]).removeprefix(self._prefix)
+
+    def _path(self, name: str) -> str:
+        return f"{self._bucket}/{self._prefix}{name}"
+
+
+def _raise_unless_refused(error: OSError) -> None:
+    if not isinstance(error, PermissionError) and error.errno != errno.ENOSYS:
+        raise error

@@ -1,0 +1,88 @@
+"""The core's frozen dataclasses as JSON and back: facts, requests, candidates.
+
+A value carries the name of its class, and only classes that are listed here are made: no pickle, no import by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rescind.core.calibration import Budget
+from rescind.core.classic import ClassicBudget
+from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Sampling, Scope
+from rescind.core.planning import Candidate
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.summary import Node, Request
+from rescind.core.training import LocalTraining
+from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
+from rescind.history.run import Goal, Run
+
+Value = TypeVar("Value")
+
+_CLASSES: dict[str, type] = {
+    known.__name__: known
+    for known in (
+        *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasurePlan, Facts, Goal),
+        *(Level, LocalTraining, LogisticL2, Mode, Node, Place, PublicHead, Request, Run, Sampling, Scope, SoftmaxL2),
+        *(Span, UnprovenLoss),
+    )
+}
+_CLASS = "class"
+
+
+def encode(value: object) -> Any:
+    """Give the JSON for a value made of the listed classes, tuples, frozen sets of numbers and plain values."""
+    if isinstance(value, Enum):
+        return {_CLASS: _known(value), "name": value.name}
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {each.name: encode(getattr(value, each.name)) for each in fields(value) if each.init}
+        return {_CLASS: _known(value), **named}
+    if isinstance(value, frozenset):
+        return {_CLASS: "frozenset", "items": sorted(value)}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value!r} has no place in a record: it is no measurement")
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
+        return value
+    raise ValueError(f"{value!r} is a {type(value).__name__}, for which there is no record")
+
+
+def decode(kind: type[Value], document: object) -> Value:
+    """Make the value that ``encode`` was given; every class checks its own numbers again."""
+    value = _decoded(document)
+    if not isinstance(value, kind):
+        raise ValueError(f"expected a {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def _decoded(document: object) -> Any:
+    if isinstance(document, list):
+        return tuple(_decoded(item) for item in document)
+    if not isinstance(document, Mapping):
+        return document
+    name = document.get(_CLASS)
+    if name == "frozenset":
+        return frozenset(document["items"])
+    known = _CLASSES.get(str(name))
+    if known is None:
+        raise ValueError(f"a record of class {name!r} is not known here: it may come from a newer version")
+    if issubclass(known, Enum):
+        return known[document["name"]]
+    try:
+        return known(**{key: _decoded(item) for key, item in document.items() if key != _CLASS})
+    except TypeError as mismatch:
+        raise ValueError(f"a record of class {name} does not fit this version: {mismatch}") from mismatch
+
+
+def _known(value: object) -> str:
+    name = type(value).__name__
+    if _CLASSES.get(name) is not type(value):
+        raise ValueError(f"{value!r} is a {name}, for which there is no record")
+    return name

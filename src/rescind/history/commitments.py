@@ -1,0 +1,96 @@
+"""Tamper-evident and erasable at once: salted commitments, a Merkle root a round, a chain over all entries.
+
+A participant's numbers enter the root of its round under a salt that only its own key gives. Once numbers and key
+are deleted the root tells nothing about them, and the chain of roots still verifies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rescind.history.records import Entry, Place, Round
+
+KEY_BYTES = 32
+
+# The head before the first entry.
+NO_HEAD = hashlib.sha256(b"rescind history, schema 1").digest()
+
+# One prefix per kind of input, so that nothing passes for something else.
+_LEAF, _INNER, _HEADER, _ENTRY, _SALT = (bytes([number]) for number in range(5))
+
+
+def canonical(body: Mapping[str, Any]) -> bytes:
+    """Give the bytes that stand for a document: JSON with sorted keys and without spaces."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def round_root(round_: Round, keys: Mapping[int, bytes]) -> bytes:
+    """Commit to a round: a leaf for what the server computed, and one for each participant."""
+    return merkle_root([_header(round_), *leaves(round_, keys)])
+
+
+def leaves(round_: Round, keys: Mapping[int, bytes]) -> list[bytes]:
+    """Give each participant's salted commitment, in the round's order."""
+    place, rows = _place(round_.place), memoryview(round_.participants.tobytes())
+    size, clients = round_.participants.dtype.itemsize, round_.clients.tolist()
+    return [
+        hashlib.sha256(_LEAF + salt(keys[client], place) + rows[at * size : (at + 1) * size]).digest()
+        for at, client in enumerate(clients)
+    ]
+
+
+def salt(key: bytes, place: bytes) -> bytes:
+    """Derive the salt of one contribution, so that one can be opened without opening the client's others."""
+    return hmac.digest(key, _SALT + place, "sha256")
+
+
+def merkle_root(level: Sequence[bytes]) -> bytes:
+    """Give the root over the leaves; the last one of an odd level goes up as it is."""
+    while len(level) > 1:
+        paired = [
+            hashlib.sha256(_INNER + left + right).digest()
+            for left, right in zip(level[::2], level[1::2], strict=False)
+        ]
+        level = paired if len(level) % 2 == 0 else [*paired, level[-1]]
+    return level[0]
+
+
+def next_entry(previous: Entry | None, kind: str, time: str, body: Mapping[str, Any], root: bytes = b"") -> Entry:
+    """Make the entry that follows, chained to all that came before it; ``root`` is a round's."""
+    sequence, head = (previous.sequence + 1, previous.head) if previous else (1, NO_HEAD)
+    parts = (kind.encode(), time.encode(), canonical(body), root)
+    text = head + struct.pack(">Q", sequence) + b"".join(_framed(part) for part in parts)
+    return Entry(sequence, kind, time, dict(body), root, hashlib.sha256(_ENTRY + text).digest())
+
+
+def broken_links(entries: Iterable[Entry]) -> list[int]:
+    """Give the sequence numbers of the entries that do not follow from those before them."""
+    broken: list[int] = []
+    previous: Entry | None = None
+    for entry in entries:
+        expected = next_entry(previous, entry.kind, entry.time, entry.body, entry.root)
+        if (entry.sequence, entry.head) != (expected.sequence, expected.head):
+            broken.append(entry.sequence)
+        previous = entry
+    return broken
+
+
+def _header(round_: Round) -> bytes:
+    gram = b"" if round_.gram is None else round_.gram.astype("<f8").tobytes()
+    numbers = struct.pack("<ddd", round_.update_norm, round_.rounding, round_.factor)
+    return hashlib.sha256(
+        _HEADER + _place(round_.place) + numbers + bytes.fromhex(round_.model) + hashlib.sha256(gram).digest()
+    ).digest()
+
+
+def _place(place: Place) -> bytes:
+    return struct.pack(">QQ", place.branch, place.round)
+
+
+def _framed(text: bytes) -> bytes:
+    return struct.pack(">Q", len(text)) + text

@@ -1,0 +1,318 @@
+"""The two databases that can hold a run: how each is reached, made, held by one writer, and compacted."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+
+from rescind.history import schema
+from rescind.history.commitments import KEY_BYTES
+from rescind.history.errors import HistoryError, NotAHistory
+from rescind.history.locks import application_name, file_lock, session_lock
+
+# Seconds that a transaction waits for another process's.
+_PATIENCE = 60
+
+_LOCK_NOT_AVAILABLE = "55P03"
+
+# SQLite takes a file that is shorter than this for an empty one.
+_SMALLEST_PAGE = 512
+
+_RUN_NAME = re.compile(r"[a-z0-9_]{1,50}")
+
+_TELLING_SETTINGS = text(
+    """
+    SELECT name, setting FROM pg_settings WHERE name IN
+      ('archive_mode', 'log_min_duration_statement', 'log_parameter_max_length', 'log_statement', 'wal_recycle')
+    """
+)
+
+
+class Database(ABC):
+    """One place for one run."""
+
+    def __init__(self, engine: Engine, where: str, name: str) -> None:
+        self.engine = engine
+        self.where = where
+        self._name = name
+
+    @abstractmethod
+    def hold(self) -> AbstractContextManager[Connection]:
+        """Hold the run as its only writer, on the connection that will write."""
+
+    @abstractmethod
+    def compact(self) -> tuple[str, ...]:
+        """Overwrite or give back what deleted rows occupied; say what could not be reached."""
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make the history, in one transaction, where nothing is yet."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Refuse a place that does not hold a whole history of this version."""
+
+    @contextmanager
+    def transaction(self, connection: Connection | None = None) -> Iterator[Connection]:
+        """Write, after everybody who was writing before; on a connection of its own unless one is given."""
+        if connection is None:
+            with self.engine.connect() as own, self.transaction(own):
+                yield own
+            return
+        with connection.execution_options(rescind_writes=True).begin():
+            yield connection
+
+    def _fill(self, connection: Connection) -> None:
+        found = schema.tables_found(connection)
+        if found:
+            raise FileExistsError(f"{self.where} already holds {'a history' if 'journal' in found else 'tables'}")
+        schema.create(connection, self._name, secrets.token_bytes(KEY_BYTES))
+
+
+class Sqlite(Database):
+    """One file, and beside it SQLite's own -wal and -shm and the writer's .lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        # mode=rw: a path that was mistyped is not made into an empty database.
+        address = f"file:{quote(str(self._path))}?mode=rw"
+        engine = create_engine(
+            "sqlite://",
+            creator=partial(
+                sqlite3.connect, address, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            ),
+            poolclass=QueuePool,
+            hide_parameters=True,
+        )
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        super().__init__(engine, str(path), path.stem)
+
+    @contextmanager
+    def hold(self) -> Iterator[Connection]:
+        with file_lock(Path(f"{self._path}.lock")), self.engine.connect() as connection:
+            yield connection
+
+    def create(self) -> None:
+        try:
+            # Private from its first byte on; SQLite gives its other files the same mode.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            # An empty file is what a creation that was cut off leaves behind, so going on is safe.
+            if not self._is_database():
+                raise FileExistsError(f"{self.where} already holds something else") from None
+        self._switch_to_wal()
+        with self.transaction() as connection:
+            self._fill(connection)
+
+    def open(self) -> None:
+        if not self._path.is_file():
+            raise NotAHistory(f"{self.where} holds no history: there is no such file")
+        if not self._is_database():
+            raise NotAHistory(f"{self.where} holds no history: it is not a database")
+        with self.engine.connect() as connection:
+            schema.check(connection, self.where)
+        # A copy that SQLite's own tools made has lost the setting.
+        self._switch_to_wal()
+
+    def compact(self) -> tuple[str, ...]:
+        with self._by_hand() as driver:
+            emptied = _empty_wal(driver)
+            driver.execute("VACUUM")
+            emptied = _empty_wal(driver) and emptied
+        if emptied:
+            return ()
+        return (
+            "Another connection was reading, so SQLite's write-ahead log could not be emptied and still holds "
+            "erased values: compact again when nobody reads.",
+        )
+
+    def _is_database(self) -> bool:
+        # Not read by hand: closing the file would drop the locks that other connections of this process have on it.
+        if 0 < self._path.stat().st_size < _SMALLEST_PAGE:
+            return False
+        try:
+            with self._by_hand() as driver:
+                driver.execute("SELECT count(*) FROM sqlite_master")
+        except (sqlite3.OperationalError, OperationalError):
+            # It is locked, or not ours to read, which says nothing about what it is.
+            raise
+        except (sqlite3.DatabaseError, DatabaseError):
+            return False
+        return True
+
+    def _switch_to_wal(self) -> None:
+        with self._by_hand() as driver:
+            driver.execute("PRAGMA journal_mode=WAL")
+
+    @contextmanager
+    def _by_hand(self) -> Iterator[sqlite3.Connection]:
+        """Give the driver's connection, for what SQLite refuses inside a transaction."""
+        with self.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)  # noqa: S101
+            yield driver
+
+
+class Postgresql(Database):
+    """One schema of a database, named after the run."""
+
+    def __init__(self, address: str, run: str) -> None:
+        if not _RUN_NAME.fullmatch(run):
+            raise ValueError(f"{run!r:.80} is no name for a run: it takes 1 to 50 of the characters a-z, 0-9 and _")
+        self.schema = f"rescind_{run}"
+        url = _psycopg_url(address)
+        try:
+            engine = create_engine(
+                url, connect_args={"application_name": application_name()}, hide_parameters=True, pool_pre_ping=True
+            )
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("PostgreSQL needs its driver: pip install 'rescind[postgres]'") from error
+        event.listen(engine, "connect", self._prepare)
+        # Options in the address can hold a password, too.
+        shown = url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+        super().__init__(engine, f"{shown} (schema {self.schema})", run)
+
+    @contextmanager
+    def hold(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection, session_lock(connection, self.schema):
+            yield connection
+
+    def create(self) -> None:
+        with self._reached() as connection, self.transaction(connection):
+            encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+            if encoding != "UTF8":
+                raise ValueError(f"{self.where} is encoded in {encoding}, which lacks letters: it has to be UTF8")
+            # Two that create the same run at once take turns, and the second finds it made.
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:schema))"), {"schema": self.schema})
+            if not self._is_there(connection):
+                connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
+            self._fill(connection)
+
+    def open(self) -> None:
+        with self._reached() as connection:
+            if not self._is_there(connection):
+                raise NotAHistory(f"{self.where} holds no history: there is no such schema")
+            schema.check(connection, self.where)
+
+    def compact(self) -> tuple[str, ...]:
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            in_use = [table for table in schema.TABLES.tables if not self._rewrite(connection, table)]
+            return _out_of_reach(connection, in_use, _checkpoint(connection))
+
+    def _rewrite(self, connection: Connection, table: str) -> bool:
+        try:
+            connection.exec_driver_sql(f'VACUUM (FULL) "{self.schema}"."{table}"')
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            return False
+        return True
+
+    @contextmanager
+    def _reached(self) -> Iterator[Connection]:
+        try:
+            connection = self.engine.connect()
+        except OperationalError as error:
+            raise HistoryError(f"{self.where} cannot be reached: {error.orig}") from error
+        with connection:
+            yield connection
+
+    def _is_there(self, connection: Connection) -> bool:
+        found = text("SELECT count(*) FROM pg_namespace WHERE nspname = :schema")
+        return bool(connection.execute(found, {"schema": self.schema}).scalar_one())
+
+    def _prepare(self, driver: Any, _record: object) -> None:
+        driver.autocommit = True
+        driver.execute(
+            "SELECT set_config('search_path', %s, false), set_config('lock_timeout', %s, false), "
+            "set_config('synchronous_commit', 'on', false)",
+            [self.schema, f"{_PATIENCE * 1000:.0f}ms"],
+        )
+        driver.autocommit = False
+
+
+def _psycopg_url(address: str) -> URL:
+    try:
+        url = make_url(address)
+    except (ArgumentError, ValueError):
+        # Without its cause, which may show the password.
+        raise ValueError("the address is not of the form postgresql://user:password@host:port/database") from None
+    if url.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise ValueError(f"the address begins with {url.drivername}://; PostgreSQL's begins with postgresql://")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def _prepare_sqlite(driver: sqlite3.Connection, _record: object) -> None:
+    driver.execute("PRAGMA synchronous=FULL")
+    driver.execute("PRAGMA secure_delete=ON")
+    # In KiB when negative. One commit changes all pages of a segment of the participations.
+    driver.execute("PRAGMA cache_size=-32768")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer asks for its turn at once: one that has read before it asks is refused when another came in between.
+    writes = connection.get_execution_options().get("rescind_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _empty_wal(driver: sqlite3.Connection) -> bool:
+    (busy, _, _) = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
+
+
+def _checkpoint(connection: Connection) -> bool:
+    try:
+        connection.exec_driver_sql("CHECKPOINT")
+    except DBAPIError:
+        return False
+    return True
+
+
+def _out_of_reach(connection: Connection, in_use: list[str], checkpointed: bool) -> tuple[str, ...]:
+    settings = {each.name: each.setting for each in connection.execute(_TELLING_SETTINGS)}
+    replicas = connection.execute(text("SELECT count(*) FROM pg_stat_replication")).scalar_one()
+    slots = connection.execute(text("SELECT count(*) FROM pg_replication_slots")).scalar_one()
+    said = []
+    if in_use:
+        said.append(
+            f"Another session was using {', '.join(in_use)}, which may still hold erased values: compact again when "
+            "nobody reads."
+        )
+    if not checkpointed:
+        said.append("This role may not run CHECKPOINT: the emptied files of the tables go at the server's next one.")
+    said.append(
+        "The server's write-ahead log (pg_wal) holds erased values until its segments are removed or written over"
+        + (
+            "."
+            if settings["wal_recycle"] == "off"
+            else ", and wal_recycle keeps old segments as they are until then."
+        )
+    )
+    if slots:
+        said.append(f"{slots} replication slots make the server keep write-ahead log that their readers lack.")
+    if replicas:
+        said.append(f"{replicas} replicas are connected; they follow, each with a write-ahead log of its own.")
+    if settings["archive_mode"] != "off":
+        said.append("The server archives its write-ahead log: the archive holds erased values until it is pruned.")
+    if _logs_parameters(settings):
+        said.append("The server logs statements with their values: its log files hold erased values.")
+    said.append("Backups and snapshots of the server, if there are any, hold what they held.")
+    return tuple(said)
+
+
+def _logs_parameters(settings: dict[str, str]) -> bool:
+    logs = settings["log_statement"] in ("mod", "all") or int(settings["log_min_duration_statement"]) >= 0
+    return logs and settings["log_parameter_max_length"] != "0"

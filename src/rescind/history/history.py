@@ -1,0 +1,230 @@
+"""The history of a run as its users meet it: open, record, ask, plan, erase, verify."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from rescind.core.edges import sorted_group
+from rescind.core.facts import Facts
+from rescind.core.noise import Tensor
+from rescind.core.recovery import RecoveryCurve
+from rescind.core.summary import Node, Summary
+from rescind.history import erasure, requests, verification
+from rescind.history.checkpoints import CheckpointStore
+from rescind.history.codec import decode, encode
+from rescind.history.errors import BrokenHistory, NotAHistory, UnknownClient
+from rescind.history.ledger import Ledger
+from rescind.history.locations import opened
+from rescind.history.memory import MemoryLedger
+from rescind.history.path import Path, branches, newest, path_to
+from rescind.history.recorder import Recorder
+from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
+from rescind.history.run import Goal, Run, described
+
+
+class History:
+    """What happened in a run, durably: opened from a folder, or from a PostgreSQL address and a checkpoint address.
+
+    >>> history = History("hospital-history")                                          # doctest: +SKIP
+    >>> history = History("postgresql://rescind@db/federation", checkpoints="s3://bucket/federation",
+    ...                   run="spring")                                                # doctest: +SKIP
+
+    A folder that does not exist is made, with mode 700, unless ``create`` is false. Reading needs no lock; whoever
+    records or erases is alone (``recording``, ``erase``).
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        checkpoints: str | None = None,
+        run: str = "main",
+        create: bool = True,
+    ) -> None:
+        self._set_up(*opened(location, checkpoints, run, create=create))
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """Make a history that ends when it is closed: for experiments that keep nothing."""
+        history = cls.__new__(cls)
+        name = f"memory://{secrets.token_hex(16)}"
+        history._set_up(MemoryLedger(), CheckpointStore(f"{name}/checkpoints"), CheckpointStore(f"{name}/updates"))
+        history._ends_here = True
+        return history
+
+    def _set_up(self, ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> None:
+        self.ledger, self.models, self.updates = ledger, models, updates
+        self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self._ends_here = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self.ledger.close()
+        if self._ends_here:
+            self.models.remove()
+            self.updates.remove()
+
+    # Reading
+
+    @property
+    def run(self) -> Run:
+        """What the run is; an error if nothing was recorded yet."""
+        run = self._recorded_run()
+        if run is None:
+            raise NotAHistory("nothing has been recorded here yet: start with History.recording")
+        return run
+
+    @property
+    def head(self) -> bytes:
+        """The head of the chain after the last entry, for clients to witness."""
+        return self.ledger.head()
+
+    @property
+    def newest(self) -> Place:
+        """The newest model, from which training goes on."""
+        return newest(self.ledger)
+
+    def model(self, place: Place) -> dict[str, Tensor]:
+        """Load a kept model."""
+        kept = self.ledger.kept()
+        if place not in kept:
+            raise ValueError(f"{place} is not kept; kept are {', '.join(map(str, kept))}")
+        return self.models.load(kept[place])
+
+    def path(self, place: Place | None = None, group: Iterable[int] | None = None) -> Path:
+        """Give the path to a model, the newest unless told; with a group, only its own rounds in full."""
+        chosen = None if group is None else sorted_group(group)
+        return path_to(self.ledger, place or self.newest, self.run.facts.training, chosen)
+
+    def clients(self, names: Sequence[str]) -> frozenset[int]:
+        """Give the pseudonyms of these names; ``UnknownClient`` if one never took part."""
+        found = self.ledger.pseudonyms(names)
+        unknown = [name for name in names if name not in found]
+        if unknown:
+            raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here")
+        return frozenset(found.values())
+
+    def summary(self, group: Iterable[int]) -> Summary:
+        """Give what planning needs to know to forget a group."""
+        run, owed = self.run, requests.standings(self.ledger)
+        hidden = (client for each in owed if each.branch is not None for client in each.request.group)
+        path = self.path(group={*group, *hidden})
+        if not path.trained[-1]:
+            raise ValueError("no round has been trained on this line yet: there is nothing to plan")
+        kept = {path.index[place]: place for place in self.ledger.kept() if place in path.index}
+        return Summary(
+            edges=path.edges,
+            kept=[Node(index, kept[index].branch, kept[index].round) for index in sorted(kept)],
+            facts=run.facts,
+            curve=self._curve(path, kept),
+            parameters=run.parameters,
+            forgotten=[each.forgotten(path) for each in owed],
+            grid=run.grid,
+        )
+
+    def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
+        """Give in words all that does not agree with the chain; empty if everything does."""
+        found = []
+        try:
+            for problem in verification.problems(self.ledger, self.models, self.run.facts.training, witnessed):
+                found.append(problem)  # noqa: PERF402, what was found before an error is told as well
+        except BrokenHistory as broken:
+            found.append(str(broken))
+        return found
+
+    # Writing
+
+    @contextmanager
+    def recording(
+        self,
+        facts: Facts,
+        start: Mapping[str, Tensor],
+        *,
+        capacity: int = 32,
+        goal: Goal | None = None,
+        keeps_updates: bool = False,
+    ) -> Iterator[Recorder]:
+        """Hold the run and record its rounds; a run that exists is gone on with where it stands.
+
+        ``facts`` is what claims rest on, ``start`` theta_0^0, which is public. When a run goes on, both have to be of
+        the same kind as those recorded; the numbers of ``start`` are not looked at. ``capacity`` checkpoints are
+        kept, placed for ``goal``. Erasures that were interrupted are finished first, and files that nothing refers
+        to are removed.
+        """
+        with self.ledger.writing():
+            self._check_run(Run(facts, described(start), capacity, goal, keeps_updates))
+            self._recover()
+            if not branches(self.ledger):
+                model = self.models.put(start)
+                self.ledger.start_branch(0, model, encode(Branch(0, model)), self._now())
+            yield Recorder(self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock)
+
+    def plan_erasure(self, branch: int, level: Level = Level.PURGE) -> ErasurePlan:
+        """List what has to go after the restart that began a branch, without touching anything."""
+        return erasure.plan_erasure(self.ledger, branch, level, self.run.facts.training)
+
+    def erase(self, plan: ErasurePlan) -> None:
+        """Erase by a plan, step by step; whoever records next finishes an erasure that was cut off."""
+        with self.ledger.writing():
+            eraser = self._eraser()
+            eraser.carry_out(eraser.begin(plan, self._now()), self._now())
+
+    def _recover(self) -> None:
+        eraser = self._eraser()
+        for begun in eraser.unfinished():
+            eraser.carry_out(begun, self._now())
+        referenced = set(self.ledger.kept().values())
+        spans = [Span(number, 1, self.ledger.last_round(number)) for number in branches(self.ledger)]
+        updates = {digest for span in spans for digest in self.ledger.updates(span).values()}
+        for store, needed in ((self.models, referenced), (self.updates, updates)):
+            store.remove_unfinished()
+            for digest in store.digests() - needed:
+                store.delete(digest)
+
+    def _eraser(self) -> erasure.Eraser:
+        return erasure.Eraser(self.ledger, self.models, self.updates, self.run.facts.training)
+
+    def _recorded_run(self) -> Run | None:
+        return next((decode(Run, entry.body) for entry in self.ledger.entries("run")), None)
+
+    def _check_run(self, run: Run) -> None:
+        recorded = self._recorded_run()
+        if recorded is None:
+            self.ledger.append("run", encode(run), self._now())
+        else:
+            recorded.check_same(run)
+
+    def _curve(self, path: Path, kept: Mapping[int, Place]) -> RecoveryCurve:
+        """Measure how far each kept model is from the newest, one tensor at a time."""
+        digests, nodes = self.ledger.kept(), sorted(kept)
+        last = digests[kept[nodes[-1]]]
+        squares = [
+            sum(
+                float(np.square(np.subtract(there, here, dtype=np.float64)).sum())
+                for (_, here), (_, there) in zip(
+                    self.models.stream(digests[kept[node]]), self.models.stream(last), strict=True
+                )
+            )
+            for node in nodes
+        ]
+        trained = np.array([path.trained[node] for node in nodes], dtype=np.float64)
+        return RecoveryCurve(np.array(nodes, dtype=np.float64), np.sqrt(squares), trained)
+
+    def _now(self) -> str:
+        return self._clock().isoformat()

@@ -1,0 +1,245 @@
+"""The contract of a ledger: what every store of the record has to do, whatever it is built on."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescind.core.edges import Clients
+from rescind.history.commitments import canonical
+from rescind.history.records import Entry, Place, Round, Span, Stretch
+
+SCHEMA_VERSION = 1
+
+# Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
+_LONGEST_NAME = 1024
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+UNTOUCHED = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
+
+
+class Ledger(ABC):
+    """The durable record of one run.
+
+    **Journal.** What happened, in order: rounds, branches, requests, plans, erasures, certificates. Entries are
+    numbered from 1 without gaps, never changed and never deleted. Each carries the head of a hash chain over all
+    entries before it (``commitments.next_entry``), so whoever knows a head can tell whether history was rewritten.
+
+    **Values.** What the journal only commits to, and what can be erased: the numbers of rounds, the keys that salt
+    their commitments, identities, stretches, references to kept models. A round's entry carries the Merkle root over
+    its numbers; it outlives them.
+
+    **Pseudonyms.** Clients are positive integers below 2^31, given out in order and never twice. ``identities`` is
+    the only map from and to names. A client gets a random key when it is registered.
+
+    **Transactions.** Every method that writes does so in one transaction: when it returns, what it wrote survives
+    the death of the process and of the machine, and when it raises or the process dies before, nothing of it is
+    there. Readers see whole transactions only.
+
+    **One writer.** ``writing`` holds the run for one process; a second is refused with ``HeldByAnother``, which
+    names the holder, and the death of the holder frees it. Only ``append`` and ``register`` may be called without it:
+    a request can arrive while training runs.
+
+    **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
+    either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
+    """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all connections; closing twice does nothing."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold the run as its only writer."""
+
+    # The journal
+
+    @abstractmethod
+    def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
+        """Add an entry."""
+
+    @abstractmethod
+    def entries(self, *kinds: str) -> Iterator[Entry]:
+        """Give the entries of these kinds, or all, in order."""
+
+    @abstractmethod
+    def head(self) -> bytes:
+        """Give the head of the chain: that of the last entry, ``commitments.NO_HEAD`` if there is none."""
+
+    # Clients
+
+    @abstractmethod
+    def register(self, names: Sequence[str]) -> Clients:
+        """Give each name's pseudonym, a new one where the name is new.
+
+        A name whose identity was erased is refused with ``ForgottenClient``, naming it, and nothing is written.
+        """
+
+    @abstractmethod
+    def identities(self) -> dict[str, int]:
+        """Give all names that are known, with their pseudonyms."""
+
+    @abstractmethod
+    def names(self, clients: Clients) -> dict[int, str]:
+        """Give the names of these pseudonyms, without those that are erased or were never given out."""
+
+    @abstractmethod
+    def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
+        """Give the pseudonyms of these names, without those that are not known."""
+
+    @abstractmethod
+    def forgotten(self, names: Sequence[str]) -> set[str]:
+        """Give those of the names whose identity was erased; only a keyed digest of each is left to tell."""
+
+    @abstractmethod
+    def keys(self, clients: Clients) -> dict[int, bytes]:
+        """Give the keys of these clients, without those that are erased."""
+
+    # Rounds and kept models
+
+    @abstractmethod
+    def commit_round(
+        self,
+        round_: Round,
+        time: str,
+        release: Sequence[Place] = (),
+        updates: Mapping[int, str] | None = None,
+    ) -> Entry:
+        """Record a round with its entry, keep its model, and let go of the models at ``release``.
+
+        It has to follow the last round of its branch, which has to be there. ``updates`` are the digests of the
+        participants' updates, where those are stored.
+        """
+
+    @abstractmethod
+    def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
+        """Record the start of a branch as an entry of kind ``branch``, and keep the model it starts with."""
+
+    @abstractmethod
+    def last_round(self, branch: int) -> int:
+        """Give the number of the branch's last round, erased or not; 0 if it has none, -1 without such a branch."""
+
+    @abstractmethod
+    def rounds(self, span: Span) -> Iterator[Round]:
+        """Give the rounds of a span whose numbers are not erased, in order."""
+
+    @abstractmethod
+    def untouched(self, span: Span) -> NDArray[np.void]:
+        """Give number, factor and rounding of the span's rounds, in order, in the layout ``UNTOUCHED``."""
+
+    @abstractmethod
+    def joined(self, clients: Clients) -> list[Place]:
+        """Give the rounds that any of these clients took part in, in order, without erased ones."""
+
+    @abstractmethod
+    def kept(self) -> dict[Place, str]:
+        """Give the kept models, by place, with their digests."""
+
+    @abstractmethod
+    def release(self, places: Sequence[Place]) -> None:
+        """Let go of these models; their files can be deleted once no other place refers to them."""
+
+    @abstractmethod
+    def updates(self, span: Span) -> dict[tuple[Place, int], str]:
+        """Give the digests of the clients' stored updates in a span, by place and client."""
+
+    # Erasure
+
+    @abstractmethod
+    def erase_identities(self, clients: Clients) -> None:
+        """Delete the names of these clients; a keyed digest stays, so that a returning name is recognised."""
+
+    @abstractmethod
+    def erase_rounds(
+        self, spans: Sequence[Span], stretch: Stretch | None = None, superseded: Sequence[int] = ()
+    ) -> None:
+        """Delete the numbers of these rounds, their kept models' references and their updates' digests.
+
+        ``stretch``, what is left of them, is written in the same transaction, in the place of one that its branch
+        may have; those of the ``superseded`` branches go. A span from round 0 covers the branch's first model too.
+        """
+
+    @abstractmethod
+    def erase_updates(self, clients: Clients) -> None:
+        """Delete the digests of these clients' stored updates."""
+
+    @abstractmethod
+    def erase_keys(self, clients: Clients) -> None:
+        """Delete the keys of these clients."""
+
+    @abstractmethod
+    def stretches(self) -> dict[int, Stretch]:
+        """Give what is left of erased stretches, by the branch at whose start they end."""
+
+    @abstractmethod
+    def compact(self) -> tuple[str, ...]:
+        """Overwrite or give back every byte that erased values occupied; say in words what could not be reached."""
+
+
+def checked_names(names: Sequence[str]) -> list[str]:
+    """Refuse what is not a name that every store can hold and give back unchanged."""
+    for name in names:
+        if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or "\0" in name or not _encodable(name):
+            raise ValueError(
+                f"{name!r:.80} is no name for a client: it takes 1 to {_LONGEST_NAME} characters, no NUL"
+            )
+    return list(names)
+
+
+def name_digest(secret: bytes, name: str) -> bytes:
+    """Give what stays of an erased name: enough to recognise it, with the run's secret, and not to read it."""
+    return hmac.digest(secret, name.encode(), "sha256")
+
+
+def checked_digest(digest: str) -> bytes:
+    """Give the bytes of a SHA-256 that every store gives back unchanged."""
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"{digest!r:.80} is no SHA-256 in 64 lower-case hexadecimal digits")
+    return bytes.fromhex(digest)
+
+
+def as_stored(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a document the way it will be read, so that it hashes alike: with lists for tuples and texts for keys."""
+    stored: dict[str, Any] = json.loads(canonical(body))
+    return stored
+
+
+def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> None:
+    """Refuse a round that is out of order, that a store would not give back bit for bit, or that has no salt."""
+    check_follows(round_, last_round)
+    for name in ("update_norm", "rounding", "factor"):
+        value = getattr(round_, name)
+        # SQLite makes 0.0 of -0.0, and nothing of NaN.
+        if math.isnan(value) or math.copysign(1.0, value) < 0:
+            raise ValueError(f"{name} is {value!r}; it has to be at least 0")
+    missing = [client for client in round_.clients.tolist() if client not in keys]
+    if missing:
+        raise ValueError(
+            f"client {missing[0]} has no key: register it before the round; one that was erased stays out"
+        )
+
+
+def check_follows(round_: Round, last_round: int) -> None:
+    """Refuse a round that does not follow the last one of its branch."""
+    if last_round < 0:
+        raise ValueError(f"branch {round_.place.branch} was not started")
+    if round_.place.round != last_round + 1:
+        raise ValueError(f"{round_.place} does not follow round {last_round} of its branch")
+
+
+def _encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,75 @@
+"""Where a history lives: a folder with everything in it, or a PostgreSQL server and a place for the models."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from rescind.history.checkpoints import CheckpointStore
+from rescind.history.errors import HalfMadeHistory, HistoryError, NotAHistory, UnsafePermissions
+from rescind.history.ledger import Ledger
+from rescind.history.sql import SqlLedger
+
+_DATABASE = "ledger.sqlite"
+_OURS = ("checkpoints", "updates")
+_POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")
+
+
+def opened(
+    location: str | os.PathLike[str], checkpoints: str | None, run: str, *, create: bool
+) -> tuple[Ledger, CheckpointStore, CheckpointStore]:
+    """Open the ledger and the stores of models and of client updates, or make them."""
+    address = os.fspath(location)
+    if address.startswith(_POSTGRESQL):
+        if checkpoints is None:
+            raise HistoryError(
+                "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
+            )
+        ledger = _opened_or_made(partial(SqlLedger.postgresql, address, run), create=create)
+        place = f"{checkpoints.rstrip('/')}/{run}"
+    elif "://" in address:
+        raise HistoryError(
+            f"{address} is neither a folder nor a PostgreSQL address (postgresql://user@host/database)"
+        )
+    else:
+        folder = _folder(Path(address), create=create)
+        ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / _DATABASE), create=create)
+        place = checkpoints.rstrip("/") if checkpoints else str(folder)
+    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
+
+
+def _opened_or_made(ledger: Callable[..., Ledger], *, create: bool) -> Ledger:
+    try:
+        return ledger()
+    except NotAHistory:
+        if not create:
+            raise
+        return ledger(create=True)
+
+
+def _folder(folder: Path, *, create: bool) -> Path:
+    """Give the folder of a history; one that is missing or empty becomes a new one."""
+    if folder.exists() and not folder.is_dir():
+        raise NotAHistory(f"{folder} is a file: give the folder of a history")
+    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if not found and not create:
+        raise NotAHistory(f"there is no history in {folder}: check the path, or record a run there first")
+    if found and _DATABASE not in found:
+        if found.intersection(_OURS):
+            raise HalfMadeHistory(
+                f"{folder} has models but no {_DATABASE}: restore the whole folder from a backup, or delete it"
+            )
+        raise NotAHistory(f"{folder} holds other files and no history: give a new or an empty folder")
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        folder.chmod(0o700)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        raise UnsafePermissions(
+            f"{folder} is open to other users (mode {mode:o}): run chmod 700 {shlex.quote(str(folder))}"
+        )
+    return folder

@@ -1,0 +1,181 @@
+"""The reference: a ledger in plain dictionaries, for tests and for experiments that keep nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescind.core.edges import Clients
+from rescind.history.commitments import KEY_BYTES, NO_HEAD, next_entry, round_root
+from rescind.history.errors import ForgottenClient, HeldByAnother
+from rescind.history.ledger import (
+    UNTOUCHED,
+    Ledger,
+    as_stored,
+    check_round,
+    checked_digest,
+    checked_names,
+    name_digest,
+)
+from rescind.history.records import Entry, Place, Round, Span, Stretch
+
+
+class MemoryLedger(Ledger):
+    """A ledger that ends with its process."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(KEY_BYTES)
+        self._entries: list[Entry] = []
+        self._names: dict[str, int] = {}
+        self._forgotten: set[bytes] = set()
+        self._keys: dict[int, bytes] = {}
+        self._given_out = 0
+        self._last_rounds: dict[int, int] = {}
+        self._rounds: dict[Place, Round] = {}
+        self._kept: dict[Place, str] = {}
+        self._updates: dict[tuple[Place, int], str] = {}
+        self._stretches: dict[int, Stretch] = {}
+        self._held = False
+
+    def close(self) -> None:
+        self._held = False
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        if self._held:
+            raise HeldByAnother("this process")
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
+        return self._append(kind, body, time, b"")
+
+    def entries(self, *kinds: str) -> Iterator[Entry]:
+        yield from [entry for entry in self._entries if not kinds or entry.kind in kinds]
+
+    def head(self) -> bytes:
+        return self._entries[-1].head if self._entries else NO_HEAD
+
+    def register(self, names: Sequence[str]) -> Clients:
+        checked = checked_names(names)
+        gone = self.forgotten(checked)
+        if gone:
+            raise ForgottenClient(sorted(gone))
+        for name in checked:
+            if name not in self._names:
+                self._given_out += 1
+                self._names[name] = self._given_out
+                self._keys[self._given_out] = secrets.token_bytes(KEY_BYTES)
+        return np.array([self._names[name] for name in checked], dtype=np.int64)
+
+    def identities(self) -> dict[str, int]:
+        return dict(self._names)
+
+    def names(self, clients: Clients) -> dict[int, str]:
+        wanted = set(clients.tolist())
+        return {client: name for name, client in self._names.items() if client in wanted}
+
+    def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: self._names[name] for name in checked_names(names) if name in self._names}
+
+    def forgotten(self, names: Sequence[str]) -> set[str]:
+        return {name for name in checked_names(names) if name_digest(self._secret, name) in self._forgotten}
+
+    def keys(self, clients: Clients) -> dict[int, bytes]:
+        return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
+
+    def commit_round(
+        self,
+        round_: Round,
+        time: str,
+        release: Sequence[Place] = (),
+        updates: Mapping[int, str] | None = None,
+    ) -> Entry:
+        place, keys = round_.place, self.keys(round_.clients)
+        for digest in (round_.model, *(updates or {}).values()):
+            checked_digest(digest)
+        check_round(round_, self.last_round(place.branch), keys)
+        body = {"branch": place.branch, "round": place.round}
+        entry = self._append("round", body, time, round_root(round_, keys))
+        self._last_rounds[place.branch] = place.round
+        self._rounds[place], self._kept[place] = round_, round_.model
+        self._updates |= {(place, client): digest for client, digest in (updates or {}).items()}
+        self.release(release)
+        return entry
+
+    def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
+        checked_digest(model)
+        if number in self._last_rounds:
+            raise ValueError(f"branch {number} was started already")
+        entry = self._append("branch", body, time, b"")
+        self._last_rounds[number], self._kept[Place(number, 0)] = 0, model
+        return entry
+
+    def last_round(self, branch: int) -> int:
+        return self._last_rounds.get(branch, -1)
+
+    def rounds(self, span: Span) -> Iterator[Round]:
+        yield from [self._rounds[place] for place in sorted(self._rounds) if place in span]
+
+    def untouched(self, span: Span) -> NDArray[np.void]:
+        rows = [(each.place.round, each.factor, each.rounding) for each in self.rounds(span)]
+        return np.array(rows, dtype=UNTOUCHED)
+
+    def joined(self, clients: Clients) -> list[Place]:
+        return [place for place in sorted(self._rounds) if np.isin(self._rounds[place].clients, clients).any()]
+
+    def kept(self) -> dict[Place, str]:
+        return dict(sorted(self._kept.items()))
+
+    def release(self, places: Sequence[Place]) -> None:
+        for place in places:
+            self._kept.pop(place, None)
+
+    def updates(self, span: Span) -> dict[tuple[Place, int], str]:
+        return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}
+
+    def erase_identities(self, clients: Clients) -> None:
+        for name in self.names(clients).values():
+            self._forgotten.add(name_digest(self._secret, name))
+            del self._names[name]
+
+    def erase_rounds(
+        self, spans: Sequence[Span], stretch: Stretch | None = None, superseded: Sequence[int] = ()
+    ) -> None:
+        def remains(place: Place) -> bool:
+            return not any(place in span for span in spans)
+
+        self._rounds = {place: each for place, each in self._rounds.items() if remains(place)}
+        self._kept = {place: each for place, each in self._kept.items() if remains(place)}
+        self._updates = {key: each for key, each in self._updates.items() if remains(key[0])}
+        for branch in superseded:
+            self._stretches.pop(branch, None)
+        if stretch is not None:
+            self._stretches[stretch.branch] = stretch
+
+    def erase_updates(self, clients: Clients) -> None:
+        gone = set(clients.tolist())
+        self._updates = {key: digest for key, digest in self._updates.items() if key[1] not in gone}
+
+    def erase_keys(self, clients: Clients) -> None:
+        for client in clients.tolist():
+            self._keys.pop(client, None)
+
+    def stretches(self) -> dict[int, Stretch]:
+        return dict(sorted(self._stretches.items()))
+
+    def compact(self) -> tuple[str, ...]:
+        return ()
+
+    def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes) -> Entry:
+        entry = next_entry(self._entries[-1] if self._entries else None, kind, time, as_stored(body), root)
+        self._entries.append(entry)
+        return entry

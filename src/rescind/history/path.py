@@ -1,0 +1,127 @@
+"""From the ledger to the path of models that mathematics sees: branches joined, erased stretches in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rescind.core.edges import Clients, Edge, Noise, Shrinkage, Untouched
+from rescind.core.training import LocalTraining
+from rescind.history.codec import decode
+from rescind.history.ledger import UNTOUCHED, Ledger
+from rescind.history.records import Branch, Place, Round, Span
+
+# Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
+_DENSE = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """The path H(u) to a model: its edges, and of each node its place and the rounds trained up to it.
+
+    The node between noise and the pull towards theta_0^0 has no place of its own. A branch that starts without noise
+    starts at its parent's node: ``index`` knows both names. ``behind_noise`` gives for every branch on the path that
+    started with noise the first node behind it.
+    """
+
+    edges: tuple[Edge, ...]
+    places: tuple[Place | None, ...]
+    trained: tuple[int, ...]
+    index: Mapping[Place, int]
+    behind_noise: Mapping[int, int]
+
+
+def branches(ledger: Ledger) -> dict[int, Branch]:
+    """Give all branches by number."""
+    found = (decode(Branch, entry.body) for entry in ledger.entries("branch"))
+    return {branch.number: branch for branch in found}
+
+
+def newest(ledger: Ledger) -> Place:
+    """Give the newest model: the last one of the branch that was started last."""
+    number = max(branches(ledger))
+    return Place(number, ledger.last_round(number))
+
+
+def lineage(known: Mapping[int, Branch], place: Place) -> list[Place]:
+    """Give where the line of training to a place leaves each branch on it, the place itself last."""
+    return steps_back(known, {}, place)[::-1]
+
+
+def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Clients | None = None) -> Path:
+    """Build the path to a model; with a group, the rounds that nobody of it joined are ``Untouched``."""
+    known = branches(ledger)
+    touched = None if group is None else set(ledger.joined(group))
+    edges: list[Edge] = []
+    places: list[Place | None] = [Place(0, 0)]
+    trained, index = [0], {Place(0, 0): 0}
+    behind_noise: dict[int, int] = {}
+    stretches = ledger.stretches()
+    for leg in steps_back(known, {each.branch: each.origin for each in stretches.values()}, place)[::-1]:
+        number, rounds = leg.branch, trained[-1]
+        if number in stretches:
+            stretch = stretches[number]
+            inside = [
+                known[each.branch] for each in lineage(known, Place(number, 0)) if each.branch > stretch.origin.branch
+            ]
+            edges.append(stretch.edge(tuple(each.sigma for each in inside if each.sigma)))
+            places.append(None)
+            rounds += sum(each.parent.round for each in inside if each.parent) - stretch.origin.round
+            trained.append(rounds)
+            behind_noise |= {each.number: len(edges) for each in inside if each.sigma}
+        else:
+            for edge in _start(known[number]):
+                edges.append(edge)
+                places.append(None)
+                trained.append(rounds)
+                if isinstance(edge, Noise):
+                    behind_noise[number] = len(edges)
+        index[Place(number, 0)] = len(edges)
+        places[-1] = places[-1] or Place(number, 0)
+        for at, edge in _round_edges(ledger, Span(number, 1, leg.round), training, touched):
+            here = Place(number, at)
+            edges.append(edge)
+            places.append(here)
+            trained.append(rounds + at)
+            index[here] = len(edges)
+    return Path(tuple(edges), tuple(places), tuple(trained), index, behind_noise)
+
+
+def steps_back(known: Mapping[int, Branch], origins: Mapping[int, Place], place: Place) -> list[Place]:
+    """Follow a path from its end: where it leaves each branch. A stretch is stepped over to where it began."""
+    steps = [place]
+    while (before := origins.get(steps[-1].branch, known[steps[-1].branch].parent)) is not None:
+        steps.append(before)
+    return steps
+
+
+def _start(branch: Branch) -> Iterator[Edge]:
+    if branch.sigma:
+        yield Noise(branch.sigma, branch.noise_rounding, branch.unit_roundoff)
+    if branch.shrinkage < 1:
+        yield Shrinkage(branch.shrinkage, branch.shrinkage_rounding)
+
+
+def _round_edges(
+    ledger: Ledger, span: Span, training: LocalTraining, touched: set[Place] | None
+) -> Iterator[tuple[int, Edge]]:
+    """Give the span's edges, those of rounds that were not touched in short."""
+    if span.last < span.first:
+        return
+    joined = None if touched is None else {place.round for place in touched if place in span}
+    if joined is None:
+        for each in ledger.rounds(span):
+            yield each.place.round, each.edge(training)
+        return
+    whole: Mapping[int, Round] = {each.place.round: each for each in _chosen(ledger, span, joined)}
+    short = ledger.untouched(span)
+    for number, factor, rounding in zip(*(short[each].tolist() for each in UNTOUCHED.names or ()), strict=True):
+        yield number, whole[number].edge(training) if number in whole else Untouched(factor, rounding)
+
+
+def _chosen(ledger: Ledger, span: Span, wanted: set[int]) -> Iterator[Round]:
+    if len(wanted) > _DENSE * (span.last - span.first + 1):
+        yield from (each for each in ledger.rounds(span) if each.place.round in wanted)
+        return
+    for number in sorted(wanted):
+        yield from ledger.rounds(Span(span.branch, number, number))

@@ -1,0 +1,211 @@
+"""The one writer of a run: a round is its checkpoint first, then one transaction.
+
+If the process dies in between, the round did not happen, and the next opening removes the checkpoint that nothing
+refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import numpy as np
+
+from rescind.core.aggregation import Contributions
+from rescind.core.edges import Aggregation, Erased, Floats
+from rescind.core.noise import Tensor
+from rescind.core.tracker import SensitivityTracker
+from rescind.history.checkpoints import CheckpointStore
+from rescind.history.codec import encode
+from rescind.history.erasure import Eraser
+from rescind.history.ledger import Ledger
+from rescind.history.path import Path, branches, newest, path_to
+from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
+from rescind.history.requests import asked_for, plans
+from rescind.history.retention import Retention, public_schedule
+from rescind.history.run import Run, described
+
+
+class Recorder:
+    """Writes the rounds of a run; made by ``History.recording``, which holds the run for it.
+
+    ``place`` names the newest model, ``model`` is it, ``head`` is the head of the chain, to be handed to the clients
+    of the next round so that they witness it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        models: CheckpointStore,
+        updates: CheckpointStore,
+        run: Run,
+        eraser: Eraser,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ledger, self._models, self._updates, self._run = ledger, models, updates, run
+        self._eraser, self._clock = eraser, clock
+        self._place: Place
+        self._kept: dict[Place, str]
+        self._index: dict[Place, int]
+        self._tracker: SensitivityTracker
+        self._retention: Retention
+        self._reload()
+
+    @property
+    def place(self) -> Place:
+        """The name of the newest model."""
+        return self._place
+
+    @property
+    def head(self) -> bytes:
+        """The head of the chain."""
+        return self._ledger.head()
+
+    def model(self) -> dict[str, Tensor]:
+        """Load the newest model: training goes on from it."""
+        return self._models.load(self._kept[self._place])
+
+    def record(
+        self,
+        names: Sequence[str],
+        weights: Floats,
+        steps: Sequence[int],
+        measured: Contributions,
+        rounding: float,
+        model: Mapping[str, Tensor],
+        updates: Mapping[str, Mapping[str, Tensor]] | None = None,
+    ) -> Floats:
+        """Record a round and give each participant's Psi at the new model, in the order of ``names``.
+
+        ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
+        the new model; ``updates`` are the participants' updates, for runs that keep them. A round that nobody joined
+        is a round too. After an error nothing of the round is recorded; open the history again to go on.
+        """
+        self._check_model(model)
+        if (updates is not None) != self._run.keeps_updates:
+            raise ValueError("updates are given exactly for runs that keep them: see keeps_updates")
+        if updates is not None and set(updates) != set(names):
+            raise ValueError("updates have to be those of the participants, one each")
+        given = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
+        for what, length in given.items():
+            if length != len(names):
+                raise ValueError(f"{len(names)} participants need as many {what}, not {length}")
+        training = self._run.facts.training
+        clients = self._ledger.register(names)
+        order = np.argsort(clients)
+        packed = participants(
+            clients[order],
+            np.asarray(weights)[order],
+            measured.distances[order],
+            np.array(steps, dtype=np.int32)[order],
+        )
+        gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
+        place = Place(self._place.branch, self._place.round + 1)
+        # The factor follows from the others; a first record without it finds it, and checks all numbers.
+        bare = Round(place, packed, measured.update_norm, rounding, 1.0, "", gram).edge(training)
+        digests = {
+            client: self._updates.put(updates[name])
+            for client, name in zip(clients.tolist(), names, strict=True)
+            if updates is not None
+        }
+        round_ = Round(place, packed, measured.update_norm, rounding, bare.factor, self._models.put(model), gram)
+        after = self._tracker.record(bare)
+        self._index[place] = self._tracker.last_node
+        released = self._observed(bare)
+        self._ledger.commit_round(round_, self._now(), released, digests)
+        self._place = place
+        self._kept[place] = round_.model
+        self._let_go(released)
+        return after[np.argsort(order)]
+
+    def restart(
+        self,
+        parent: Place,
+        model: Mapping[str, Tensor],
+        *,
+        request: int | None = None,
+        sigma: float = 0.0,
+        noise_rounding: float = 0.0,
+        unit_roundoff: float = 0.0,
+        shrinkage: float = 1.0,
+        shrinkage_rounding: float = 0.0,
+    ) -> Branch:
+        """Start a new branch at a kept model, with ``model`` as its first: the noised one, or the kept one itself.
+
+        The numbers are those of a ``Noise`` and a ``Shrinkage``. Noise has been drawn before: whoever goes on after
+        a crash finds the branch here, or not, and never has two models under one request.
+        """
+        self._check_model(model)
+        if parent not in self._kept:
+            raise ValueError(f"{parent} is not kept; restart from one of {', '.join(map(str, sorted(self._kept)))}")
+        if request is not None:
+            asked = {each.number: each for each in asked_for(self._ledger)}
+            if request not in asked or not asked[request].open or request not in plans(self._ledger):
+                raise ValueError(f"request {request} is not open or has no plan: record its plan first")
+        branch = Branch(
+            number=max(branches(self._ledger)) + 1,
+            model=self._models.put(model),
+            parent=parent,
+            sigma=sigma,
+            noise_rounding=noise_rounding,
+            unit_roundoff=unit_roundoff,
+            shrinkage=shrinkage,
+            shrinkage_rounding=shrinkage_rounding,
+            request=request,
+        )
+        self._ledger.start_branch(branch.number, branch.model, encode(branch), self._now())
+        self._reload()
+        return branch
+
+    def erase(self, plan: ErasurePlan) -> None:
+        """Erase by a plan, step by step; what is left of the path is gone on with."""
+        self._eraser.carry_out(self._eraser.begin(plan, self._now()), self._now())
+        self._reload()
+
+    def _reload(self) -> None:
+        """Build what is derived from the ledger anew: the bounds, and what to keep."""
+        self._place = newest(self._ledger)
+        path = path_to(self._ledger, self._place, self._run.facts.training)
+        self._kept = self._ledger.kept()
+        self._index = dict(path.index)
+        stored = [self._index[place] for place in self._kept if place in self._index]
+        self._tracker, self._retention = replayed(path, self._run, stored)
+
+    def _observed(self, edge: Aggregation) -> list[Place]:
+        """Give the models that need not be kept any longer."""
+        node = self._tracker.last_node
+        # A branch that starts without noise gives its parent's node a second name, so places are looked through.
+        kept = {place: self._index[place] for place in self._kept if place in self._index}
+        dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities))
+        if self._run.facts.public_schedule:
+            dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
+        return [place for place, at in kept.items() if at in dropped]
+
+    def _let_go(self, places: Sequence[Place]) -> None:
+        gone = {self._kept.pop(place) for place in places if place in self._kept}
+        for digest in gone - set(self._kept.values()):
+            self._models.delete(digest)
+
+    def _check_model(self, model: Mapping[str, Tensor]) -> None:
+        if described(model) != self._run.tensors:
+            raise ValueError(
+                f"the model has the tensors {described(model)}, the run was started with {self._run.tensors}"
+            )
+        for name, tensor in model.items():
+            if not np.isfinite(tensor).all():
+                raise ValueError(f"tensor {name!r} of the model holds numbers that are not finite")
+
+    def _now(self) -> str:
+        return self._clock().isoformat()
+
+
+def replayed(path: Path, run: Run, stored: Iterable[int]) -> tuple[SensitivityTracker, Retention]:
+    """Follow a path from its start: the bounds at its end, and what is kept of it, ``stored`` being what there is."""
+    tracker = SensitivityTracker()
+    retention = Retention(run.capacity, run.goal.threshold if run.goal else None, stored=stored)
+    nobody = np.empty(0, dtype=np.int64)
+    for edge in path.edges:
+        clients = edge.clients if isinstance(edge, Aggregation | Erased) else nobody
+        tracker.record(edge)
+        retention.observe(tracker.last_node, clients, tracker.sensitivities)
+    return tracker, retention

@@ -1,0 +1,199 @@
+"""What a ledger stores: frozen records, each with one layout in bytes.
+
+Clients appear as pseudonyms only, numbers that mean nothing outside the one table of identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescind.core.edges import Aggregation, Clients, Erased, Floats
+from rescind.core.training import LocalTraining
+
+Steps: TypeAlias = NDArray[np.int32]
+
+# Fixed for all machines: these bytes are committed to.
+PARTICIPANT = np.dtype([("client", "<i8"), ("weight", "<f8"), ("distance", "<f8"), ("steps", "<i4")])
+REMAINING = np.dtype([("client", "<i8"), ("sensitivity", "<f8"), ("largest_weight", "<f8")])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A model by its name, the paper's theta_branch^round."""
+
+    branch: int
+    round: int
+
+    def __str__(self) -> str:
+        return f"model {self.branch}.{self.round}"
+
+
+ROOT = Place(0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """One aggregation and all that is needed to bound its effect: the numbers of an ``Aggregation``.
+
+    ``participants`` holds, sorted by pseudonym, each participant's weight (n_i), local steps (K_i) and distance
+    ||d_i - omega||; ``update_norm`` is ||omega||, ``rounding`` r, ``factor`` the F that whoever was absent is
+    multiplied by, ``gram`` the centred matrix in the order of the participants, ``model`` the new model's SHA-256.
+    """
+
+    place: Place
+    participants: NDArray[np.void]
+    update_norm: float
+    rounding: float
+    factor: float
+    model: str
+    gram: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.participants.dtype != PARTICIPANT or self.participants.ndim != 1:
+            raise ValueError(f"participants have layout {self.participants.dtype}, not the ledger's")
+        clients = self.participants["client"]
+        if not (np.diff(clients) > 0).all():
+            raise ValueError("participants have to be sorted by pseudonym, each of them once")
+        if self.gram is not None and self.gram.shape != (len(clients), len(clients)):
+            raise ValueError(f"gram has shape {self.gram.shape} for {len(clients)} participants")
+
+    @property
+    def clients(self) -> Clients:
+        """The participants' pseudonyms."""
+        return np.ascontiguousarray(self.participants["client"])
+
+    def edge(self, training: LocalTraining) -> Aggregation:
+        """Give the round as the mathematics wants it."""
+        steps = self.participants["steps"]
+        counts, inverse = np.unique(steps, return_inverse=True)
+        factors = np.array([training.factor(int(count)) for count in counts], dtype=np.float64)
+        return Aggregation(
+            clients=self.clients,
+            weights=self.participants["weight"].copy(),
+            factors=factors[inverse] if len(counts) else np.empty(0),
+            distances=self.participants["distance"].copy(),
+            update_norm=self.update_norm,
+            rounding=self.rounding,
+            gram=self.gram,
+            server_learning_rate=training.server_learning_rate,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of training: where it starts, and what was done to the model there.
+
+    Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0; one that was not pulled
+    towards theta_0^0 has ``shrinkage`` 1. ``model`` is the SHA-256 of the model it starts with, ``request`` the
+    number of the request it serves.
+    """
+
+    number: int
+    model: str
+    parent: Place | None = None
+    sigma: float = 0.0
+    noise_rounding: float = 0.0
+    unit_roundoff: float = 0.0
+    shrinkage: float = 1.0
+    shrinkage_rounding: float = 0.0
+    request: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """What is left of an erased stretch that ends at the first model of ``branch`` and began after ``origin``.
+
+    ``remaining`` names everybody who took part before its end; whoever was forgotten has an infinite sensitivity.
+    """
+
+    branch: int
+    origin: Place
+    remaining: NDArray[np.void]
+    common_factor: bool
+
+    def edge(self, sigmas: tuple[float, ...]) -> Erased:
+        """Give the stretch as the mathematics wants it, with the noises that lie in it."""
+        return Erased(
+            clients=np.ascontiguousarray(self.remaining["client"]),
+            sensitivities=self.remaining["sensitivity"].copy(),
+            largest_weights=self.remaining["largest_weight"].copy(),
+            common_factor=self.common_factor,
+            sigmas=sigmas,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rounds of one branch, ``first`` to ``last``, both included."""
+
+    branch: int
+    first: int
+    last: int
+
+    def __contains__(self, place: object) -> bool:
+        return isinstance(place, Place) and place.branch == self.branch and self.first <= place.round <= self.last
+
+
+class Level(Enum):
+    """How much of a forgotten client is erased, the least first; see ``erasure``."""
+
+    OUTPUT = "output"
+    PURGE = "purge"
+
+
+@dataclass(frozen=True, slots=True)
+class ErasurePlan:
+    """What will go, decided before anything goes.
+
+    ``branch`` is the one that forgets, ``clients`` whom. ``abandoned`` are rounds and models that no retained path
+    needs; ``stretch`` those on the path that depend on the clients, which begin after ``origin``. Of the
+    ``superseded`` branches the remains of earlier stretches go. ``keys`` names the forgotten clients of whom no
+    number is left then; ``models`` and ``updates`` are the digests of files. ``stays`` says in words what does not
+    go.
+    """
+
+    level: Level
+    branch: int
+    clients: tuple[int, ...]
+    abandoned: tuple[Span, ...]
+    stretch: tuple[Span, ...]
+    origin: Place | None
+    superseded: tuple[int, ...]
+    keys: tuple[int, ...]
+    models: tuple[str, ...]
+    updates: tuple[str, ...]
+    stays: tuple[str, ...]
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """All rounds and models that go."""
+        return self.abandoned + self.stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the journal: what happened when, and the head of the chain after it.
+
+    ``body`` is a JSON object. A round's names its place, and ``root`` commits to its numbers, which can be erased
+    while the root stays; other entries have no root.
+    """
+
+    sequence: int
+    kind: str
+    time: str
+    body: Mapping[str, Any]
+    root: bytes
+    head: bytes
+
+
+def participants(clients: Clients, weights: Floats, distances: Floats, steps: Steps) -> NDArray[np.void]:
+    """Pack the participants' numbers, which have to be sorted by pseudonym."""
+    packed = np.empty(len(clients), dtype=PARTICIPANT)
+    packed["client"], packed["weight"], packed["distance"], packed["steps"] = clients, weights, distances, steps
+    return packed

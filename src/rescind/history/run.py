@@ -1,0 +1,68 @@
+"""What a run is: the facts that claims rest on, and what the operator wants to be able to do later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from rescind.core.calibration import Budget, sensitivity_threshold
+from rescind.core.facts import Facts
+from rescind.core.noise import GRID, Tensor
+from rescind.history.errors import DifferentRun
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The guarantee that the operator wants to be able to give, and the noise that may be spent on it.
+
+    Checkpoints are placed for it; a request may still come with another one.
+    """
+
+    budget: Budget
+    sigma: float
+
+    @property
+    def threshold(self) -> float:
+        """The largest sensitivity that it hides (Psi*)."""
+        return sensitivity_threshold(self.sigma, self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What stays the same from the first round to the last.
+
+    ``tensors`` describes the model, name by name; ``capacity`` is the number of checkpoints to keep beside theta_0^0
+    and the newest model; ``keeps_updates`` stores every client's update, for methods that calibrate stored ones.
+    """
+
+    facts: Facts
+    tensors: tuple[tuple[str, str, tuple[int, ...]], ...]
+    capacity: int = 32
+    goal: Goal | None = None
+    keeps_updates: bool = False
+    grid: float = GRID
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1:
+            raise ValueError(f"capacity is {self.capacity!r}; at least one checkpoint has to be kept")
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters (d)."""
+        return sum(int(np.prod(shape)) for _, _, shape in self.tensors)
+
+    def check_same(self, other: Run) -> None:
+        """Refuse another run, naming what differs."""
+        different = [each.name for each in fields(self) if getattr(self, each.name) != getattr(other, each.name)]
+        if different:
+            raise DifferentRun(
+                f"this history was recorded with other {' and '.join(different)}: go on with the recorded ones, or "
+                "start a new history"
+            )
+
+
+def described(model: Mapping[str, Tensor]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """Describe a model's tensors: name, type, shape."""
+    return tuple((name, str(model[name].dtype), model[name].shape) for name in sorted(model))

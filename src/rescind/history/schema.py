@@ -1,0 +1,320 @@
+"""The tables of a durable ledger: one SQLite file, or one schema of a PostgreSQL database, is one run.
+
+No table has a column for the run, so one writer, one erasure and one compaction concern one run only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Row,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    bindparam,
+    column,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, ExcludeConstraint
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+from rescind.history.errors import HalfMadeHistory, NotAHistory, VersionMismatch
+from rescind.history.ledger import SCHEMA_VERSION
+
+# A look-up of one client seeks once a segment. An insert stays within the pages of the current one: larger segments
+# make look-ups cheaper and commits dearer.
+ROUNDS_PER_SEGMENT = 128
+
+TABLES = MetaData()
+
+# Compared byte by byte, whatever language the server speaks.
+_BYTEWISE = Text().with_variant(Text(collation="C"), "postgresql")
+
+
+def _number(name: str, **options: Any) -> Column[int]:
+    return Column(name, Integer, nullable=False, autoincrement=False, **options)
+
+
+def _bytes(name: str, nullable: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary, nullable=nullable)
+
+
+run = Table(
+    "run",
+    TABLES,
+    _number("schema_version", primary_key=True),
+    Column("name", Text, nullable=False),
+    # Keys the digests of erased names.
+    _bytes("secret"),
+)
+
+journal = Table(
+    "journal",
+    TABLES,
+    _number("sequence", primary_key=True),
+    Column("kind", _BYTEWISE, nullable=False),
+    Column("time", Text, nullable=False),
+    # The canonical JSON, so that what is hashed is what is stored.
+    Column("body", Text, nullable=False),
+    _bytes("root"),
+    _bytes("head"),
+)
+
+# Nearly all entries are rounds, which are found by their place. Without them the index costs a round nothing.
+NOT_A_ROUND = text("kind <> 'round'")
+Index("journal_kind", journal.c.kind, postgresql_where=NOT_A_ROUND, sqlite_where=NOT_A_ROUND)
+
+branch = Table("branch", TABLES, _number("number", primary_key=True), _number("last_round"))
+
+round_ = Table(
+    "round",
+    TABLES,
+    _number("sequence", primary_key=True),
+    _number("branch"),
+    _number("round"),
+    Column("factor", Double, nullable=False),
+    Column("rounding", Double, nullable=False),
+    Column("update_norm", Double, nullable=False),
+    _bytes("model"),
+    # Last, because SQLite reads a row from its beginning, and its long values page by page.
+    _bytes("participants"),
+    _bytes("gram", nullable=True),
+    UniqueConstraint("branch", "round"),
+)
+
+# What ``untouched`` reads, side by side: in SQLite's table pages of participants lie between one row and the next.
+Index("round_in_short", round_.c.branch, round_.c.round, round_.c.factor, round_.c.rounding).ddl_if(dialect="sqlite")
+
+# Finds the rounds of a client. ``round`` is the sequence of the round's entry.
+participation = Table(
+    "participation",
+    TABLES,
+    _number("segment"),
+    _number("client"),
+    _number("round"),
+    PrimaryKeyConstraint("segment", "client", "round").ddl_if(dialect="sqlite"),
+    sqlite_with_rowid=False,
+)
+
+# PostgreSQL keeps the rows elsewhere anyway; without the round its index is a quarter smaller.
+Index("participation_client", participation.c.segment, participation.c.client).ddl_if(dialect="postgresql")
+
+client = Table("client", TABLES, _number("pseudonym", primary_key=True), _bytes("key", nullable=True))
+
+identity = Table(
+    "identity",
+    TABLES,
+    _number("pseudonym", primary_key=True),
+    Column("name", _BYTEWISE, nullable=False),
+    UniqueConstraint("name").ddl_if(dialect="sqlite"),
+    # A B-tree of PostgreSQL refuses long names and copies the short ones; a hash index holds none of them.
+    ExcludeConstraint(("name", "="), using="hash").ddl_if(dialect="postgresql"),
+)
+
+# In hexadecimal, because SQLite can be given a list of texts and not a list of bytes.
+suppression = Table("suppression", TABLES, Column("digest", _BYTEWISE, primary_key=True))
+
+kept = Table(
+    "kept",
+    TABLES,
+    _number("branch"),
+    _number("round"),
+    _bytes("model"),
+    PrimaryKeyConstraint("branch", "round"),
+)
+
+client_update = Table(
+    "client_update",
+    TABLES,
+    _number("branch"),
+    _number("round"),
+    _number("client"),
+    _bytes("digest"),
+    PrimaryKeyConstraint("branch", "round", "client"),
+    sqlite_with_rowid=False,
+)
+
+stretch = Table(
+    "stretch",
+    TABLES,
+    _number("branch", primary_key=True),
+    _number("origin_branch"),
+    _number("origin_round"),
+    Column("common_factor", Boolean, nullable=False),
+    _bytes("remaining"),
+)
+
+
+class _Numbers(TypeDecorator[list[int]]):
+    """A list of integers; those that no column can hold are left out, because they are in no row either."""
+
+    impl = JSON
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(ARRAY(Integer()) if dialect.name == "postgresql" else JSON())
+
+    def process_bind_param(self, value: list[int] | None, dialect: Dialect) -> list[int] | None:  # noqa: ARG002
+        return value and [each for each in value if -(2**31) <= each < 2**31]
+
+
+NUMBERS = _Numbers()
+TEXTS = JSON().with_variant(ARRAY(Text), "postgresql")
+
+# The places of the rounds of these clients. The index is entered once a segment and client. PostgreSQL, which has no
+# statistics to see why, is forced to it with OFFSET 0.
+_JOINED = {
+    "sqlite": """
+        WITH found AS (
+            SELECT DISTINCT round FROM participation
+            WHERE segment IN (SELECT value FROM json_each(:segments))
+              AND client IN (SELECT value FROM json_each(:clients))
+        )
+        SELECT round.branch, round.round FROM round JOIN found ON round.sequence = found.round
+        ORDER BY round.branch, round.round
+    """,
+    "postgresql": """
+        WITH found AS MATERIALIZED (
+            SELECT DISTINCT entered.round FROM unnest(:segments) AS one (segment)
+            CROSS JOIN unnest(:clients) AS who (client)
+            CROSS JOIN LATERAL (
+                SELECT round FROM participation AS each
+                WHERE each.segment = one.segment AND each.client = who.client OFFSET 0
+            ) AS entered
+        )
+        SELECT round.branch, round.round FROM round JOIN found ON round.sequence = found.round
+        ORDER BY round.branch, round.round
+    """,
+}
+
+
+def joined(connection: Connection, segments: Iterable[int], clients: Iterable[int]) -> Sequence[Row[int, int]]:
+    """Give branch and number of the rounds in these segments that any of these clients took part in, in order."""
+    lists = {"segments": list(segments), "clients": list(clients)}
+    query = text(_JOINED[connection.dialect.name]).bindparams(*(bindparam(name, type_=NUMBERS) for name in lists))
+    return connection.execute(query, lists).all()
+
+
+class _Among(FunctionElement[bool]):
+    """Whether a column's value is in a list, which is bound as one parameter however long it is.
+
+    It has no type: of a Boolean SQLAlchemy would make ``... = 1`` for SQLite, which then uses no index.
+    """
+
+    inherit_cache = True
+
+
+@compiles(_Among, "sqlite")
+def _among_in_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    value, listed = (compiler.process(each, **options) for each in element.clauses)
+    return f"{value} IN (SELECT value FROM json_each({listed}))"  # noqa: S608
+
+
+@compiles(_Among, "postgresql")
+def _among_in_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    value, listed = (compiler.process(each, **options) for each in element.clauses)
+    return f"{value} = ANY ({listed})"
+
+
+class _Listed(FunctionElement[int]):
+    """The integers of a list as a table with the column ``value``."""
+
+    name = "listed"
+    inherit_cache = True
+
+
+@compiles(_Listed, "sqlite")
+def _listed_in_sqlite(element: _Listed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_Listed, "postgresql")
+def _listed_in_postgresql(element: _Listed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"(SELECT unnest({compiler.process(element.clauses, **options)}) AS value)"
+
+
+def among(tested: ColumnElement[Any], values: Iterable[int] | Iterable[str]) -> ColumnElement[bool]:
+    """Test whether a column's value is one of these integers or texts."""
+    as_list = TEXTS if isinstance(tested.type, Text) else NUMBERS
+    return _Among(tested, bindparam(None, list(values), type_=as_list))
+
+
+def listed(values: Iterable[int]) -> ColumnElement[int]:
+    """Give integers as the column of a table."""
+    table = _Listed(bindparam(None, list(values), type_=NUMBERS)).table_valued(column("value", Integer))
+    return table.c.value
+
+
+def create(connection: Connection, name: str, secret: bytes) -> None:
+    """Make all tables and the row of the run, within the caller's transaction."""
+    TABLES.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        _keep_values_in_their_tables(connection)
+    connection.execute(insert(run), {"schema_version": SCHEMA_VERSION, "name": name, "secret": secret})
+
+
+def tables_found(connection: Connection) -> set[str]:
+    """Give the names of the tables that are there, of a history or not."""
+    return set(inspect(connection).get_table_names())
+
+
+def check(connection: Connection, where: str) -> None:
+    """Refuse a database that is not a whole history with this version's schema."""
+    found, expected = tables_found(connection), set(TABLES.tables)
+    if found and not found & expected:
+        raise NotAHistory(f"{where} is a database of something else")
+    if run.name in found:
+        columns = {each["name"] for each in inspect(connection).get_columns(run.name)}
+        if not {each.name for each in run.columns} <= columns:
+            raise NotAHistory(f"{where} is a database of something else: its table 'run' is not a history's")
+        version = connection.execute(select(run.c.schema_version)).scalar()
+        if version is not None and version != SCHEMA_VERSION:
+            raise VersionMismatch(_other_version(where, version))
+        if version is not None and expected <= found:
+            return
+    missing = sorted(expected - found) or ["the row of table run"]
+    raise HalfMadeHistory(f"{where} lacks {', '.join(missing)}: delete it and create it again, or restore a copy")
+
+
+def _other_version(where: str, version: int) -> str:
+    if version > SCHEMA_VERSION:
+        return f"{where} has schema {version}, and this rescind knows up to {SCHEMA_VERSION}: install a newer rescind"
+    return (
+        f"{where} has schema {version}, and this rescind writes {SCHEMA_VERSION}: open it with the rescind that "
+        "made it"
+    )
+
+
+def _keep_values_in_their_tables(connection: Connection) -> None:
+    """Keep PostgreSQL from copying values elsewhere, and from trying to compress what looks random.
+
+    ANALYZE copies samples of a column into pg_statistic, where no erasure would find them. All queries here follow a
+    key, so plans need no statistics.
+    """
+    quote = connection.dialect.identifier_preparer.quote
+    for table in TABLES.sorted_tables:
+        changes = [f"ALTER COLUMN {quote(each.name)} SET STATISTICS 0" for each in table.columns]
+        blobs = [each for each in table.columns if isinstance(each.type, LargeBinary)]
+        changes += [f"ALTER COLUMN {quote(each.name)} SET STORAGE EXTERNAL" for each in blobs]
+        connection.exec_driver_sql(f"ALTER TABLE {quote(table.name)} {', '.join(changes)}")

@@ -1,0 +1,471 @@
+"""The durable ledger, on SQLite or PostgreSQL: fixed statements, bound values, one transaction a method."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Result,
+    Row,
+    Select,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+
+from rescind.core.edges import Clients
+from rescind.history import schema
+from rescind.history.commitments import KEY_BYTES, NO_HEAD, canonical, next_entry, round_root
+from rescind.history.databases import Database, Postgresql, Sqlite
+from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
+from rescind.history.ledger import (
+    UNTOUCHED,
+    Ledger,
+    as_stored,
+    check_round,
+    checked_digest,
+    checked_names,
+    name_digest,
+)
+from rescind.history.records import PARTICIPANT, REMAINING, Entry, Place, Round, Span, Stretch
+from rescind.history.schema import among, listed
+
+# A round can hold megabytes, an entry a few hundred bytes.
+_ROUNDS_AT_ONCE = 16
+_ENTRIES_AT_ONCE = 1000
+
+
+class SqlLedger(Ledger):
+    """A ledger that outlives its process.
+
+    Whoever writes without ``writing`` holds the run for that one call. It can be used by several threads.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writer: Connection | None = None
+        self._hold = ExitStack()
+        self._turn = threading.RLock()
+        self._closed = False
+
+    @classmethod
+    def sqlite(cls, path: Path, *, create: bool = False) -> SqlLedger:
+        """Open the file of a run, or make a new one, which only its owner can read."""
+        return cls._opened(Sqlite(path), create)
+
+    @classmethod
+    def postgresql(cls, address: str, run: str, *, create: bool = False) -> SqlLedger:
+        """Open a run of a PostgreSQL database, or make a new one, in the schema ``rescind_<run>``."""
+        return cls._opened(Postgresql(address, run), create)
+
+    @classmethod
+    def _opened(cls, database: Database, create: bool) -> SqlLedger:
+        try:
+            if create:
+                database.create()
+            else:
+                database.open()
+        except BaseException:
+            database.engine.dispose()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        self._closed, self._writer = True, None
+        self._hold.close()
+        self._database.engine.dispose()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self._check_open()
+        with ExitStack() as hold:
+            self._writer = hold.enter_context(self._database.hold())
+            self._hold = hold
+            try:
+                yield
+            finally:
+                self._writer = None
+
+    # The journal
+
+    def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
+        with self._beside_the_writer() as connection:
+            return _append(connection, kind, body, time)
+
+    def entries(self, *kinds: str) -> Iterator[Entry]:
+        table = schema.journal
+        query = select(table).order_by(table.c.sequence)
+        if kinds:
+            query = query.where(among(table.c.kind, kinds))
+        if kinds and "round" not in kinds:
+            # Said once more, in the words of the index, which is not used otherwise.
+            query = query.where(schema.NOT_A_ROUND)
+        with self._reading() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
+            yield from map(_entry, rows)
+
+    def head(self) -> bytes:
+        with self._reading() as connection:
+            last = _last_entry(connection)
+        return last.head if last else NO_HEAD
+
+    # Clients
+
+    def register(self, names: Sequence[str]) -> Clients:
+        checked = checked_names(names)
+        # Nearly always all are known: then nothing is written, and no turn is waited for.
+        known = self.pseudonyms(checked)
+        if all(name in known for name in checked):
+            return np.array([known[name] for name in checked], dtype=np.int64)
+        with self._beside_the_writer() as connection:
+            known = _pseudonyms(connection, checked)
+            new = [name for name in dict.fromkeys(checked) if name not in known]
+            # Whoever is known was not erased.
+            gone = _forgotten(connection, new)
+            if gone:
+                raise ForgottenClient(sorted(gone))
+            given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
+            given = {name: number for number, name in enumerate(new, start=given_out + 1)}
+            _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES)) for each in given.values()])
+            _insert(connection, schema.identity, [(number, name) for name, number in given.items()])
+        known |= given
+        return np.array([known[name] for name in checked], dtype=np.int64)
+
+    def identities(self) -> dict[str, int]:
+        table = schema.identity
+        with self._reading() as connection:
+            rows = connection.execute(select(table).order_by(table.c.pseudonym)).all()
+        return {row.name: row.pseudonym for row in rows}
+
+    def names(self, clients: Clients) -> dict[int, str]:
+        with self._reading() as connection:
+            return _names(connection, clients)
+
+    def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
+        with self._reading() as connection:
+            return _pseudonyms(connection, checked_names(names))
+
+    def forgotten(self, names: Sequence[str]) -> set[str]:
+        with self._reading() as connection:
+            return _forgotten(connection, checked_names(names))
+
+    def keys(self, clients: Clients) -> dict[int, bytes]:
+        with self._reading() as connection:
+            return _keys(connection, clients)
+
+    # Rounds and kept models
+
+    def commit_round(
+        self,
+        round_: Round,
+        time: str,
+        release: Sequence[Place] = (),
+        updates: Mapping[int, str] | None = None,
+    ) -> Entry:
+        place, model = round_.place, checked_digest(round_.model)
+        stored = [(place.branch, place.round, each, checked_digest(of)) for each, of in (updates or {}).items()]
+        with self._transaction() as connection:
+            keys = _keys(connection, round_.clients)
+            check_round(round_, _last_round(connection, place.branch), keys)
+            body = {"branch": place.branch, "round": place.round}
+            entry = _append(connection, "round", body, time, round_root(round_, keys))
+            _insert_round(connection, entry.sequence, round_, model)
+            branch = schema.branch
+            connection.execute(update(branch).where(branch.c.number == place.branch).values(last_round=place.round))
+            _insert(connection, schema.kept, [(place.branch, place.round, model)])
+            _insert(connection, schema.client_update, stored)
+            _release(connection, release)
+        return entry
+
+    def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
+        digest = checked_digest(model)
+        with self._transaction() as connection:
+            if _last_round(connection, number) >= 0:
+                raise ValueError(f"branch {number} was started already")
+            entry = _append(connection, "branch", body, time)
+            _insert(connection, schema.branch, [(number, 0)])
+            _insert(connection, schema.kept, [(number, 0, digest)])
+        return entry
+
+    def last_round(self, branch: int) -> int:
+        with self._reading() as connection:
+            return _last_round(connection, branch)
+
+    def rounds(self, span: Span) -> Iterator[Round]:
+        table = schema.round_
+        query = select(table).where(_within(table, span)).order_by(table.c.round)
+        with self._reading() as connection:
+            # A few rounds are not worth a cursor on the server, which has to be asked three more times for it.
+            few = span.last - span.first < _ROUNDS_AT_ONCE
+            with connection.execute(query) if few else _streamed(connection, query, _ROUNDS_AT_ONCE) as rows:
+                yield from map(_round, rows)
+
+    def untouched(self, span: Span) -> NDArray[np.void]:
+        table = schema.round_
+        query = select(table.c.round, table.c.factor, table.c.rounding).where(_within(table, span))
+        # Ten thousand rows at once would wake the garbage collector, which takes longer than reading them.
+        with (
+            self._reading() as connection,
+            _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE) as rows,
+        ):
+            return np.fromiter(map(tuple, rows), dtype=UNTOUCHED)
+
+    def joined(self, clients: Clients) -> list[Place]:
+        with self._reading() as connection:
+            last = connection.execute(select(func.max(schema.participation.c.segment))).scalar_one()
+            rows = [] if last is None else schema.joined(connection, range(last + 1), clients.tolist())
+        return [Place(*row) for row in rows]
+
+    def kept(self) -> dict[Place, str]:
+        table = schema.kept
+        with self._reading() as connection:
+            rows = connection.execute(select(table).order_by(table.c.branch, table.c.round)).all()
+        return {Place(row.branch, row.round): row.model.hex() for row in rows}
+
+    def release(self, places: Sequence[Place]) -> None:
+        with self._transaction() as connection:
+            _release(connection, places)
+
+    def updates(self, span: Span) -> dict[tuple[Place, int], str]:
+        table = schema.client_update
+        query = select(table).where(_within(table, span)).order_by(table.c.round, table.c.client)
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return {(Place(row.branch, row.round), row.client): row.digest.hex() for row in rows}
+
+    # Erasure
+
+    def erase_identities(self, clients: Clients) -> None:
+        table = schema.identity
+        with self._transaction() as connection:
+            names = _names(connection, clients)
+            secret = _secret(connection)
+            _insert(connection, schema.suppression, [(name_digest(secret, name).hex(),) for name in names.values()])
+            connection.execute(delete(table).where(among(table.c.pseudonym, names)))
+
+    def erase_rounds(
+        self, spans: Sequence[Span], stretch: Stretch | None = None, superseded: Sequence[int] = ()
+    ) -> None:
+        with self._transaction() as connection:
+            for span in spans:
+                _erase_participations(connection, span)
+                for table in (schema.round_, schema.kept, schema.client_update):
+                    connection.execute(delete(table).where(_within(table, span)))
+            _replace_stretches(connection, superseded, stretch)
+
+    def erase_updates(self, clients: Clients) -> None:
+        table = schema.client_update
+        with self._transaction() as connection:
+            connection.execute(delete(table).where(among(table.c.client, clients.tolist())))
+
+    def erase_keys(self, clients: Clients) -> None:
+        table = schema.client
+        with self._transaction() as connection:
+            chosen = among(table.c.pseudonym, clients.tolist())
+            connection.execute(update(table).where(chosen).values(key=None))
+
+    def stretches(self) -> dict[int, Stretch]:
+        table = schema.stretch
+        with self._reading() as connection:
+            rows = connection.execute(select(table).order_by(table.c.branch)).all()
+        return {row.branch: _stretch(row) for row in rows}
+
+    def compact(self) -> tuple[str, ...]:
+        with self._held():
+            return self._database.compact()
+
+    # Transactions
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        self._check_open()
+        with self._database.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def _beside_the_writer(self) -> Iterator[Connection]:
+        self._check_open()
+        with self._database.transaction() as connection:
+            _secret(connection)
+            yield connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with self._held() as writer, self._database.transaction(writer):
+            _secret(writer)
+            yield writer
+
+    @contextmanager
+    def _held(self) -> Iterator[Connection]:
+        with self._turn, ExitStack() as stack:
+            if self._writer is None:
+                stack.enter_context(self.writing())
+            writer = self._writer
+            if writer is None or writer.invalidated:
+                # A new connection would go on without the lock, which another writer may have by now.
+                raise HistoryError(f"the connection to {self._database.where} was lost: open the history again")
+            yield writer
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("this ledger is closed: open it again")
+
+
+def _secret(connection: Connection) -> bytes:
+    """Give the run's secret; in a transaction that writes this is also where PostgreSQL makes it wait its turn."""
+    query = select(schema.run.c.secret).with_for_update()
+    return bytes(connection.execute(query).scalar_one())
+
+
+def _append(connection: Connection, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
+    entry = next_entry(_last_entry(connection), kind, time, as_stored(body), root)
+    text = canonical(entry.body).decode()
+    _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head)])
+    return entry
+
+
+def _last_entry(connection: Connection) -> Entry | None:
+    table = schema.journal
+    query = select(table).order_by(table.c.sequence.desc()).limit(1)
+    row = connection.execute(query).first()
+    return None if row is None else _entry(row)
+
+
+def _last_round(connection: Connection, branch: int) -> int:
+    table = schema.branch
+    found = connection.execute(select(table.c.last_round).where(table.c.number == branch)).scalar()
+    return -1 if found is None else found
+
+
+def _forgotten(connection: Connection, names: Sequence[str]) -> set[str]:
+    table = schema.suppression
+    secret = connection.execute(select(schema.run.c.secret)).scalar_one()
+    digests = {name_digest(secret, name).hex(): name for name in names}
+    found = connection.execute(select(table.c.digest).where(among(table.c.digest, digests))).scalars()
+    return {digests[digest] for digest in found}
+
+
+def _pseudonyms(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    table = schema.identity
+    rows = connection.execute(select(table.c.name, table.c.pseudonym).where(among(table.c.name, names))).all()
+    # Unpacked, because asking a thousand rows for their columns by name takes as long as the query.
+    return {name: pseudonym for name, pseudonym in rows}  # noqa: C416
+
+
+def _names(connection: Connection, clients: Clients) -> dict[int, str]:
+    table = schema.identity
+    rows = connection.execute(select(table).where(among(table.c.pseudonym, clients.tolist()))).all()
+    return {row.pseudonym: row.name for row in rows}
+
+
+def _keys(connection: Connection, clients: Clients) -> dict[int, bytes]:
+    table = schema.client
+    chosen = among(table.c.pseudonym, clients.tolist())
+    query = select(table.c.pseudonym, table.c.key).where(chosen, table.c.key.is_not(None))
+    rows = connection.execute(query).all()
+    return {pseudonym: key for pseudonym, key in rows}  # noqa: C416
+
+
+def _insert_round(connection: Connection, sequence: int, round_: Round, model: bytes) -> None:
+    gram = None if round_.gram is None else round_.gram.astype("<f8").tobytes()
+    _insert(
+        connection,
+        schema.round_,
+        [
+            (
+                *(sequence, round_.place.branch, round_.place.round),
+                *(round_.factor, round_.rounding, round_.update_norm),
+                *(model, round_.participants.tobytes(), gram),
+            )
+        ],
+    )
+    segment = sequence // schema.ROUNDS_PER_SEGMENT
+    rows = select(literal(segment, Integer), listed(round_.clients.tolist()), literal(sequence, Integer))
+    connection.execute(insert(schema.participation).from_select(["segment", "client", "round"], rows))
+
+
+def _erase_participations(connection: Connection, span: Span) -> None:
+    joined, table = schema.participation, schema.round_
+    sequences = connection.execute(select(table.c.sequence).where(_within(table, span))).scalars().all()
+    segments = {each // schema.ROUNDS_PER_SEGMENT for each in sequences}
+    for segment in sorted(segments):
+        chosen = and_(joined.c.segment == segment, among(joined.c.round, sequences))
+        connection.execute(delete(joined).where(chosen))
+
+
+def _release(connection: Connection, places: Sequence[Place]) -> None:
+    table = schema.kept
+    for place in places:
+        connection.execute(delete(table).where(table.c.branch == place.branch, table.c.round == place.round))
+
+
+def _replace_stretches(connection: Connection, superseded: Sequence[int], stretch: Stretch | None) -> None:
+    table = schema.stretch
+    gone = [*superseded, *([] if stretch is None else [stretch.branch])]
+    connection.execute(delete(table).where(among(table.c.branch, gone)))
+    if stretch is not None:
+        origin, remaining = stretch.origin, stretch.remaining.astype(REMAINING).tobytes()
+        row = (stretch.branch, origin.branch, origin.round, stretch.common_factor, remaining)
+        _insert(connection, table, [row])
+
+
+def _insert(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows that have the table's columns in its order."""
+    names = table.columns.keys()
+    if rows:
+        connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in rows])
+
+
+def _streamed(connection: Connection, query: Select[Any], at_once: int) -> Result[Any]:
+    """Read what may not fit into memory, all from one snapshot however long it takes."""
+    return connection.execute(query, execution_options={"yield_per": at_once})
+
+
+def _within(table: Table, span: Span) -> ColumnElement[bool]:
+    return and_(table.c.branch == span.branch, table.c.round.between(span.first, span.last))
+
+
+def _entry(row: Row[Any]) -> Entry:
+    return Entry(row.sequence, row.kind, row.time, json.loads(row.body), row.root, row.head)
+
+
+def _round(row: Row[Any]) -> Round:
+    place = Place(row.branch, row.round)
+    try:
+        participants = np.frombuffer(row.participants, dtype=PARTICIPANT)
+        count = len(participants)
+        return Round(
+            place=place,
+            participants=participants,
+            update_norm=row.update_norm,
+            rounding=row.rounding,
+            factor=row.factor,
+            model=row.model.hex(),
+            gram=None if row.gram is None else np.frombuffer(row.gram, dtype="<f8").reshape(count, count),
+        )
+    except ValueError as unreadable:
+        raise BrokenHistory(f"the numbers of {place} cannot be read: {unreadable}") from unreadable
+
+
+def _stretch(row: Row[Any]) -> Stretch:
+    return Stretch(
+        branch=row.branch,
+        origin=Place(row.origin_branch, row.origin_round),
+        remaining=np.frombuffer(row.remaining, dtype=REMAINING),
+        common_factor=row.common_factor,
+    )

@@ -1,0 +1,665 @@
+"""The contract of a ledger as tests: every sentence of ``Ledger``, for whatever a ledger is built on.
+
+Derive from ``LedgerConformance`` in a test module of yours and give it one fixture, ``open_ledger``: a function that
+opens the same store each time it is called, and makes it the first time. For readable failures, call
+``pytest.register_assert_rewrite("rescind.testing.ledgers")`` before you import it.
+"""
+
+# Tests are asserts, and their names are what they say.
+# ruff: noqa: D102, S101
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rescind.core.edges import Clients
+from rescind.history.commitments import NO_HEAD, broken_links, round_root
+from rescind.history.errors import ForgottenClient, HeldByAnother
+from rescind.history.ledger import UNTOUCHED, Ledger
+from rescind.history.records import REMAINING, Place, Round, Span, Stretch, participants
+
+OpenLedger: TypeAlias = Callable[[], Ledger]
+
+NOW = "2025-03-01T12:00:00Z"
+LATER = "2025-03-01T12:00:01Z"
+
+UGLY_NAMES = (
+    " ",
+    "a\nb\tc\r",
+    "'; DROP TABLE identity; --",
+    '"double" \\back\\slash %s %(x)s :x ? {} ${HOME}',
+    "[1, null]",
+    "null",
+    "\u0001\u001f\u007f",
+    "\u00e9",
+    "e\u0301",
+    "Straße",
+    "STRASSE",
+    "İstanbul",
+    "病院",
+    "مستشفى",
+    "🏥\U0010ffff",
+    "\ufeff",
+    "\ufffe",
+    "𝔘" * 1024,
+    "x" * 1024,
+    "1",
+    "01",
+    "1.0",
+    "trailing ",
+    "trailing",
+    "../../etc/passwd",
+)
+NO_NAMES = ("", "\0", "a\0b", "\ud800", "x" * 1025)
+
+
+def group(*clients: int) -> Clients:
+    """Give pseudonyms as the array that a ledger takes."""
+    return np.array(clients, dtype=np.int64)
+
+
+def digest(*words: object) -> str:
+    """Give a SHA-256 that stands for a model or an update."""
+    return hashlib.sha256(repr(words).encode()).hexdigest()
+
+
+def a_round(place: Place, clients: Sequence[int], seed: int = 0, gram: bool = False) -> Round:
+    """Give a round of these clients, with numbers that the seed and the place decide."""
+    generator = np.random.default_rng([seed, place.branch, place.round])
+    count = len(clients)
+    return Round(
+        place=place,
+        participants=participants(
+            group(*sorted(clients)),
+            generator.uniform(1, 100, count),
+            generator.exponential(1, count),
+            generator.integers(1, 10, count).astype(np.int32),
+        ),
+        update_norm=float(generator.exponential()),
+        rounding=float(generator.uniform(0, 1e-6)),
+        factor=float(generator.uniform(0.5, 1.5)),
+        model=digest("model", place, seed),
+        gram=generator.normal(size=(count, count)) if gram else None,
+    )
+
+
+def a_stretch(branch: int, origin: Place, clients: Sequence[int], seed: int = 0) -> Stretch:
+    """Give what is left of an erased stretch; the first of the clients was forgotten."""
+    generator = np.random.default_rng([seed, branch])
+    remaining = np.empty(len(clients), dtype=REMAINING)
+    remaining["client"] = sorted(clients)
+    remaining["sensitivity"] = generator.exponential(1, len(clients))
+    remaining["largest_weight"] = generator.uniform(0, 1, len(clients))
+    remaining["sensitivity"][:1] = np.inf
+    return Stretch(branch, origin, remaining, common_factor=bool(seed % 2))
+
+
+def readable(
+    ledger: Ledger, branches: Sequence[int] = range(6), clients: Sequence[int] = range(40)
+) -> dict[str, Any]:
+    """Give all that can be read from a ledger, down to the last bit, in a form that can be compared."""
+    spans = [Span(branch, 0, 10**6) for branch in branches]
+    return {
+        "head": ledger.head(),
+        "entries": list(ledger.entries()),
+        "identities": ledger.identities(),
+        "names": ledger.names(group(*clients)),
+        "keys": ledger.keys(group(*clients)),
+        "last rounds": [ledger.last_round(branch) for branch in branches],
+        "rounds": [_bits(each) for span in spans for each in ledger.rounds(span)],
+        "untouched": [ledger.untouched(span).tolist() for span in spans],
+        "joined": {client: ledger.joined(group(client)) for client in clients},
+        "joined by any": ledger.joined(group(*clients)),
+        "kept": list(ledger.kept().items()),
+        "updates": [list(ledger.updates(span).items()) for span in spans],
+        "stretches": [_stretch_bits(branch, each) for branch, each in ledger.stretches().items()],
+    }
+
+
+@contextmanager
+def refused(kind: type[Exception], *words: str) -> Iterator[None]:
+    """Expect an error whose message has all these words."""
+    message: str | None = None
+    try:
+        yield
+    except kind as error:
+        message = str(error)
+    assert message is not None, f"nothing was refused, and {kind.__name__} was expected"
+    assert [word for word in words if word not in message] == [], message
+
+
+class LedgerConformance:
+    """What every ledger has to do; ``open_ledger`` is the fixture that a derived class gives."""
+
+    # The journal
+
+    def test_a_new_ledger_is_empty(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        assert ledger.head() == NO_HEAD
+        assert list(ledger.entries()) == []
+        assert ledger.identities() == {}
+        assert ledger.last_round(0) == -1
+        assert ledger.joined(group(1)) == []
+        assert ledger.joined(group()) == []
+        assert ledger.kept() == {}
+        assert ledger.stretches() == {}
+        assert len(ledger.untouched(Span(0, 0, 10))) == 0
+        assert ledger.untouched(Span(0, 0, 10)).dtype == UNTOUCHED
+
+    def test_entries_are_numbered_from_1_and_chained(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        given = [ledger.append(kind, {"number": at}, NOW) for at, kind in enumerate("abcab")]
+        assert [entry.sequence for entry in given] == [1, 2, 3, 4, 5]
+        assert list(ledger.entries()) == given
+        assert broken_links(ledger.entries()) == []
+        assert ledger.head() == given[-1].head
+        assert len({entry.head for entry in given}) == 5
+        assert {entry.root for entry in given} == {b""}
+
+    def test_entries_are_found_by_their_kinds_in_order(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        ledger.append("request", {"of": "x"}, NOW)
+        _train(ledger, 0, [[1], [2]])
+        ledger.append("plan", {}, NOW)
+        ledger.append("request", {"of": "y"}, LATER)
+        kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds == ["branch", "request", "round", "round", "plan", "request"]
+        assert [entry.body["of"] for entry in ledger.entries("request")] == ["x", "y"]
+        assert [entry.sequence for entry in ledger.entries("round", "request")] == [2, 3, 4, 6]
+        assert [entry.sequence for entry in ledger.entries("plan", "branch", "nothing")] == [1, 5]
+        assert list(ledger.entries("nothing")) == []
+        assert list(ledger.entries("' OR 1=1 --")) == []
+
+    def test_a_body_comes_back_as_json_gives_it(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        body: dict[str, Any] = {
+            "z": [1, 2.5, None, True, "", [[]], {}],
+            "a": {"nested": {"ü": "病 \u2028 \u0000 \x7f 😀", "quote'\"": "\\"}},
+            "numbers": [0.1, 5e-324, 1.7976931348623157e308, 2**70, -0.0, 1e22],
+        }
+        entry = ledger.append("kind", body, NOW)
+        assert entry.body == body
+        assert next(ledger.entries()) == entry
+        assert str(next(ledger.entries()).body["numbers"]) == str(body["numbers"])
+        odd = ledger.append("odd", {10: "ten", 2: ("a", "tuple")}, NOW)  # type: ignore[dict-item]
+        assert odd.body == {"10": "ten", "2": ["a", "tuple"]}
+        assert broken_links(ledger.entries()) == []
+
+    def test_a_body_that_is_no_json_is_refused(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        before = readable(ledger)
+        for body in ({"x": float("nan")}, {"x": float("inf")}, {"x": "\ud800"}):
+            with refused(ValueError):
+                ledger.append("kind", body, NOW)
+            with refused(ValueError):
+                ledger.start_branch(1, digest("m"), body, NOW)
+        with refused(TypeError):
+            ledger.append("kind", {"x": object()}, NOW)
+        assert readable(ledger) == before
+
+    def test_many_entries_are_all_given(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        for number in range(150):
+            ledger.append("kind", {"number": number}, NOW)
+        assert [entry.body["number"] for entry in ledger.entries()] == list(range(150))
+        assert [entry.sequence for entry in ledger.entries("kind")] == list(range(1, 151))
+
+    def test_appending_while_entries_are_read_disturbs_neither(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        for number in range(5):
+            ledger.append("kind", {"number": number}, NOW)
+        seen = []
+        for entry in ledger.entries():
+            seen.append(entry.sequence)
+            if len(seen) < 3:
+                ledger.append("late", {}, LATER)
+        assert seen[:5] == [1, 2, 3, 4, 5]
+        assert [entry.sequence for entry in ledger.entries()] == list(range(1, 8))
+
+    # Clients
+
+    def test_pseudonyms_are_given_out_in_order_and_once(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        assert ledger.register(["ann", "bob", "ann"]).tolist() == [1, 2, 1]
+        given = ledger.register(["cyd", "bob", "dan"])
+        assert given.tolist() == [3, 2, 4]
+        assert given.dtype == np.int64
+        assert ledger.register([]).tolist() == []
+        assert ledger.identities() == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
+        assert ledger.names(group(2, 4, 99, -1, 2**40)) == {2: "bob", 4: "dan"}
+        assert ledger.pseudonyms(["dan", "nobody"]) == {"dan": 4}
+
+    def test_every_client_has_a_key_of_its_own(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["ann", "bob"])
+        ledger.register(["cyd", "ann"])
+        keys = ledger.keys(group(1, 2, 3, 4, 2**40))
+        assert sorted(keys) == [1, 2, 3]
+        assert len(set(keys.values())) == 3
+        assert {len(key) for key in keys.values()} == {32}
+        assert ledger.keys(group(1)) == {1: keys[1]}
+
+    def test_names_are_told_apart_exactly(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        expected = {name: number for number, name in enumerate(UGLY_NAMES, start=1)}
+        assert ledger.register(UGLY_NAMES).tolist() == list(expected.values())
+        ledger = _again(ledger, open_ledger)
+        assert ledger.identities() == expected
+        assert ledger.pseudonyms(UGLY_NAMES) == expected
+        assert ledger.register(UGLY_NAMES).tolist() == list(expected.values())
+        assert ledger.names(group(*expected.values())) == {number: name for name, number in expected.items()}
+        ledger.erase_identities(group(*expected.values()))
+        assert ledger.forgotten([*UGLY_NAMES, "other"]) == set(UGLY_NAMES)
+
+    def test_what_is_no_name_is_refused(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        for name in NO_NAMES:
+            for method in (ledger.register, ledger.pseudonyms, ledger.forgotten):
+                with refused(ValueError, "no name"):
+                    method(["fine", name])
+        with refused(ValueError, "no name"):
+            ledger.register(["fine", 7])  # type: ignore[list-item]
+        assert ledger.identities() == {}
+
+    def test_many_names_at_once(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        names = [f"client {number}" for number in range(3000)]
+        ledger.register(names[1000:2000])
+        assert sorted(ledger.register(names).tolist()) == list(range(1, 3001))
+        assert len(ledger.identities()) == 3000
+        assert len(ledger.keys(np.arange(5000))) == 3000
+
+    # Rounds and kept models
+
+    def test_a_round_comes_back_bit_for_bit(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=9)
+        plain, with_gram = a_round(Place(0, 1), [1, 5, 9]), a_round(Place(0, 2), [2, 3, 4], gram=True)
+        extremes = a_round(Place(0, 3), [1, 2, 3])
+        extremes.participants["weight"] = [5e-324, 1.7976931348623157e308, 0.0]
+        extremes.participants["distance"] = [-0.0, np.inf, 1 + 2.0**-52]
+        extremes.participants["steps"] = [0, 2**31 - 1, -1]
+        bounds = Round(Place(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"))
+        given = [plain, with_gram, extremes, bounds]
+        for each in given:
+            ledger.commit_round(each, NOW)
+        ledger = _again(ledger, open_ledger)
+        assert [_bits(each) for each in ledger.rounds(Span(0, 1, 4))] == [_bits(each) for each in given]
+
+    def test_a_rounds_entry_commits_to_its_numbers(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=5)
+        round_ = a_round(Place(0, 1), [2, 4], gram=True)
+        entry = ledger.commit_round(round_, NOW)
+        assert (entry.sequence, entry.kind, entry.time) == (2, "round", NOW)
+        assert entry.body == {"branch": 0, "round": 1}
+        assert entry.root == round_root(round_, ledger.keys(group(2, 4)))
+        (stored,) = ledger.rounds(Span(0, 1, 1))
+        assert round_root(stored, ledger.keys(stored.clients)) == entry.root
+        assert list(ledger.entries("round")) == [entry]
+        assert broken_links(ledger.entries()) == []
+
+    def test_a_round_that_nobody_joined_is_a_round(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        nobody = [a_round(Place(0, 1), []), a_round(Place(0, 2), [], gram=True)]
+        for each in nobody:
+            ledger.commit_round(each, NOW)
+        assert [_bits(each) for each in ledger.rounds(Span(0, 1, 9))] == [_bits(each) for each in nobody]
+        assert ledger.joined(group(1, 2, 3)) == []
+        assert ledger.last_round(0) == 2
+
+    def test_rounds_are_given_by_span_in_order(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        _train(ledger, 0, [[1], [2], [3]])
+        ledger.start_branch(1, digest("start"), {"number": 1}, NOW)
+        _train(ledger, 1, [[2, 3], [1]])
+        _train(ledger, 0, [[3], [1, 2, 3]], after=3)
+        assert [each.place for each in ledger.rounds(Span(0, 2, 4))] == [Place(0, 2), Place(0, 3), Place(0, 4)]
+        assert [each.place for each in ledger.rounds(Span(1, 0, 99))] == [Place(1, 1), Place(1, 2)]
+        assert list(ledger.rounds(Span(2, 0, 99))) == []
+        assert list(ledger.rounds(Span(0, 3, 2))) == []
+        assert [ledger.last_round(branch) for branch in (0, 1, 2)] == [5, 2, -1]
+
+    def test_untouched_gives_the_rounds_factors(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        given = _train(ledger, 0, [[1], [], [3], [2]])
+        found = ledger.untouched(Span(0, 2, 4))
+        assert found.dtype == UNTOUCHED
+        assert found.tolist() == [(each.place.round, each.factor, each.rounding) for each in given[1:]]
+
+    def test_joined_gives_the_rounds_of_any_client_in_order(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=5)
+        _train(ledger, 0, [[1, 2], [3], [1]])
+        ledger.start_branch(1, digest("start"), {}, NOW)
+        _train(ledger, 1, [[1, 3], [2]])
+        _train(ledger, 0, [[1, 2, 3]], after=3)
+        assert ledger.joined(group(2)) == [Place(0, 1), Place(0, 4), Place(1, 2)]
+        assert ledger.joined(group(2, 3)) == [Place(0, 1), Place(0, 2), Place(0, 4), Place(1, 1), Place(1, 2)]
+        assert ledger.joined(group(5, 99, -3, 2**40)) == []
+        assert ledger.joined(group()) == []
+
+    def test_many_clients_are_found_in_many_rounds(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=1500)
+        generator = np.random.default_rng(7)
+        teams = [sorted(generator.choice(1500, 5, replace=False) + 1) for _ in range(140)]
+        with ledger.writing():
+            _train(ledger, 0, teams)
+        for clients in ([7], [7, 8, 9], range(1, 150), range(1, 1501)):
+            expected = [Place(0, at) for at, team in enumerate(teams, start=1) if set(team) & set(clients)]
+            assert ledger.joined(group(*clients)) == expected
+
+    def test_a_large_round(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=2000)
+        round_ = a_round(Place(0, 1), range(1, 2001))
+        updates = {client: digest("update", client) for client in range(1, 2001)}
+        ledger.commit_round(round_, NOW, updates=updates)
+        (stored,) = ledger.rounds(Span(0, 1, 1))
+        assert _bits(stored) == _bits(round_)
+        assert ledger.joined(group(1999)) == [Place(0, 1)]
+        assert list(ledger.updates(Span(0, 1, 1)).values()) == list(updates.values())
+
+    def test_a_round_has_to_follow_the_last_one(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        _train(ledger, 0, [[1], [2]])
+        before = readable(ledger)
+        for place, words in ((Place(0, 2), "round 2"), (Place(0, 4), "round 2"), (Place(1, 1), "not started")):
+            with refused(ValueError, words):
+                ledger.commit_round(a_round(place, [1, 2]), LATER, [Place(0, 1)], {1: digest("u")})
+        with refused(ValueError, "round 2"):
+            ledger.commit_round(a_round(Place(0, 0), [1]), LATER)
+        assert readable(ledger) == before
+
+    def test_a_round_with_a_client_without_key_is_refused(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        ledger.erase_keys(group(2))
+        before = readable(ledger)
+        for client in (2, 77):
+            with refused(ValueError, f"client {client} has no key"):
+                ledger.commit_round(a_round(Place(0, 1), [1, client]), NOW)
+        assert readable(ledger) == before
+
+    def test_numbers_that_a_store_could_change_are_refused(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        before = readable(ledger)
+        good = a_round(Place(0, 1), [1])
+        for bad in (float("nan"), -0.0, -1.0):
+            for numbers in ((bad, 0.0, 1.0), (1.0, bad, 1.0), (1.0, 0.0, bad)):
+                with refused(ValueError, "at least 0"):
+                    ledger.commit_round(Round(good.place, good.participants, *numbers, good.model), NOW)
+        for model in ("", "ab", "A" * 64, "g" * 64, "a" * 63, "a" * 64 + "\n"):
+            with refused(ValueError, "SHA-256"):
+                ledger.commit_round(Round(good.place, good.participants, 1.0, 0.0, 1.0, model), NOW)
+            with refused(ValueError, "SHA-256"):
+                ledger.commit_round(good, NOW, updates={1: model})
+            with refused(ValueError, "SHA-256"):
+                ledger.start_branch(1, model, {}, NOW)
+        assert readable(ledger) == before
+
+    def test_a_branch_starts_once_and_keeps_its_model(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        entry = ledger.start_branch(0, digest("zero"), {"number": 0, "more": [1]}, NOW)
+        assert (entry.sequence, entry.kind, entry.body) == (1, "branch", {"number": 0, "more": [1]})
+        assert (ledger.last_round(0), ledger.last_round(1)) == (0, -1)
+        ledger.start_branch(3, digest("three"), {}, LATER)
+        assert ledger.kept() == {Place(0, 0): digest("zero"), Place(3, 0): digest("three")}
+        before = readable(ledger)
+        with refused(ValueError, "branch 3", "already"):
+            ledger.start_branch(3, digest("other"), {}, LATER)
+        assert readable(ledger) == before
+
+    def test_models_are_kept_and_released(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        first, second, third = (a_round(Place(0, number), [1]) for number in (1, 2, 3))
+        ledger.commit_round(first, NOW)
+        ledger.commit_round(second, NOW, release=[Place(0, 1), Place(0, 77), Place(9, 9)])
+        assert list(ledger.kept()) == [Place(0, 0), Place(0, 2)]
+        ledger.commit_round(third, NOW, release=[Place(0, 3)])
+        assert ledger.kept() == {Place(0, 0): digest("start", 0), Place(0, 2): second.model}
+        ledger.release([Place(0, 2), Place(5, 5)])
+        ledger.release([Place(0, 2)])
+        ledger.release([])
+        assert list(ledger.kept()) == [Place(0, 0)]
+        assert [each.place.round for each in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
+
+    def test_updates_are_given_by_place_and_client(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=4)
+        for number in (1, 2, 3):
+            updates = {client: digest(number, client) for client in (4, 1)}
+            ledger.commit_round(a_round(Place(0, number), [1, 4]), NOW, updates=updates if number != 2 else None)
+        found = ledger.updates(Span(0, 1, 3))
+        assert list(found) == [(Place(0, 1), 1), (Place(0, 1), 4), (Place(0, 3), 1), (Place(0, 3), 4)]
+        assert found[Place(0, 3), 4] == digest(3, 4)
+        assert list(ledger.updates(Span(0, 2, 2))) == []
+        assert list(ledger.updates(Span(1, 0, 9))) == []
+
+    # Transactions and the writer
+
+    def test_reopening_finds_everything(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        before = readable(ledger)
+        ledger = _again(ledger, open_ledger)
+        assert readable(ledger) == before
+        following = ledger.append("after", {}, LATER)
+        assert following.sequence == before["entries"][-1].sequence + 1
+        assert broken_links(ledger.entries()) == []
+        assert ledger.register(["yet another"]).tolist() == [max(before["identities"].values()) + 1]
+
+    def test_closing_twice_does_nothing(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.close()
+        ledger.close()
+
+    def test_a_second_writer_is_refused_and_told_who_writes(self, open_ledger: OpenLedger) -> None:
+        first, second = open_ledger(), open_ledger()
+        with first.writing():
+            for ledger in (first, second):
+                with refused(HeldByAnother, "process"), ledger.writing():
+                    pass
+            first.start_branch(0, digest("start"), {}, NOW)
+        with second.writing():
+            assert second.last_round(0) == 0
+            second.commit_round(a_round(Place(0, 1), []), NOW)
+        with first.writing():
+            first.commit_round(a_round(Place(0, 2), []), NOW)
+        assert second.last_round(0) == 2
+
+    def test_a_writer_that_fails_lets_go(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        with refused(ZeroDivisionError), ledger.writing():
+            _fail()
+        with ledger.writing():
+            pass
+
+    def test_closing_lets_go(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        with ledger.writing():
+            ledger.close()
+            with open_ledger().writing():
+                pass
+
+    def test_requests_and_clients_arrive_while_another_writes(self, open_ledger: OpenLedger) -> None:
+        first, second = open_ledger(), open_ledger()
+        with first.writing():
+            _started(first, clients=2)
+            assert second.register(["newcomer"]).tolist() == [3]
+            assert second.append("request", {"client": 1}, NOW).sequence == 2
+            entry = first.commit_round(a_round(Place(0, 1), [1, 3]), NOW)
+        assert entry.sequence == 3
+        assert [each.kind for each in second.entries()] == ["branch", "request", "round"]
+        assert broken_links(second.entries()) == []
+
+    # Erasure
+
+    def test_an_erased_identity_is_gone_and_recognised(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["ann", "bob", "cyd"])
+        ledger.erase_identities(group(1, 3, 77))
+        assert ledger.identities() == {"bob": 2}
+        assert ledger.names(group(1, 2, 3)) == {2: "bob"}
+        assert ledger.pseudonyms(["ann", "bob"]) == {"bob": 2}
+        assert ledger.forgotten(["ann", "bob", "cyd", "nobody"]) == {"ann", "cyd"}
+        assert sorted(ledger.keys(group(1, 2, 3))) == [1, 2, 3]
+        before = readable(ledger)
+        with refused(ForgottenClient, "'ann'"):
+            ledger.register(["new", "ann", "bob"])
+        assert readable(ledger) == before
+        assert ledger.pseudonyms(["new"]) == {}
+        assert ledger.register(["new"]).tolist() == [4]
+
+    def test_a_pseudonym_is_never_given_twice(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["ann", "bob"])
+        ledger.erase_identities(group(1, 2))
+        ledger.erase_keys(group(1, 2))
+        assert ledger.register(["cyd"]).tolist() == [3]
+
+    def test_erased_keys_are_gone(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        _train(ledger, 0, [[1, 2, 3]])
+        keys = ledger.keys(group(1, 2, 3))
+        ledger.erase_keys(group(2, 77))
+        assert ledger.keys(group(1, 2, 3)) == {1: keys[1], 3: keys[3]}
+        assert ledger.register(["client 2"]).tolist() == [2]
+        assert sorted(ledger.keys(group(1, 2, 3))) == [1, 3]
+
+    def test_erased_rounds_leave_their_entries(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        entries, head, given = list(ledger.entries()), ledger.head(), list(ledger.rounds(Span(0, 0, 99)))
+        ledger.erase_rounds([Span(0, 2, 3)])
+        assert (list(ledger.entries()), ledger.head()) == (entries, head)
+        assert broken_links(ledger.entries()) == []
+        assert ledger.last_round(0) == 5
+        left = [given[0], given[3], given[4]]
+        assert [_bits(each) for each in ledger.rounds(Span(0, 0, 99))] == [_bits(each) for each in left]
+        assert ledger.untouched(Span(0, 0, 99))["round"].tolist() == [1, 4, 5]
+        assert all(place not in Span(0, 2, 3) for place in ledger.kept())
+        assert all(place not in Span(0, 2, 3) for place in ledger.joined(group(*range(1, 10))))
+        assert all(place not in Span(0, 2, 3) for place, _ in ledger.updates(Span(0, 0, 99)))
+        assert {place for place, _ in ledger.updates(Span(0, 0, 99))} == {Place(0, 1), Place(0, 4), Place(0, 5)}
+
+    def test_a_branch_goes_on_after_its_rounds_were_erased(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        ledger.erase_rounds([Span(0, 0, 5)])
+        assert list(ledger.rounds(Span(0, 0, 99))) == []
+        assert ledger.last_round(0) == 5
+        ledger.commit_round(a_round(Place(0, 6), [1, 2]), NOW)
+        assert ledger.joined(group(1)) == [Place(0, 6), Place(1, 1)]
+
+    def test_a_span_from_0_covers_the_first_model(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        ledger.erase_rounds([Span(0, 1, 5)])
+        assert Place(0, 0) in ledger.kept()
+        ledger.erase_rounds([Span(0, 0, 0), Span(1, 0, 1)])
+        assert list(ledger.kept()) == [Place(1, 2)]
+
+    def test_a_stretch_is_written_with_the_erasure_and_replaced_by_the_next(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        first = a_stretch(1, Place(0, 0), [1, 2, 3])
+        ledger.erase_rounds([Span(0, 1, 2)], first)
+        assert _stretches(ledger) == [_stretch_bits(1, first)]
+        nobody = a_stretch(2, Place(0, 1), [], seed=1)
+        ledger.erase_rounds([Span(0, 3, 3)], nobody)
+        assert _stretches(ledger) == [_stretch_bits(1, first), _stretch_bits(2, nobody)]
+        again = a_stretch(2, Place(1, 1), [2, 4], seed=2)
+        ledger.erase_rounds([], again, superseded=[1, 77])
+        ledger = _again(ledger, open_ledger)
+        assert _stretches(ledger) == [_stretch_bits(2, again)]
+        ledger.erase_rounds([], again, superseded=[2])
+        assert _stretches(ledger) == [_stretch_bits(2, again)]
+        ledger.erase_rounds([], superseded=[2])
+        assert _stretches(ledger) == []
+
+    def test_erased_updates_are_gone(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        before = ledger.updates(Span(0, 0, 99))
+        ledger.erase_updates(group(2, 77))
+        left = {key: value for key, value in before.items() if key[1] != 2}
+        assert ledger.updates(Span(0, 0, 99)) == left
+        assert len(left) < len(before)
+        assert len(list(ledger.rounds(Span(0, 1, 5)))) == 5
+
+    def test_erasing_what_is_gone_does_nothing(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        everybody = group(1, 2, 3, 50)
+        for _ in range(2):
+            ledger.erase_identities(everybody)
+            ledger.erase_keys(everybody)
+            ledger.erase_updates(everybody)
+            ledger.erase_rounds([Span(0, 1, 3), Span(0, 2, 4), Span(7, 0, 9)], superseded=[1])
+            ledger.release([Place(0, 5)])
+            after = readable(ledger)
+        ledger.erase_identities(group())
+        ledger.erase_keys(group())
+        ledger.erase_updates(group())
+        ledger.erase_rounds([])
+        assert readable(ledger) == after
+
+    def test_compacting_changes_nothing_that_can_be_read(self, open_ledger: OpenLedger) -> None:
+        ledger = _busy(open_ledger())
+        ledger.erase_rounds([Span(0, 1, 2)], a_stretch(1, Place(0, 0), [1, 2]))
+        ledger.erase_identities(group(1))
+        ledger.erase_keys(group(1))
+        before = readable(ledger)
+        for sentence in ledger.compact():
+            assert sentence.endswith(".")
+        assert readable(ledger) == before
+        ledger = _again(ledger, open_ledger)
+        assert readable(ledger) == before
+
+
+def _started(ledger: Ledger, clients: int = 0) -> Ledger:
+    ledger.register([f"client {number}" for number in range(1, clients + 1)])
+    ledger.start_branch(0, digest("start", 0), {"number": 0}, NOW)
+    return ledger
+
+
+def _train(ledger: Ledger, branch: int, teams: Sequence[Sequence[int]], after: int = 0) -> list[Round]:
+    given = [a_round(Place(branch, at), team) for at, team in enumerate(teams, start=after + 1)]
+    ledger.register([f"client {number}" for number in range(1, max(max(team, default=0) for team in teams) + 1)])
+    for each in given:
+        ledger.commit_round(each, NOW)
+    return given
+
+
+def _busy(ledger: Ledger) -> Ledger:
+    """Fill a ledger with some of everything."""
+    _started(ledger, clients=9)
+    for number in range(1, 6):
+        clients = [number, number + 1, number + 4]
+        updates = {client: digest("update", number, client) for client in clients}
+        ledger.commit_round(a_round(Place(0, number), clients, gram=number % 2 == 0), NOW, (), updates)
+    ledger.append("request", {"clients": [1]}, LATER)
+    ledger.start_branch(1, digest("start", 1), {"number": 1}, LATER)
+    _train(ledger, 1, [[1, 2], [8]])
+    return ledger
+
+
+def _fail() -> None:
+    raise ZeroDivisionError
+
+
+def _again(ledger: Ledger, open_ledger: OpenLedger) -> Ledger:
+    ledger.close()
+    return open_ledger()
+
+
+def _bits(round_: Round) -> Mapping[str, object]:
+    return {
+        "place": round_.place,
+        "participants": round_.participants.tobytes(),
+        "numbers": np.array([round_.update_norm, round_.rounding, round_.factor]).tobytes(),
+        "model": round_.model,
+        "gram": None if round_.gram is None else (round_.gram.shape, round_.gram.tobytes()),
+    }
+
+
+def _stretch_bits(branch: int, stretch: Stretch) -> tuple[object, ...]:
+    factor = bool(stretch.common_factor)
+    return branch, stretch.branch, stretch.origin, stretch.remaining.tobytes(), factor
+
+
+def _stretches(ledger: Ledger) -> list[tuple[object, ...]]:
+    return [_stretch_bits(branch, each) for branch, each in ledger.stretches().items()]

@@ -1,0 +1,251 @@
+"""A client whose every number can be recognised is searched for in every byte that is left of the history."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import boto3
+import numpy as np
+import psycopg
+import pytest
+
+from benchmarks._postgresql import server
+from benchmarks.recorded import FACTS
+from rescind.core.aggregation import Aggregator
+from rescind.core.calibration import Budget
+from rescind.core.contribution import client_deltas
+from rescind.core.facts import Mode
+from rescind.core.planning import Candidate
+from rescind.core.summary import Node, Request
+from rescind.history.history import History
+from rescind.history.records import Level, Place, Span
+from rescind.history.requests import Planned, ask, record_plan
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]
+SIZE = 6
+RESTART = Place(0, 2)
+Search = Callable[[], bytes]
+
+
+class Federation:
+    """Four clients with random updates: every number of theirs is 8 bytes that occur nowhere else by chance."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.stream = np.random.default_rng(11)
+        self.weights: list[np.ndarray] = []
+        self.models: list[np.ndarray] = [np.zeros(SIZE)]
+        self.updates: list[np.ndarray] = []
+        self.measured = []
+
+    def train(self, rounds: int) -> None:
+        names = [LEAVER, *OTHERS]
+        with self.history.recording(FACTS, {"theta": self.models[0]}, keeps_updates=True) as recorder:
+            for _ in range(rounds):
+                before = self.models[-1]
+                trained = before + self.stream.normal(size=(4, SIZE))
+                self.weights.append(self.stream.uniform(10, 20, size=4))
+                aggregator = Aggregator(self.weights[-1], gram=True)
+                after = aggregator.add(before, list(trained))
+                self.measured.append(aggregator.result())
+                updates = {name: {"theta": trained[at] - before} for at, name in enumerate(names)}
+                recorder.record(names, self.weights[-1], [1] * 4, self.measured[-1], 1e-12, {"theta": after}, updates)
+                self.models.append(after)
+                self.updates.append(trained - before)
+
+    def canaries(self, first: int, last: int) -> dict[str, bytes]:
+        """Give the leaver's numbers in some rounds, and what follows from them alone."""
+        found = {}
+        for at in range(first - 1, last):
+            gram = self.measured[at].gram
+            assert gram is not None
+            numbers = {
+                "weight": [self.weights[at][0]],
+                "distance": [self.measured[at].distances[0]],
+                "gram": [*gram[0], *gram[:, 0]],
+                "update": self.updates[at][0],
+                "model": self.models[at + 1],
+                "norm": [self.measured[at].update_norm],
+            }
+            for kind, values in numbers.items():
+                for place, value in enumerate(values):
+                    found[f"{kind} {place} of round {at + 1}"] = struct.pack("<d", value)
+        return found
+
+    def identity(self) -> dict[str, bytes]:
+        (client,) = self.history.clients([LEAVER])
+        return {"name": LEAVER.encode(), "key": self.history.ledger.keys(np.array([client]))[client]}
+
+
+def forgotten(federation: Federation, level: Level) -> None:
+    """Restart from round 2 with noise and erase."""
+    history = federation.history
+    request = Request(history.clients([LEAVER]), Budget(5.0, 1e-3))
+    number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    chosen = Candidate(Node(2, 0, 2), 1.0, Mode.INSTANCE, (), request.mu, 3.0)
+    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    noised = {"theta": federation.models[2] + np.random.default_rng(5).normal(size=SIZE)}
+    with history.recording(FACTS, {"theta": federation.models[0]}, keeps_updates=True) as recorder:
+        branch = recorder.restart(
+            RESTART, noised, request=number, sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53
+        )
+        recorder.erase(history.plan_erasure(branch.number, level))
+
+
+def bytes_under(folder: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+class Bucket:
+    """A new bucket behind a real S3 interface."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+        self.name = f"canaries-{secrets.token_hex(8)}"
+        self.client.create_bucket(Bucket=self.name)
+
+    def contents(self) -> bytes:
+        """Give every version of every object."""
+        found = self.client.list_object_versions(Bucket=self.name).get("Versions", [])
+        get = self.client.get_object
+        return b"\n".join(
+            get(Bucket=self.name, Key=each["Key"], VersionId=each["VersionId"])["Body"].read() for each in found
+        )
+
+
+def postgresql_bytes(address: str) -> bytes:
+    """Give every byte of the server's tables, indexes and catalogues, as they are on disk."""
+    files = """
+        SELECT pg_read_binary_file('base/' || folder || '/' || file, 0, 1000000000, true)
+        FROM pg_ls_dir('base') AS folder, pg_ls_dir('base/' || folder) AS file
+    """
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        return b"\n".join(row[0] for row in connection.execute(files) if row[0] is not None)
+
+
+@pytest.fixture(params=["sqlite and folder", "postgresql and bucket"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Federation, Search]]:
+    """Give a federation with a history, and a function that reads every byte of its stores."""
+    if request.param == "sqlite and folder":
+        folder = tmp_path / "history"
+        with History(folder) as history:
+            yield Federation(history), lambda: bytes_under(folder)
+        return
+    for variable, value in {
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": "nothing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": (endpoint := request.getfixturevalue("endpoint")),
+    }.items():
+        monkeypatch.setenv(variable, value)
+    bucket = Bucket(endpoint)
+    # A server of its own: another test's history would be searched too.
+    with server() as address, History(address, checkpoints=f"s3://{bucket.name}", run="canary") as history:
+        yield Federation(history), lambda: bucket.contents() + postgresql_bytes(address)
+
+
+def present(canaries: dict[str, bytes], everything: bytes) -> set[str]:
+    # Databases write numbers from either end.
+    return {name for name, value in canaries.items() if value in everything or value[::-1] in everything}
+
+
+def test_what_is_searched_for_is_there_before(place: tuple[Federation, Search]) -> None:
+    federation, search = place
+    federation.train(4)
+    canaries = federation.canaries(1, 4) | federation.identity()
+    assert present(canaries, search()) == set(canaries)
+
+
+def test_purge_leaves_no_byte(place: tuple[Federation, Search]) -> None:
+    federation, search = place
+    federation.train(4)
+    canaries = federation.canaries(1, 4) | federation.identity()
+    forgotten(federation, Level.PURGE)
+    assert present(canaries, search()) == set()
+    assert federation.history.verify() == []
+    (log,) = federation.history.ledger.entries("erased")
+    assert log.body["rounds"] == 4
+    assert len(log.body["models"]) == 4
+    assert len(log.body["updates"]) == 16
+
+
+def test_output_leaves_the_prefix_alone(place: tuple[Federation, Search]) -> None:
+    """It promises the name, the stored updates, and all that came after the restart; the rest is still there."""
+    federation, search = place
+    federation.train(4)
+    before, after, identity = federation.canaries(1, 2), federation.canaries(3, 4), federation.identity()
+    forgotten(federation, Level.OUTPUT)
+    everything = search()
+    assert present(after, everything) == set()
+    assert identity["name"] not in everything
+    still = present(before, everything)
+    assert still == {name for name in before if not name.startswith("update")}
+
+
+# The attack: from what is left, and never from the leaver's own rows.
+
+
+def deltas_from_gram(history: History, leaver: int) -> dict[Place, float]:
+    """G p = 0: the leaver's row is minus the weighted sum of the others', so its distance follows."""
+    found = {}
+    for number in range(2):
+        for round_ in history.ledger.rounds(Span(number, 1, 9)):
+            (at,) = np.flatnonzero(round_.clients == leaver)
+            others = np.arange(len(round_.clients)) != at
+            weights = round_.participants["weight"]
+            if round_.gram is not None:
+                row = -(weights[others] @ round_.gram[np.ix_(others, others)]) / weights[at]
+                distance = np.sqrt(-(row @ weights[others]) / weights[at])
+                found[round_.place] = weights[at] / weights[others].sum() * distance
+    return found
+
+
+def deltas_from_models(history: History, leaver: int) -> dict[Place, float]:
+    """The model moved by the weighted mean of all updates, so what the others did not do the leaver did."""
+    found, kept = {}, history.ledger.kept()
+    for number in range(2):
+        for round_ in history.ledger.rounds(Span(number, 1, 9)):
+            place, before = round_.place, Place(number, round_.place.round - 1)
+            stored = history.ledger.updates(Span(number, place.round, place.round))
+            if place not in kept or before not in kept:
+                continue
+            omega = history.model(place)["theta"] - history.model(before)["theta"]
+            weights = dict(zip(round_.clients.tolist(), round_.participants["weight"], strict=True))
+            others = {client: history.updates.load(digest)["theta"] for (_, client), digest in stored.items()}
+            if set(weights) - set(others) != {leaver}:
+                continue
+            own = omega * sum(weights.values()) - sum(weights[client] * others[client] for client in others)
+            rest = sum(weights[client] for client in others)
+            found[place] = weights[leaver] / rest * float(np.linalg.norm(own / weights[leaver] - omega))
+    return found
+
+
+@pytest.mark.parametrize("attack", [deltas_from_gram, deltas_from_models])
+@pytest.mark.parametrize("level", list(Level))
+def test_a_reconstruction_succeeds_after_output_and_fails_after_purge(
+    tmp_path: Path, level: Level, attack: Callable[[History, int], dict[Place, float]]
+) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Federation(history)
+        federation.train(4)
+        (leaver,) = history.clients([LEAVER])
+        truth = {
+            each.place: client_deltas(each.edge(FACTS.training))[0] for each in history.ledger.rounds(Span(0, 1, 2))
+        }
+        forgotten(federation, level)
+        recovered = attack(history, leaver)
+        if level is Level.PURGE:
+            assert recovered == {}
+            assert [entry.kind for entry in history.ledger.entries()].count("round") == 4
+            assert list(history.ledger.rounds(Span(0, 1, 9))) == []
+            assert not history.updates.digests()
+        else:
+            assert recovered == pytest.approx(truth, rel=1e-6)

@@ -1,0 +1,218 @@
+"""What each level promises to erase is in no byte any more, and what can still be computed is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.recorded import FACTS, federation, name, train
+from rescind.core.calibration import Budget
+from rescind.core.edges import Aggregation, Erased, Noise
+from rescind.core.facts import Mode
+from rescind.core.planning import candidates
+from rescind.core.sensitivity import client_sensitivities, group_sensitivity
+from rescind.core.summary import Request
+from rescind.history.erasure import Eraser
+from rescind.history.errors import ForgottenClient
+from rescind.history.history import History
+from rescind.history.records import ROOT, Level, Place
+from rescind.history.requests import Planned, ask, record_plan
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+START = {"theta": np.zeros(12)}
+
+
+def restarted(history: History, leavers: list[str], parent: Place, sigma: float) -> int:
+    """Serve a request up to its restart and give the branch."""
+    group = history.clients(leavers)
+    request = Request(group, Budget(5.0, 1e-3))
+    number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    found = candidates(history.summary(group), request)
+    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
+    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    model = history.model(parent)
+    with history.recording(FACTS, {key: model[key] for key in model}) as recorder:
+        if not sigma:
+            return recorder.restart(parent, model, request=number).number
+        noise = {key: value + np.random.default_rng(7).normal(0, sigma, value.shape) for key, value in model.items()}
+        restart = recorder.restart(
+            parent, noise, request=number, sigma=sigma, noise_rounding=1e-5, unit_roundoff=2.0**-53
+        )
+        return restart.number
+
+
+@pytest.fixture(params=["memory", "folder"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[History]:
+    with History.in_memory() if request.param == "memory" else History(tmp_path / "history") as opened:
+        yield opened
+
+
+def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> None:
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 6, range(6))
+    leaver = history.clients([name(0)])
+    others = sorted(history.ledger.identities().values())[1:]
+    branch = restarted(history, [name(0)], Place(0, 4), 0.5)
+    before = history.path()
+    plan = history.plan_erasure(branch)
+    history.erase(plan)
+    after = history.path()
+    (edge,) = after.edges
+    assert isinstance(edge, Erased)
+    assert edge.sigmas == (0.5,)
+    assert edge.common_factor
+    (own,) = np.flatnonzero(np.isin(edge.clients, list(leaver)))
+    assert (edge.sensitivities[own], edge.largest_weights[own]) == (np.inf, 1.0)
+    assert after.trained == (0, 4)
+    expected = client_sensitivities(before.edges, others, [len(before.edges)])[0]
+    np.testing.assert_allclose(client_sensitivities(after.edges, others, [1])[0], expected, rtol=1e-8)
+    assert (client_sensitivities(after.edges, others, [1])[0] >= expected).all()
+    assert group_sensitivity(after.edges, leaver).tolist() == [0, np.inf]
+    assert (group_sensitivity(after.edges, others[:2])[-1] >= group_sensitivity(before.edges, others[:2])[-1]).all()
+    assert list(history.ledger.kept()) == [ROOT, Place(branch, 0)]
+    assert history.models.digests() == set(history.ledger.kept().values())
+    assert history.ledger.names(np.array(sorted(leaver))) == {}
+    assert history.ledger.keys(np.array(sorted(leaver))) == {}
+    assert history.verify() == []
+    with history.recording(FACTS, START) as recorder, pytest.raises(ForgottenClient, match=name(0)):
+        train(recorder, clients, 1, range(6))
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 3, range(1, 6))
+    (owed,) = history.summary(others[:1]).forgotten
+    assert owed.protected_from == 1
+    assert history.verify() == []
+
+
+def test_rounds_before_the_leavers_first_stay(history: History) -> None:
+    """They never depended on it, and neither do the models before it joined."""
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 3, range(1, 6))
+        train(recorder, clients, 4, range(6))
+    branch = restarted(history, [name(0)], Place(0, 5), 0.5)
+    before = history.path()
+    history.erase(history.plan_erasure(branch))
+    after = history.path()
+    assert [type(edge) for edge in after.edges] == [Aggregation] * 3 + [Erased]
+    assert after.places == (*(Place(0, at) for at in range(4)), Place(branch, 0))
+    assert after.trained == (0, 1, 2, 3, 5)
+    everybody = sorted(history.ledger.identities().values())
+    nodes = client_sensitivities(after.edges, everybody, range(5))
+    np.testing.assert_array_equal(nodes[:4], client_sensitivities(before.edges, everybody, range(4)))
+    np.testing.assert_allclose(nodes[4], client_sensitivities(before.edges, everybody, [6])[0], rtol=1e-8)
+    assert Place(0, 3) in history.ledger.kept()
+    assert Place(0, 4) not in history.ledger.kept()
+    assert history.verify() == []
+
+
+def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> None:
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 3, range(1, 6))
+        train(recorder, clients, 2, range(6))
+    branch = restarted(history, [name(0)], Place(0, 3), 0.0)
+    plan = history.plan_erasure(branch)
+    assert plan.stretch == ()
+    history.erase(plan)
+    assert [type(edge) for edge in history.path().edges] == [Aggregation] * 3
+    assert history.ledger.last_round(0) == 5
+    assert list(history.ledger.rounds(plan.abandoned[0])) == []
+    assert history.verify() == []
+    (owed,) = history.summary(history.clients([name(1)])).forgotten
+    assert (owed.mode, owed.protected_from) == (Mode.EXACT, None)
+
+
+def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> None:
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 4, range(6))
+    first = restarted(history, [name(0)], Place(0, 3), 0.5)
+    history.erase(history.plan_erasure(first))
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 4, range(1, 6))
+    gone = history.clients([name(1)])
+    second = restarted(history, [name(1)], Place(first, 2), 0.25)
+    before = history.path()
+    history.erase(history.plan_erasure(second))
+    (edge,) = history.path().edges
+    assert isinstance(edge, Erased)
+    assert edge.sigmas == (0.5, 0.25)
+    assert history.path().trained == (0, 5)
+    assert sorted(history.ledger.stretches()) == [second]
+    infinite = edge.clients[np.isinf(edge.sensitivities)].tolist()
+    assert len(infinite) == 2
+    assert gone < set(infinite)
+    others = sorted(history.ledger.identities().values())
+    expected = client_sensitivities(before.edges, others, [len(before.edges)])[0]
+    np.testing.assert_allclose(client_sensitivities(history.path().edges, others, [1])[0], expected, rtol=1e-8)
+    assert [each.protected_from for each in history.summary(others[:1]).forgotten] == [1, 1]
+    assert history.verify() == []
+
+
+def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 6, range(6))
+    leaver = sorted(history.clients([name(0)]))
+    branch = restarted(history, [name(0)], Place(0, 4), 0.5)
+    before = history.path()
+    plan = history.plan_erasure(branch, Level.OUTPUT)
+    assert any("before the restart" in line for line in plan.stays)
+    history.erase(plan)
+    assert [type(edge) for edge in history.path().edges] == [Aggregation] * 4 + [Noise]
+    np.testing.assert_array_equal(
+        group_sensitivity(history.path().edges, leaver), group_sensitivity(before.edges, leaver)
+    )
+    assert Place(0, 5) not in history.ledger.kept()
+    assert history.ledger.names(np.array(leaver)) == {}
+    assert history.verify() == []
+    # The numbers that stay are still covered by the chain, so their salts have to stay as well.
+    assert set(history.ledger.keys(np.array(leaver))) == set(leaver)
+    later = restarted(history, [name(2)], Place(0, 2), 0.5)
+    history.erase(history.plan_erasure(later))
+    assert history.ledger.keys(np.array(leaver)) == {}
+    assert history.verify() == []
+
+
+STEPS = ["identities", "updates", "models", "rounds", "keys", "space and log"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_an_erasure_that_was_cut_off_is_finished(
+    history: History, step: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 4, range(6))
+    leaver = np.array(sorted(history.clients([name(0)])))
+    branch = restarted(history, [name(0)], Place(0, 3), 0.5)
+    whole = Eraser.steps
+
+    def cut_off(self: Eraser, begun: object, time: str) -> list[object]:
+        steps = whole(self, begun, time)  # type: ignore[arg-type]
+        at = [each.name for each in steps].index(step) + after
+
+        def die() -> None:
+            raise KeyboardInterrupt
+
+        return [*steps[:at], type(steps[0])("death", die)]
+
+    plan = history.plan_erasure(branch)
+    with monkeypatch.context() as patched:
+        patched.setattr(Eraser, "steps", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            history.erase(plan)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 1, range(1, 6))
+    assert list(history._eraser().unfinished()) == []
+    assert len(list(history.ledger.entries("erased"))) == 1
+    assert [type(edge) for edge in history.path().edges] == [Erased, Aggregation]
+    assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
+    assert history.models.digests() == set(history.ledger.kept().values())
+    assert history.verify() == []

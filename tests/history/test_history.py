@@ -1,0 +1,343 @@
+"""The history as its users meet it, on every place it can live in."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.recorded import FACTS, federation, forget, name, train
+from rescind.core.aggregation import Contributions
+from rescind.core.calibration import Budget
+from rescind.core.edges import Aggregation, Noise, Untouched
+from rescind.core.facts import Mode, Scope
+from rescind.core.planning import candidates
+from rescind.core.sensitivity import client_sensitivities, group_sensitivity
+from rescind.core.summary import Request
+from rescind.history.errors import (
+    DifferentRun,
+    HalfMadeHistory,
+    HeldByAnother,
+    HistoryError,
+    NotAHistory,
+    UnknownClient,
+    UnsafePermissions,
+)
+from rescind.history.history import History
+from rescind.history.records import ROOT, Place
+from rescind.history.requests import Planned, ask, asked_for, record_plan, standings, withdraw
+from rescind.history.run import Goal
+
+BUDGET = Budget(5.0, 1e-3)
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+START = {"theta": np.zeros(12)}
+Opened = Callable[[], History]
+
+
+@pytest.fixture(params=["memory", "folder", "postgresql"])
+def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
+    """Give a function that opens the same history again."""
+    in_memory = History.in_memory()
+    run = f"history_{secrets.token_hex(8)}"
+    with ExitStack() as opened:
+
+        def reopen() -> History:
+            if request.param == "memory":
+                return in_memory
+            if request.param == "folder":
+                return opened.enter_context(History(tmp_path / "history"))
+            address = request.getfixturevalue("postgresql")
+            return opened.enter_context(History(address, checkpoints=str(tmp_path / "models"), run=run))
+
+        yield reopen
+
+
+def served(history: History, group: frozenset[int], parent: Place, sigma: float) -> int:
+    """Serve a request by hand: asked, planned, restarted. Gives the branch."""
+    request = Request(group, BUDGET)
+    number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    found = candidates(history.summary(group), request)
+    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
+    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    model = history.model(parent)
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        if sigma:
+            return forget(recorder, clients, parent, sigma, number, model).number
+        return recorder.restart(parent, model, request=number).number
+
+
+def test_rounds_are_found_again_and_training_goes_on(reopened: Opened) -> None:
+    clients = federation(1, rate=0.6)
+    with reopened().recording(FACTS, START) as recorder:
+        train(recorder, clients, 4, range(6))
+        last, head = recorder.model(), recorder.head
+    again = reopened()
+    assert again.newest == Place(0, 4)
+    assert again.head == head
+    assert again.verify([head]) == []
+    with again.recording(FACTS, START) as recorder:
+        assert recorder.place == Place(0, 4)
+        np.testing.assert_array_equal(recorder.model()["theta"], last["theta"])
+        train(recorder, clients, 2, range(6))
+    assert again.newest == Place(0, 6)
+    assert again.verify([head]) == []
+
+
+def test_the_path_is_what_was_trained(reopened: Opened) -> None:
+    """Whole rounds give the recorded numbers; rounds that the group did not join give the same bound in short."""
+    clients, history = federation(2, rate=0.4), reopened()
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 8, range(6))
+    known = history.ledger.identities()
+    theta = clients.start
+    whole = history.path()
+    assert whole.places == tuple(Place(0, at) for at in range(9))
+    for key, edge in enumerate(whole.edges, start=1):
+        drawn = clients.sampling.draw(clients.seed, key, range(6), 6)
+        theta, expected = clients.train_round(theta, key, drawn)
+        assert isinstance(edge, Aggregation)
+        order = np.argsort([known[name(client)] for client in drawn])
+        np.testing.assert_array_equal(edge.distances, expected.distances[order])
+        np.testing.assert_array_equal(edge.weights, expected.weights[order])
+        assert (edge.update_norm, edge.rounding, edge.factor) == (
+            expected.update_norm,
+            expected.rounding,
+            expected.factor,
+        )
+        if len(drawn):
+            assert expected.gram is not None
+            np.testing.assert_array_equal(edge.gram, expected.gram[np.ix_(order, order)])
+    for group in ([1], [2, 5]):
+        short = history.path(group=group)
+        assert any(isinstance(edge, Untouched) for edge in short.edges)
+        assert group_sensitivity(short.edges, group) == pytest.approx(
+            group_sensitivity(whole.edges, group), rel=1e-15
+        )
+
+
+def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
+    clients, history = federation(3), reopened()
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 3, range(6))
+        theta, edge = clients.train_round(recorder.model()["theta"], 4, [5, 0, 3])
+        names = [name(client) for client in (5, 0, 3)]
+        weights = np.array([float(clients.objectives[client].examples) for client in (5, 0, 3)])
+        psi = recorder.record(
+            names,
+            weights,
+            [3] * 3,
+            Contributions(edge.distances, edge.update_norm, edge.gram),
+            edge.rounding,
+            {"theta": theta},
+        )
+    numbers = [history.ledger.identities()[each] for each in names]
+    expected = client_sensitivities(history.path().edges, numbers, [4])[0]
+    np.testing.assert_allclose(psi, expected, rtol=1e-12)
+
+
+def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened) -> None:
+    clients, history = federation(1), reopened()
+    with history.recording(FACTS, START, goal=None) as recorder:
+        train(recorder, clients, 6, range(6))
+    first, second = ({history.ledger.identities()[name(client)]} for client in (0, 4))
+    place = Place(0, 3)
+    branch = served(history, frozenset(first), place, 0.5)
+    with history.recording(FACTS, START) as recorder:
+        assert recorder.place == Place(branch, 0)
+        train(recorder, clients, 4, range(1, 6))
+    path = history.path()
+    assert [type(edge) for edge in path.edges] == [Aggregation] * 3 + [Noise] + [Aggregation] * 4
+    assert path.trained == (0, 1, 2, 3, 3, 4, 5, 6, 7)
+    assert path.behind_noise == {1: 4}
+    (owed,) = history.summary(second).forgotten
+    assert (owed.protected_from, owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
+    # Back to before the noise: the first client has to be hidden again.
+    branch = served(history, frozenset(second), Place(0, 2), 0.5)
+    one, two = standings(history.ledger)
+    assert one.branch == two.branch == branch
+    assert one.spent == (one.request.mu,) * 2
+    assert [each.protected_from for each in history.summary({*second, 3}).forgotten] == [3, 3]
+    # Back to the start: nobody needs noise any more.
+    third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT, 0.0)
+    assert [(each.mode, each.branch) for each in standings(history.ledger)] == [(Mode.EXACT, None)] * 3
+    assert history.newest == Place(third, 0)
+    assert history.verify() == []
+
+
+def test_withdrawn_and_open_requests(reopened: Opened) -> None:
+    history = reopened()
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 1, range(6))
+    request = Request(history.clients([name(1)]), BUDGET, Scope.SEQUENCE)
+    first, second = (ask(history.ledger, request, NOON, NOON + timedelta(days=30)) for _ in range(2))
+    withdraw(history.ledger, first, NOON)
+    one, two = asked_for(reopened().ledger)
+    assert (one.number, one.open, one.withdrawn) == (first, False, True)
+    assert (two.number, two.open, two.request, two.deadline) == (second, True, request, "2026-12-01T12:00:00+00:00")
+    for number in (first, 99):
+        with pytest.raises(ValueError, match=f"no open request {number}"):
+            withdraw(history.ledger, number, NOON)
+
+
+def test_a_request_can_arrive_while_training_runs(reopened: Opened) -> None:
+    history, beside = reopened(), reopened()
+    clients = federation(1)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, clients, 2, range(6))
+        request = Request(beside.clients([name(1)]), BUDGET)
+        ask(beside.ledger, request, NOON, NOON)
+        train(recorder, clients, 2, range(6))
+    assert [entry.kind for entry in beside.ledger.entries()][-3:] == ["request", "round", "round"]
+    assert beside.verify() == []
+
+
+def test_a_second_writer_is_refused(reopened: Opened) -> None:
+    first, second = reopened().recording(FACTS, START), reopened().recording(FACTS, START)
+    with first, pytest.raises(HeldByAnother, match="is being written by"), second:
+        pass
+
+
+def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
+    with reopened().recording(FACTS, START):
+        pass
+    other = reopened().recording(FACTS, START, capacity=3, goal=Goal(BUDGET, 0.5))
+    with pytest.raises(DifferentRun, match="other capacity and goal"), other:
+        pass
+    with pytest.raises(DifferentRun, match="other tensors"), reopened().recording(FACTS, {"theta": np.zeros(13)}):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"names": ["a", "a"]}, "each of them once"),
+        ({"names": ["a", ""]}, "no name for a client"),
+        ({"weights": np.array([1.0, np.nan])}, "finite"),
+        ({"weights": np.array([1.0, 0.0])}, "above 0"),
+        ({"distances": np.array([1.0, -1.0])}, "at least 0"),
+        ({"steps": [1, 2, 3]}, "2 participants need as many steps, not 3"),
+        ({"model": {"theta": np.full(12, np.inf)}}, "not finite"),
+        ({"model": {"theta": np.zeros(11)}}, "the run was started with"),
+        ({"model": {"theta": np.zeros(12, dtype=np.float32)}}, "the run was started with"),
+        ({"model": {"other": np.zeros(12)}}, "the run was started with"),
+        ({"rounding": -1.0}, "rounding"),
+        ({"updates": {"a": {"theta": np.zeros(12)}}}, "keeps_updates"),
+    ],
+)
+def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], message: str) -> None:
+    history = History.in_memory()
+    given: dict[str, object] = {
+        "names": ["a", "b"],
+        "weights": np.ones(2),
+        "steps": [1, 1],
+        "rounding": 0.0,
+        "model": START,
+        "updates": None,
+        "distances": np.ones(2),
+    } | change
+    measured = Contributions(given.pop("distances"), 1.0, None)  # type: ignore[arg-type]
+    with history.recording(FACTS, START) as recorder, pytest.raises(ValueError, match=message):
+        recorder.record(measured=measured, **given)  # type: ignore[arg-type]
+    assert history.newest == ROOT
+    assert history.verify() == []
+    with history.recording(FACTS, START) as recorder:
+        assert recorder.place == ROOT
+    assert history.models.digests() == set(history.ledger.kept().values())
+
+
+def test_a_folder_is_private_and_only_ever_a_history(tmp_path: Path) -> None:
+    History(tmp_path / "new" / "history").close()
+    for path in [tmp_path / "new" / "history", *(tmp_path / "new" / "history").rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(NotAHistory, match="no history in"):
+        History(tmp_path / "typo", create=False)
+    assert not (tmp_path / "typo").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(NotAHistory, match="other files"):
+        History(tmp_path / "other")
+    with pytest.raises(NotAHistory, match="is a file"):
+        History(tmp_path / "other" / "thesis.tex")
+    (tmp_path / "half" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(HalfMadeHistory, match="restore the whole folder"):
+        History(tmp_path / "half")
+    (tmp_path / "new" / "history").chmod(0o755)
+    with pytest.raises(UnsafePermissions, match="chmod 700"):
+        History(tmp_path / "new" / "history")
+    with pytest.raises(HistoryError, match="neither a folder nor a PostgreSQL address"):
+        History("mysql://db/federation")
+    with pytest.raises(HistoryError, match="needs a place for its models"):
+        History("postgresql://db/federation")
+
+
+def test_names_that_never_took_part_are_told(reopened: Opened) -> None:
+    history = reopened()
+    with pytest.raises(NotAHistory, match="nothing has been recorded here yet"):
+        _ = history.run
+    with pytest.raises(UnknownClient, match="'hospital-9'"):
+        history.clients(["hospital-9"])
+
+
+def test_tampering_is_seen(tmp_path: Path) -> None:
+    """Each number of a round, the journal, the kept models, and a chain cut short where somebody witnessed it."""
+    clients = federation(1)
+    with History(tmp_path / "history") as history:
+        with history.recording(FACTS, START) as recorder:
+            train(recorder, clients, 3, range(6))
+        head = history.head
+        kept = history.ledger.kept()
+    changes = {
+        "update round set update_norm = 0 where round = 2": "numbers of model 0.2",
+        "update round set rounding = rounding + 1 where round = 2": "numbers of model 0.2",
+        "update round set factor = 0.5 where round = 3": "numbers of model 0.3",
+        "update round set gram = null where round = 1": "numbers of model 0.1",
+        "update round set participants = substr(participants, 29) where round = 1": "model 0.1 cannot be read",
+        "delete from round where round = 3": "has lost its numbers",
+        "update client set key = zeroblob(32) where pseudonym = 2": "numbers of model 0.1",
+        "delete from client where pseudonym = 2": "key is gone",
+        "update journal set time = '2020' where sequence = 3": "entry 3 does not follow",
+        'update journal set body = \'{"branch":0,"round":9}\' where sequence = 4': "entry 4 does not follow",
+        "delete from journal where sequence = 4": "entry 5 does not follow",
+        "delete from journal where sequence = 5": "witnessed head",
+        "update kept set model = zeroblob(32) where round = 2": "kept as another model",
+    }
+    for statement, expected in changes.items():
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "history", copy)
+        with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
+            database.execute(statement)
+            database.commit()
+        with History(copy) as tampered:
+            assert any(expected in problem for problem in tampered.verify([head])), statement
+        shutil.rmtree(copy)
+    next((tmp_path / "history" / "checkpoints").glob(f"{kept[Place(0, 3)]}*")).unlink()
+    with History(tmp_path / "history") as history:
+        assert history.verify([head]) == ["the checkpoint of model 0.3 is missing"]
+
+
+def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> None:
+    history, clients = reopened(), federation(1)
+    with pytest.raises(NotAHistory):
+        history.summary([1])
+    with history.recording(FACTS, START) as recorder:
+        with pytest.raises(ValueError, match="nothing to plan"):
+            history.summary([])
+        train(recorder, clients, 2, range(6))
+        number = ask(history.ledger, Request(history.clients([name(1)]), BUDGET), NOON, NOON)
+        for request, parent, message in (
+            (number, ROOT, "no plan"),
+            (99, ROOT, "not open"),
+            (None, Place(0, 9), "not kept"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                recorder.restart(parent, START, request=request)
+    assert history.newest == Place(0, 2)

@@ -1,0 +1,198 @@
+"""Random sequences of record, ask, go back, erase and reopen: in memory and in a folder, always the same history."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from benchmarks.recorded import FACTS
+from rescind.core.aggregation import Contributions
+from rescind.core.calibration import Budget
+from rescind.core.edges import Aggregation, Edge, Erased
+from rescind.core.facts import Mode
+from rescind.core.planning import Candidate
+from rescind.core.sensitivity import first_joined
+from rescind.core.summary import Node, Request
+from rescind.history.commitments import KEY_BYTES
+from rescind.history.history import History
+from rescind.history.recorder import Recorder
+from rescind.history.records import Level
+from rescind.history.requests import Planned, ask, asked_for, record_plan, standings, withdraw
+from rescind.history.run import Goal
+
+NAMES = [f"client {number}" for number in range(6)]
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+START = {"theta": np.zeros(3)}
+# Few checkpoints, so that retention has something to decide.
+SETTINGS = {"capacity": 3, "goal": Goal(Budget(1.0, 1e-2), 0.5)}
+
+
+def flat(edge: Edge) -> tuple[object, ...]:
+    arrays = edge.clients.tolist() if isinstance(edge, Aggregation | Erased) else None
+    if isinstance(edge, Aggregation):
+        gram = None if edge.gram is None else edge.gram.tolist()
+        return (arrays, edge.weights.tolist(), edge.distances.tolist(), edge.factor, edge.rounding, gram)
+    if isinstance(edge, Erased):
+        return (arrays, edge.sensitivities.tolist(), edge.largest_weights.tolist(), edge.common_factor, edge.sigmas)
+    return (edge,)
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = Path(self.scratch.name) / "history"
+        self.bytes = {"memory": count(), "folder": count()}
+        with self.as_if("memory"):
+            self.memory = History.in_memory()
+        with self.as_if("folder"):
+            self.disk = History(self.folder)
+        self.stream = np.random.default_rng(3)
+        self.gone: set[str] = set()
+        self.on_both(lambda history: self.recording(history, lambda _: None))
+
+    def teardown(self) -> None:
+        self.disk.close()
+        self.memory.models.remove()
+        self.scratch.cleanup()
+
+    @contextmanager
+    def as_if(self, which: str) -> Iterator[None]:
+        """Give both the same secrets, so that even their chains are equal."""
+        stream, really = self.bytes[which], secrets.token_bytes
+
+        def key(size: int) -> bytes:
+            # Names of temporary files are random as well, and stay so.
+            return next(stream).to_bytes(size, "big") if size == KEY_BYTES else really(size)
+
+        with patch.object(secrets, "token_bytes", key):
+            yield
+
+    def on_both(self, act: Callable[[History], object]) -> None:
+        results = []
+        for which, history in (("memory", self.memory), ("folder", self.disk)):
+            history._clock = lambda: NOON
+            with self.as_if(which):
+                results.append(act(history))
+        assert results[0] == results[1]
+
+    def recording(self, history: History, act: Callable[[Recorder], object]) -> object:
+        with history.recording(FACTS, START, **SETTINGS) as recorder:  # type: ignore[arg-type]
+            return act(recorder)
+
+    @rule(who=st.sets(st.sampled_from(NAMES)), rounds=st.integers(1, 4), scale=st.sampled_from([0.01, 0.3, 2.0]))
+    def record(self, who: set[str], rounds: int, scale: float) -> None:
+        names = sorted(who - self.gone)
+        size = len(names)
+        drawn = [
+            (self.stream.uniform(1, 9, size), self.stream.normal(size=(size, 3)) * scale, self.stream.normal(size=3))
+            for _ in range(rounds)
+        ]
+
+        def act(recorder: Recorder) -> list[list[float]]:
+            found = []
+            for weights, centred, theta in drawn:
+                gram = centred @ centred.T
+                measured = Contributions(np.sqrt(np.diagonal(gram)), float(size > 0), gram)
+                rounding = 1e-9 if size else 0.0
+                model = {"theta": theta}
+                found.append(recorder.record(names, weights, [3] * size, measured, rounding, model).tolist())
+            return found
+
+        self.on_both(lambda history: self.recording(history, act))
+
+    @precondition(lambda self: self.memory.ledger.identities())
+    @rule(data=st.data())
+    def ask(self, data: st.DataObject) -> None:
+        known = self.memory.ledger.identities()
+        names = data.draw(st.sets(st.sampled_from(sorted(known)), min_size=1, max_size=2))
+        request = Request(frozenset(known[name] for name in names), Budget(1.0, 1e-2))
+        self.on_both(lambda history: ask(history.ledger, request, NOON, NOON))
+
+    @precondition(lambda self: any(asked.open for asked in asked_for(self.memory.ledger)))
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from([each.number for each in asked_for(self.memory.ledger) if each.open]))
+        self.on_both(lambda history: withdraw(history.ledger, number, NOON))
+
+    @precondition(lambda self: any(asked.open for asked in asked_for(self.memory.ledger)))
+    @rule(data=st.data(), level=st.sampled_from([None, *Level]))
+    def go_back(self, data: st.DataObject, level: Level | None) -> None:
+        asked = next(each for each in asked_for(self.memory.ledger) if each.open)
+        path = self.memory.path()
+        place = data.draw(st.sampled_from([each for each in self.memory.ledger.kept() if each in path.index]))
+        node, noise = path.index[place], self.stream.normal(size=3)
+        touched = first_joined(path.edges, asked.request.group) < node
+        owed = [each for each in standings(self.memory.ledger) if each.branch is not None]
+        hidden = [
+            each.request.group
+            for each in owed
+            if first_joined(path.edges, each.request.group) < node < path.behind_noise[each.branch or 0]
+        ]
+        sigma = 0.5 if touched or hidden else 0.0
+        mode = Mode.INSTANCE if touched or hidden else Mode.EXACT
+        chosen = Candidate(Node(node, place.branch, place.round), sigma, mode, tuple(hidden), 1.0, 1.0)
+
+        def act(history: History) -> object:
+            record_plan(history.ledger, Planned(asked.number, chosen, public_plan=False), NOON)
+            model = history.model(place)
+            restarted = {"theta": model["theta"] + noise} if sigma else model
+
+            def restart(recorder: Recorder) -> object:
+                branch = recorder.restart(
+                    place, restarted, request=asked.number, sigma=sigma, noise_rounding=1e-6 if sigma else 0.0
+                )
+                if level is not None:
+                    recorder.erase(history.plan_erasure(branch.number, level))
+                return branch
+
+            return self.recording(history, restart)
+
+        self.on_both(act)
+        if level is not None:
+            self.gone |= set(NAMES) - set(self.memory.ledger.identities()) - self.unseen()
+
+    @rule()
+    def reopen(self) -> None:
+        self.disk.close()
+        self.disk = History(self.folder)
+        self.disk._clock = lambda: NOON
+
+    def unseen(self) -> set[str]:
+        return set(NAMES) - self.memory.ledger.forgotten(NAMES)
+
+    @invariant()
+    def equal(self) -> None:
+        one, two = self.memory, self.disk
+        assert one.head == two.head
+        assert list(one.ledger.entries()) == list(two.ledger.entries())
+        assert one.ledger.kept() == two.ledger.kept()
+        assert one.models.digests() == two.models.digests() == set(one.ledger.kept().values())
+        assert one.ledger.identities() == two.ledger.identities()
+        assert standings(one.ledger) == standings(two.ledger)
+        first, second = one.path(), two.path()
+        assert (first.places, first.trained, first.behind_noise) == (
+            second.places,
+            second.trained,
+            second.behind_noise,
+        )
+        assert [flat(edge) for edge in first.edges] == [flat(edge) for edge in second.edges]
+        assert one.verify() == two.verify() == []
+        if len(first.edges) and first.trained[-1]:
+            owed = one.summary([]).forgotten
+            assert owed == two.summary([]).forgotten
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)

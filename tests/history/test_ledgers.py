@@ -1,0 +1,47 @@
+"""The suite that ships with the package, on every ledger there is."""
+
+import uuid
+
+import pytest
+
+from rescind.history.memory import MemoryLedger
+from rescind.history.sql import SqlLedger
+from rescind.testing.ledgers import LedgerConformance
+
+
+@pytest.fixture
+def opened():
+    """All ledgers that a test opened; they are closed at its end."""
+    ledgers = []
+    yield ledgers
+    for ledger in ledgers:
+        ledger.close()
+
+
+class TestMemoryLedger(LedgerConformance):
+    @pytest.fixture
+    def open_ledger(self):
+        ledger = MemoryLedger()
+        return lambda: ledger
+
+
+class TestSqlite(LedgerConformance):
+    @pytest.fixture
+    def open_ledger(self, tmp_path, opened):
+        def open_ledger():
+            opened.append(SqlLedger.sqlite(tmp_path / "run.db", create=not opened))
+            return opened[-1]
+
+        return open_ledger
+
+
+class TestPostgresql(LedgerConformance):
+    @pytest.fixture
+    def open_ledger(self, postgresql, opened):
+        run = f"test_{uuid.uuid4().hex}"
+
+        def open_ledger():
+            opened.append(SqlLedger.postgresql(postgresql, run, create=not opened))
+            return opened[-1]
+
+        return open_ledger
