@@ -94,13 +94,13 @@ def test_links_between_pages_lead_somewhere(path):
     assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
 
 
-def test_the_readme_example_prints_what_the_readme_says():
+def test_the_readme_example_prints_what_the_readme_says(tmp_path):
     text = (ROOT / "README.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```\n^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == text.count("```python") > 0
     for code, shown in blocks:
         command = [sys.executable, "-W", "error", "-c", code]
-        done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True, cwd=tmp_path)
         assert done.stdout == shown
 
 

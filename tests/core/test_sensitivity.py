@@ -164,6 +164,18 @@ def test_the_tracker_carries_many_clients() -> None:
     assert tracker.sensitivity(-5) == 0.0
 
 
+@given(edges, st.integers(0, 14), st.lists(st.integers(-3, CLIENTS + 3)))
+def test_the_tracker_gives_many_clients_at_once(path: list[Edge], back: int, asked: list[int]) -> None:
+    tracker = SensitivityTracker()
+    for edge in path:
+        tracker.record(edge)
+    tracker.truncate(min(back, len(path)))
+    stored = tracker.stored_clients
+    together = tracker.sensitivities(np.array(asked, dtype=np.int64))
+    assert together.tolist() == [tracker.sensitivity(client) for client in asked]
+    assert tracker.stored_clients == stored
+
+
 def test_the_tracker_refuses_nodes_that_are_not_there() -> None:
     tracker = SensitivityTracker()
     tracker.record(round_of([1, 2]))

@@ -21,7 +21,7 @@ from rescind.core.edges import Clients, Floats, Members, members
 # Weights of what a dropped node would cost, beside 1 for each round that a client would lose at Psi*. Measured by
 # ``python -m benchmarks.retention``; none of them matters within a factor of two.
 _OTHER_SIGMA = 0.1  # the same at Psi*/2 and at 2 Psi*: the request may come with another sigma, or for a group
-_RESTING = 0.5  # the newest node serves the client today, but it will pass Psi* again
+_RESTING = 0.5  # the newest node serves the client again today, but Psi will pass Psi* as it did before
 _FIRST_ROUND = 0.05  # a node before a client's first round, which allows forgetting without noise
 _ANYWHERE = 0.1  # all clients together, spread evenly over the path: what nobody foresaw
 
@@ -176,8 +176,9 @@ def _rounds_lost(serves: Members, nodes: NDArray[np.int64]) -> tuple[Floats, Flo
     """Give, for every node, the rounds that its clients would lose without it.
 
     ``serves`` holds a row for each client: the nodes it could go back to. A client loses the way to its second
-    choice. The second figure is for those that the newest node serves, once it no longer does.
+    choice. The second figure is for those that the newest node serves again, once it no longer does.
     """
+    again = serves[:, -1] & ~serves.all(axis=1)
     serves, rows, last = serves.copy(), np.arange(len(serves)), len(nodes) - 1
     choices = []
     for _ in range(3):
@@ -185,7 +186,7 @@ def _rounds_lost(serves: Members, nodes: NDArray[np.int64]) -> tuple[Floats, Flo
         choices.append(last - serves[:, ::-1].argmax(axis=1))
         serves[rows, choices[-1]] = False
     first, second, third = choices
-    later = (first == last) * (nodes[second] - nodes[third])
+    later = again * (nodes[second] - nodes[third])
     return _sums(first, nodes[first] - nodes[second], len(nodes)), _sums(second, later, len(nodes))
 
 

@@ -223,7 +223,8 @@ class SqlLedger(Ledger):
             self._reading() as connection,
             _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE) as rows,
         ):
-            return np.fromiter(map(tuple, rows), dtype=UNTOUCHED)
+            parts = [np.array([tuple(row) for row in part], dtype=UNTOUCHED) for part in rows.partitions()]
+        return np.concatenate([np.empty(0, dtype=UNTOUCHED), *parts])
 
     def joined(self, clients: Clients) -> list[Place]:
         with self._reading() as connection:
