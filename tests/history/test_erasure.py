@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -216,3 +219,24 @@ def test_an_erasure_that_was_cut_off_is_finished(
     assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
     assert history.models.digests() == set(history.ledger.kept().values())
     assert history.verify() == []
+
+
+def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> None:
+    clients = federation(1)
+    with History(tmp_path / "history") as history:
+        with history.recording(FACTS, START) as recorder:
+            train(recorder, clients, 4, range(6))
+        branch = restarted(history, [name(0)], Place(0, 3), 0.5)
+        history.erase(history.plan_erasure(branch))
+        assert history.verify() == []
+        (stretch,) = history.ledger.stretches().values()
+    remaining = stretch.remaining.copy()
+    remaining["sensitivity"] /= 2
+    for change, value in (("remaining", remaining.tobytes()), ("common_factor", 0), ("origin_round", 1)):
+        copy = tmp_path / change
+        shutil.copytree(tmp_path / "history", copy)
+        with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
+            database.execute(f"update stretch set {change} = ?", (value,))  # noqa: S608
+            database.commit()
+        with History(copy) as tampered:
+            assert tampered.verify() == ["what is left before model 1.0 is not what an erasure left"]

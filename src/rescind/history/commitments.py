@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rescind.history.records import Entry, Place, Round
+from rescind.history.records import Entry, Place, Round, Stretch
 
 KEY_BYTES = 32
 
@@ -21,7 +21,7 @@ KEY_BYTES = 32
 NO_HEAD = hashlib.sha256(b"rescind history, schema 1").digest()
 
 # One prefix per kind of input, so that nothing passes for something else.
-_LEAF, _INNER, _HEADER, _ENTRY, _SALT = (bytes([number]) for number in range(5))
+_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH = (bytes([number]) for number in range(6))
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
@@ -42,6 +42,12 @@ def leaves(round_: Round, keys: Mapping[int, bytes]) -> list[bytes]:
         hashlib.sha256(_LEAF + salt(keys[client], place) + rows[at * size : (at + 1) * size]).digest()
         for at, client in enumerate(clients)
     ]
+
+
+def stretch_digest(stretch: Stretch) -> str:
+    """Commit to what is left of an erased stretch."""
+    parts = (_place(stretch.origin), bytes([stretch.common_factor]), stretch.remaining.tobytes())
+    return hashlib.sha256(_STRETCH + struct.pack(">Q", stretch.branch) + b"".join(parts)).hexdigest()
 
 
 def salt(key: bytes, place: bytes) -> bytes:

@@ -20,6 +20,7 @@ from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
+from rescind.history.commitments import stretch_digest
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, lineage, path_to, steps_back
 from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
@@ -118,7 +119,7 @@ class Eraser:
             Step("identities", lambda: self._ledger.erase_identities(clients)),
             Step("updates", lambda: self._erase_updates(plan, clients)),
             Step("models", lambda: self._erase_models(plan)),
-            Step("rounds", lambda: self._erase_rounds(plan)),
+            Step("rounds", lambda: self._erase_rounds(plan, time)),
             Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
             Step("space and log", lambda: self._finish(begun, plan, time)),
         ]
@@ -136,7 +137,7 @@ class Eraser:
             self._models.delete(digest)
         self._ledger.release(gone)
 
-    def _erase_rounds(self, plan: ErasurePlan) -> None:
+    def _erase_rounds(self, plan: ErasurePlan, time: str) -> None:
         stretch = None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
@@ -144,6 +145,8 @@ class Eraser:
             groups = _forgotten(self._ledger, branches(self._ledger), plan.branch).values()
             remaining, common = _remaining(path, sorted_group(client for group in groups for client in group))
             stretch = Stretch(plan.branch, plan.origin, remaining, common)
+            # Before it is there: later bounds start from these numbers, so they belong to the chain.
+            self._ledger.append("remains", {"branch": plan.branch, "digest": stretch_digest(stretch)}, time)
         self._ledger.erase_rounds(plan.spans, stretch, plan.superseded)
 
     def _finish(self, begun: Entry, plan: ErasurePlan, time: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
-from rescind.history.commitments import NO_HEAD, broken_links, round_root
+from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
 from rescind.history.ledger import Ledger
 from rescind.history.path import branches
 from rescind.history.records import ErasurePlan, Place, Span
@@ -49,6 +49,10 @@ def problems(
         for place in roots
         if not any(place in span for span in erased)
     )
+    remains = {int(entry.body["branch"]): entry.body["digest"] for entry in entries if entry.kind == "remains"}
+    for branch, stretch in ledger.stretches().items():
+        if remains.get(branch) != stretch_digest(stretch):
+            yield f"what is left before {Place(branch, 0)} is not what an erasure left"
     for place, digest in ledger.kept().items():
         if stored.get(place) != digest:
             yield f"{place} is kept as another model than was recorded"
