@@ -1,7 +1,7 @@
 """Does a history survive the death of its process at any instant?
 
-A child records rounds, serves requests and erases, over and over, until it is killed: half of the times a random time
-after its start, half a moment after it has begun something chosen at random. Then the history is opened again and
+A child records rounds, serves requests and erases, over and over, until it is killed: at times a random time after
+its start, more often a moment after it has begun something chosen at random. Then the history is opened again and
 compared with what the child had reported, and the next child goes on. Every step of an erasure is also cut off once,
 right before it and right after it. Half of the kills hit a history on SQLite, half one on PostgreSQL.
 """
@@ -17,12 +17,12 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from itertools import count
+from itertools import count, pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -39,7 +39,6 @@ from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
 from rescind.core.edges import Aggregation, Erased
 from rescind.core.planning import candidates
-from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Request
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
@@ -53,18 +52,20 @@ from rescind.history.records import ROOT, Entry, ErasurePlan, Level, Place, Roun
 from rescind.history.requests import Asked, Planned, ask, asked_for, plans, record_plan
 from rescind.history.sql import SqlLedger
 
-# Large enough that writing a model takes a moment: 12,080 numbers.
-FEATURES, CLASSES = 150, 80
+# Large enough that writing a model takes a moment: 24,160 numbers.
+FEATURES, CLASSES = 150, 160
 START = {"theta": np.zeros((FEATURES + 1) * CLASSES)}
 CLIENTS, PRESENT, ROUNDS_A_BRANCH, CAPACITY = 60, 5, 3, 3
 # After so many lives a new history begins, so that its creation is hit as well.
 LIVES = 12
 LONGEST_LIFE = 0.8
-MOMENT = 0.01
 # Seconds in which the lock of a killed child has to be free; PostgreSQL first has to notice the death.
 PATIENCE = 10.0
 PATIENCE_WITH_A_STEP = 60.0
-BEGINNINGS = ("recovering", "checkpoint", "commit", "restart", "deletion", "erasure begins")
+BEGINNINGS = (
+    *("opening", "recovering", "checkpoint", "after checkpoint", "commit", "after commit", "deletion"),
+    *("restart", "after restart", "erasure begins"),
+)
 FAILURES = ("rounds_lost", "torn", "wrong_digests", "orphans", "broken_chains", "erasures_incomplete")
 
 
@@ -82,9 +83,13 @@ class Location:
             return History(self.address)
         return History(self.address, checkpoints=self.folder, run=self.run)
 
+    def folders(self) -> list[Path]:
+        """Give what belongs to the run and to no other; PostgreSQL's models are in a folder with a longer name."""
+        return list(Path(self.folder).glob(f"{self.run}*"))
+
     def files(self, *suffixes: str) -> list[Path]:
-        """Give the files below the history's own folder, with whatever ending unless some are given."""
-        found = [path for path in Path(self.folder, self.run).rglob("*") if path.is_file()]
+        """Give the files below the history's own folders, with whatever ending unless some are given."""
+        found = [path for own in self.folders() for path in own.rglob("*") if path.is_file()]
         return [path for path in found if not suffixes or path.name.endswith(suffixes)]
 
 
@@ -107,8 +112,9 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
                 asked = [each for each in asked_for(history.ledger) if each.open]
                 if owed:
                     level = Level.OUTPUT if rng.random() < 0.25 else Level.PURGE
-                    recorder.erase(history.plan_erasure(owed[0], level))
-                    tell(reports, "erased", owed[0])
+                    plan = history.plan_erasure(level)
+                    recorder.erase(plan)
+                    tell(reports, "erased", plan.branch)
                 elif asked:
                     serve(history, recorder, clients, asked[0], rng)
                 elif recorder.place.round >= ROUNDS_A_BRANCH:
@@ -122,11 +128,10 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
 
 
 def to_be_erased(ledger: Ledger) -> list[int]:
-    """Give the branches that forget somebody whose erasure was not begun."""
-    begun = {decode(ErasurePlan, entry.body).branch for entry in ledger.entries("erasure")}
-    return [
-        each.number for each in branches(ledger).values() if each.request is not None and each.number not in begun
-    ]
+    """Give the requests that were served and whose erasure was not begun."""
+    plans = (decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure"))
+    begun = {number for plan in plans for number in plan.requests}
+    return [asked.number for asked in asked_for(ledger) if asked.served and asked.number not in begun]
 
 
 def retained(history: History) -> list[int]:
@@ -142,10 +147,7 @@ def serve(history: History, recorder: Recorder, clients: Federation, asked: Aske
     planned = plans(history.ledger).get(asked.number)
     if planned is None:
         found = candidates(history.summary(asked.request.group), asked.request)
-        joined = first_joined(history.path().edges, asked.request.group)
-        # Noise where only earlier groups need it is left out: ``standings`` takes it for this group's own.
-        usable = [each for each in found if each.node.index > joined or not each.sigma]
-        planned = Planned(asked.number, usable[rng.integers(len(usable))], public_plan=False)
+        planned = Planned(asked.number, found[rng.integers(len(found))], public_plan=False)
         record_plan(history.ledger, planned, datetime.now(UTC))
     parent = Place(planned.candidate.node.branch, planned.candidate.node.round)
     model = history.model(parent)
@@ -157,7 +159,7 @@ def serve(history: History, recorder: Recorder, clients: Federation, asked: Aske
 
 def tell(reports: Connection, *words: object) -> None:
     # Small enough for one call of the operating system: what was told was told whole, whatever happens next.
-    reports.send(words)
+    reports.send((*words, monotonic()))
 
 
 def watch(reports: Connection, cut: int | None) -> list[Round]:
@@ -171,7 +173,7 @@ def watch(reports: Connection, cut: int | None) -> list[Round]:
         (CheckpointStore, "delete", "deletion"),
         (SqlLedger, "commit_round", "commit"),
         (SqlLedger, "start_branch", "restart"),
-        (Eraser, "begin", "erasure begins"),
+        (Eraser, "erase", "erasure begins"),
     ):
         setattr(owner, method, announced(getattr(owner, method), phase, reports, committed))
     steps = Eraser.steps
@@ -228,7 +230,7 @@ class Life:
         """Read reports for some time, or until a phase has begun, or to the end."""
         end = monotonic() + seconds
         while (left := end - monotonic()) > 0:
-            if self._pipe.poll(left) and (not self._read() or (until and self.reports[-1] == ("phase", until))):
+            if self._pipe.poll(left) and (not self._read() or (until and self.reports[-1][:2] == ("phase", until))):
                 return
 
     def end(self) -> int | None:
@@ -243,7 +245,12 @@ class Life:
     @property
     def phase(self) -> str:
         """What the child was doing last."""
-        return str(next((words[1] for words in reversed(self.reports) if words[0] == "phase"), "starting"))
+        return self.phases[-1][0] if self.phases else "starting"
+
+    @property
+    def phases(self) -> list[tuple[str, float]]:
+        """What the child did one after the other, and since when."""
+        return [(words[1], words[2]) for words in self.reports if words[0] == "phase"]
 
     def _read(self) -> bool:
         try:
@@ -268,45 +275,52 @@ class Witness:
     def hear(self, reports: list[tuple[Any, ...]]) -> None:
         for kind, *words in reports:
             if kind == "round":
-                self.heads[words[0]], self.numbers[words[0]] = words[1:]
+                self.heads[words[0]], self.numbers[words[0]] = words[1], words[2]
             elif kind == "erased":
                 self.erased.add(words[0])
 
     def examine(self) -> Counter[str]:
         """Open the history again, as the next writer would, and count what is wrong with it."""
+        checks: dict[str, Callable[[History, Recorder], Iterator[str]]] = {
+            "rounds_lost": self._lost,
+            "wrong_digests": self._wrong,
+            "orphans": self._orphans,
+            "broken_chains": lambda history, _: iter(history.verify(self.heads.values())),
+            "erasures_incomplete": self._incomplete,
+            "torn": torn,
+        }
+        found = Counter[str]()
         try:
             with held(self.location) as (history, recorder):
-                found = Counter[str]()
-                found["rounds_lost"] = self._lost(history.ledger)
-                found["torn"] = torn(history, recorder)
-                found["wrong_digests"] = sum(
-                    hashlib.sha256(path.read_bytes()).hexdigest() != path.name.partition(".")[0]
-                    for path in self.location.files(".safetensors")
-                )
-                found["orphans"] = self._orphans(history)
-                found["broken_chains"] = said(history.verify(self.heads.values()))
-                found["erasures_incomplete"] = said(self._incomplete(history))
-                self.done = len(list(history.ledger.entries("erased")))
+                for failure, check in checks.items():
+                    found += Counter({failure: said(check(history, recorder))})
                 everybody = np.arange(1, CLIENTS + 1)
                 self.keys |= history.ledger.keys(everybody)
                 self.names |= history.ledger.names(everybody)
-                return found
+                self.done = len(list(history.ledger.entries("erased")))
         except Exception:
+            # What cannot be opened or read is torn, too.
             traceback.print_exc()
-            return Counter({"torn": 1})
+            found["torn"] += 1
+        return found
 
-    def _lost(self, ledger: Ledger) -> int:
-        there = {place(entry): entry.head for entry in ledger.entries("round")}
-        return said(f"{at} is lost" for at, head in self.heads.items() if there.get(at) != head)
+    def _lost(self, history: History, _: Recorder) -> Iterator[str]:
+        there = {place(entry): entry.head for entry in history.ledger.entries("round")}
+        yield from (f"{at} is lost" for at, head in self.heads.items() if there.get(at) != head)
 
-    def _orphans(self, history: History) -> int:
+    def _wrong(self, *_: object) -> Iterator[str]:
+        for path in self.location.files(".safetensors"):
+            if hashlib.sha256(path.read_bytes()).hexdigest() != path.name.partition(".")[0]:
+                yield f"{path.name} holds something else"
+
+    def _orphans(self, history: History, _: Recorder) -> Iterator[str]:
         needed = {f"{digest}.safetensors" for digest in history.ledger.kept().values()}
         known = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.sqlite.lock")
-        return said(
-            f"{path.name} belongs to nothing" for path in self.location.files() if path.name not in (*needed, *known)
-        )
+        for path in self.location.files():
+            if path.name not in (*needed, *known):
+                yield f"{path.name} belongs to nothing"
 
-    def _incomplete(self, history: History) -> Iterator[str]:
+    def _incomplete(self, history: History, _: Recorder) -> Iterator[str]:
         ledger = history.ledger
         begun = {entry.sequence: decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure")}
         done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
@@ -335,39 +349,38 @@ class Witness:
                 yield f"bytes that branch {plan.branch} erased are in the file"
 
 
-def torn(history: History, recorder: Recorder) -> int:
-    """Count what is half there, in the ledger's own tables and against each other."""
+def torn(history: History, recorder: Recorder) -> Iterator[str]:
+    """Tell what is half there, in the ledger's own tables and against each other."""
     ledger = history.ledger
     spans = [span for entry in ledger.entries("erasure") for span in decode(ErasurePlan, entry.body).spans]
     entries = {place(entry) for entry in ledger.entries("round")}
     started, kept = branches(ledger), ledger.kept()
     rounds = {each.place: each for number in started for each in ledger.rounds(Span(number, 0, 2**31 - 1))}
-    problems = [f"{at} has numbers and no entry" for at in rounds.keys() - entries]
-    problems += [
-        f"{at} has an entry and no numbers" for at in entries - rounds.keys() if not any(at in span for span in spans)
-    ]
+    yield from (f"{at} has numbers and no entry" for at in rounds.keys() - entries)
+    for at in entries - rounds.keys():
+        if not any(at in span for span in spans):
+            yield f"{at} has an entry and no numbers"
     for number in started:
-        listed = sorted(at.round for at in entries if at.branch == number)
-        if listed != list(range(1, ledger.last_round(number) + 1)):
-            problems.append(f"branch {number} has rounds {listed} and says {ledger.last_round(number)}")
-    groups = [[client] for client in {client for each in rounds.values() for client in each.clients.tolist()}]
-    for group in (*groups, list(range(1, CLIENTS + 1))):
+        listed, last = sorted(at.round for at in entries if at.branch == number), ledger.last_round(number)
+        if listed != list(range(1, last + 1)):
+            yield f"branch {number} has rounds {listed} and says that {last} is its last"
+    everybody = {client for each in rounds.values() for client in each.clients.tolist()}
+    for group in (*([client] for client in everybody), list(range(1, CLIENTS + 1))):
         joined = sorted(at for at, each in rounds.items() if np.isin(group, each.clients).any())
         if ledger.joined(np.array(group)) != joined:
-            problems.append(f"clients {group} are not found in their rounds")
-    problems += [f"{at} is kept without a file" for at, digest in kept.items() if digest not in history.models]
-    problems += [f"{at} is kept and was never there" for at in kept if at not in entries and at.round]
+            yield f"clients {group} are not found in their rounds"
+    yield from (f"{at} is kept without a file" for at, digest in kept.items() if digest not in history.models)
+    yield from (f"{at} is kept and was never there" for at in kept if at not in entries and at.round)
     if recorder.place != newest(ledger) or ROOT not in kept:
-        problems.append(f"recording goes on from {recorder.place}")
+        yield f"recording goes on from {recorder.place}"
     recorder.model()
-    return said(problems)
 
 
 def place(entry: Entry) -> Place:
     return Place(int(entry.body["branch"]), int(entry.body["round"]))
 
 
-def said(problems: Iterator[str] | list[str] | Any) -> int:
+def said(problems: Iterable[str]) -> int:
     """Count problems, and tell them where a person looks."""
     listed = list(problems)
     for problem in listed:
@@ -402,7 +415,7 @@ class Ordeal:
         self._context, self._locations, self._rng = context, locations, np.random.default_rng(seed)
         self.found, self.phases = Counter[str](), Counter[str]()
         self.rounds = self.erasures = self.finished_later = self.interrupted = 0
-        self._beginnings = list(BEGINNINGS)
+        self._beginnings, self._durations = list(BEGINNINGS), dict[str, float]()
         self._witness: Witness | None = None
         self._lives = 0
 
@@ -410,11 +423,14 @@ class Ordeal:
         """Let a child live until a random instant."""
         life = self._born()
         life.listen(PATIENCE_WITH_A_STEP, until="opening")
-        if self._rng.random() < 0.5:
+        if self._rng.random() < 0.3:
             life.listen(self._rng.uniform(0, LONGEST_LIFE))
         else:
-            life.listen(5 * LONGEST_LIFE, until=self._beginnings[self._rng.integers(len(self._beginnings))])
-            life.listen(self._rng.uniform(0, MOMENT))
+            chosen = self._beginnings[self._rng.integers(len(self._beginnings))]
+            if chosen != "opening":
+                life.listen(10 * LONGEST_LIFE, until=chosen)
+            # Anywhere in what was chosen, and a little beyond.
+            life.listen(self._rng.uniform(0, 1.2 * self._durations.get(chosen, 0.01)))
         self._check(life)
         self.phases[life.phase] += 1
 
@@ -423,7 +439,7 @@ class Ordeal:
         life = self._born(at)
         life.listen(PATIENCE_WITH_A_STEP)
         self._check(life)
-        steps: list[str] = next((list(words[1:]) for words in life.reports if words[0] == "steps"), [])
+        steps: list[str] = next((list(words[1:-1]) for words in life.reports if words[0] == "steps"), [])
         self.interrupted += bool(steps) and life.phase == f"erasing {steps[at // 2]}"
         self._beginnings = [*BEGINNINGS, *(f"erasing {each}" for each in steps)]
         return 2 * len(steps)
@@ -434,7 +450,8 @@ class Ordeal:
             self.rounds += len(self._witness.heads)
             self.erasures += self._witness.done
             self.finished_later += self._witness.done - len(self._witness.erased)
-            shutil.rmtree(Path(self._witness.location.folder, self._witness.location.run), ignore_errors=True)
+            for folder in self._witness.location.folders():
+                shutil.rmtree(folder)
         self._witness, self._lives = None, 0
 
     def _born(self, cut: int | None = None) -> Life:
@@ -446,6 +463,8 @@ class Ordeal:
         assert self._witness is not None
         code = life.end()
         self._witness.hear(life.reports)
+        for (phase, since), (_, until) in pairwise(life.phases):
+            self._durations[phase] = until - since
         found = self._witness.examine()
         if code != -signal.SIGKILL:
             found["torn"] += said([f"a child could not go on: it ended with {code} while {life.phase}"])
@@ -474,11 +493,11 @@ def ordeals() -> Iterator[dict[str, Ordeal]]:
         runs = count()
 
         def sqlite() -> Location:
-            run = f"run_{next(runs)}"
+            run = f"run_{next(runs):04d}"
             return Location("sqlite", str(Path(folder, run)), folder, run)
 
         def postgresql() -> Location:
-            return Location("postgresql", address, folder, f"run_{next(runs)}")
+            return Location("postgresql", address, folder, f"run_{next(runs):04d}")
 
         yield {"sqlite": Ordeal(context, sqlite, 1), "postgresql": Ordeal(context, postgresql, 2)}
 
@@ -487,6 +506,8 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--kills", type=int, help="how many children to kill at random instants (200, quick 15)")
     chosen = options.parse_args()
+    # So that being told to end leaves no server behind either.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     kills = chosen.kills or (15 if chosen.quick else 200)
     with ordeals() as backends:
         both = list(backends.values())

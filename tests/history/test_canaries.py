@@ -24,6 +24,7 @@ from rescind.core.summary import Node, Request
 from rescind.history.history import History
 from rescind.history.records import Level, Place, Span
 from rescind.history.requests import Planned, ask, record_plan
+from rescind.history.tensors import digest
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]
@@ -75,6 +76,11 @@ class Federation:
             for kind, values in numbers.items():
                 for place, value in enumerate(values):
                     found[f"{kind} {place} of round {at + 1}"] = struct.pack("<d", value)
+            # A digest confirms a guess: it must not stay in any writing either.
+            for kind, tensor in (("update", self.updates[at][0]), ("model", self.models[at + 1])):
+                name = digest({"theta": tensor})
+                found[f"{kind} digest of round {at + 1}"] = bytes.fromhex(name)
+                found[f"{kind} file of round {at + 1}"] = name.encode()
         return found
 
     def identity(self) -> dict[str, bytes]:
@@ -91,14 +97,13 @@ def forgotten(federation: Federation, level: Level) -> None:
     record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
     noised = {"theta": federation.models[2] + np.random.default_rng(5).normal(size=SIZE)}
     with history.recording(FACTS, {"theta": federation.models[0]}, keeps_updates=True) as recorder:
-        branch = recorder.restart(
-            RESTART, noised, request=number, sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53
-        )
-        recorder.erase(history.plan_erasure(branch.number, level))
+        recorder.restart(RESTART, noised, request=number, sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53)
+        recorder.erase(history.plan_erasure(level))
 
 
 def bytes_under(folder: Path) -> bytes:
-    return b"\n".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return b"\n".join([*(path.name.encode() for path in files), *(path.read_bytes() for path in files)])
 
 
 class Bucket:
@@ -114,7 +119,8 @@ class Bucket:
         found = self.client.list_object_versions(Bucket=self.name).get("Versions", [])
         get = self.client.get_object
         return b"\n".join(
-            get(Bucket=self.name, Key=each["Key"], VersionId=each["VersionId"])["Body"].read() for each in found
+            each["Key"].encode() + get(Bucket=self.name, Key=each["Key"], VersionId=each["VersionId"])["Body"].read()
+            for each in found
         )
 
 
@@ -171,10 +177,8 @@ def test_purge_leaves_no_byte(place: tuple[Federation, Search]) -> None:
     forgotten(federation, Level.PURGE)
     assert present(canaries, search()) == set()
     assert federation.history.verify() == []
-    (log,) = federation.history.ledger.entries("erased")
-    assert log.body["rounds"] == 4
-    assert len(log.body["models"]) == 4
-    assert len(log.body["updates"]) == 16
+    (begun,), (log,) = (federation.history.ledger.entries(kind) for kind in ("erasure", "erased"))
+    assert (begun.body["models"], begun.body["updates"], log.body["rounds"]) == (4, 16, 4)
 
 
 def test_output_leaves_the_prefix_alone(place: tuple[Federation, Search]) -> None:

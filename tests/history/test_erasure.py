@@ -6,46 +6,41 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, name, train
+from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
 from rescind.core.edges import Aggregation, Erased, Noise
 from rescind.core.facts import Mode
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
-from rescind.history.erasure import Eraser
+from rescind.history.erasure import Eraser, unfinished
 from rescind.history.errors import ForgottenClient
 from rescind.history.history import History
 from rescind.history.records import ROOT, Level, Place
-from rescind.history.requests import Planned, ask, record_plan
+from rescind.history.requests import Planned, record_plan
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 START = {"theta": np.zeros(12)}
 
 
-def restarted(history: History, leavers: list[str], parent: Place, sigma: float) -> int:
+def restarted(history: History, leavers: list[str], parent: Place) -> int:
     """Serve a request up to its restart and give the branch."""
-    group = history.clients(leavers)
-    request = Request(group, Budget(5.0, 1e-3))
-    number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
-    found = candidates(history.summary(group), request)
+    request = Request(history.clients(leavers), Budget(5.0, 1e-3))
+    number = history.ask(leavers, request.budget)
+    found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
     record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
     model = history.model(parent)
-    with history.recording(FACTS, {key: model[key] for key in model}) as recorder:
-        if not sigma:
+    with history.recording(FACTS, START) as recorder:
+        if not chosen.sigma:
             return recorder.restart(parent, model, request=number).number
-        noise = {key: value + np.random.default_rng(7).normal(0, sigma, value.shape) for key, value in model.items()}
-        restart = recorder.restart(
-            parent, noise, request=number, sigma=sigma, noise_rounding=1e-5, unit_roundoff=2.0**-53
-        )
-        return restart.number
+        return forget(recorder, federation(1), parent, chosen.sigma, number, model).number
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -60,14 +55,15 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
         train(recorder, clients, 6, range(6))
     leaver = history.clients([name(0)])
     others = sorted(history.ledger.identities().values())[1:]
-    branch = restarted(history, [name(0)], Place(0, 4), 0.5)
+    branch = restarted(history, [name(0)], Place(0, 4))
     before = history.path()
-    plan = history.plan_erasure(branch)
+    plan = history.plan_erasure()
     history.erase(plan)
     after = history.path()
     (edge,) = after.edges
     assert isinstance(edge, Erased)
-    assert edge.sigmas == (0.5,)
+    assert edge.sigmas == tuple(each.sigma for each in before.edges if isinstance(each, Noise))
+    assert len(edge.sigmas) == 1
     assert edge.common_factor
     (own,) = np.flatnonzero(np.isin(edge.clients, list(leaver)))
     assert (edge.sensitivities[own], edge.largest_weights[own]) == (np.inf, 1.0)
@@ -97,9 +93,9 @@ def test_rounds_before_the_leavers_first_stay(history: History) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(1, 6))
         train(recorder, clients, 4, range(6))
-    branch = restarted(history, [name(0)], Place(0, 5), 0.5)
+    branch = restarted(history, [name(0)], Place(0, 5))
     before = history.path()
-    history.erase(history.plan_erasure(branch))
+    history.erase(history.plan_erasure())
     after = history.path()
     assert [type(edge) for edge in after.edges] == [Aggregation] * 3 + [Erased]
     assert after.places == (*(Place(0, at) for at in range(4)), Place(branch, 0))
@@ -118,8 +114,8 @@ def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> N
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(1, 6))
         train(recorder, clients, 2, range(6))
-    branch = restarted(history, [name(0)], Place(0, 3), 0.0)
-    plan = history.plan_erasure(branch)
+    restarted(history, [name(0)], Place(0, 3))
+    plan = history.plan_erasure()
     assert plan.stretch == ()
     history.erase(plan)
     assert [type(edge) for edge in history.path().edges] == [Aggregation] * 3
@@ -134,17 +130,17 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(6))
-    first = restarted(history, [name(0)], Place(0, 3), 0.5)
-    history.erase(history.plan_erasure(first))
+    first = restarted(history, [name(0)], Place(0, 3))
+    history.erase(history.plan_erasure())
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(1, 6))
     gone = history.clients([name(1)])
-    second = restarted(history, [name(1)], Place(first, 2), 0.25)
+    second = restarted(history, [name(1)], Place(first, 2))
     before = history.path()
-    history.erase(history.plan_erasure(second))
+    history.erase(history.plan_erasure())
     (edge,) = history.path().edges
     assert isinstance(edge, Erased)
-    assert edge.sigmas == (0.5, 0.25)
+    assert len(edge.sigmas) == 2
     assert history.path().trained == (0, 5)
     assert sorted(history.ledger.stretches()) == [second]
     infinite = edge.clients[np.isinf(edge.sensitivities)].tolist()
@@ -162,9 +158,9 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 6, range(6))
     leaver = sorted(history.clients([name(0)]))
-    branch = restarted(history, [name(0)], Place(0, 4), 0.5)
+    restarted(history, [name(0)], Place(0, 4))
     before = history.path()
-    plan = history.plan_erasure(branch, Level.OUTPUT)
+    plan = history.plan_erasure(Level.OUTPUT)
     assert any("before the restart" in line for line in plan.stays)
     history.erase(plan)
     assert [type(edge) for edge in history.path().edges] == [Aggregation] * 4 + [Noise]
@@ -176,13 +172,13 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     assert history.verify() == []
     # The numbers that stay are still covered by the chain, so their salts have to stay as well.
     assert set(history.ledger.keys(np.array(leaver))) == set(leaver)
-    later = restarted(history, [name(2)], Place(0, 2), 0.5)
-    history.erase(history.plan_erasure(later))
+    restarted(history, [name(2)], Place(0, 2))
+    history.erase(history.plan_erasure())
     assert history.ledger.keys(np.array(leaver)) == {}
     assert history.verify() == []
 
 
-STEPS = ["identities", "updates", "models", "rounds", "keys", "space and log"]
+STEPS = ["identities", "rounds", "updates", "keys", "files", "space and log"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -194,7 +190,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(6))
     leaver = np.array(sorted(history.clients([name(0)])))
-    branch = restarted(history, [name(0)], Place(0, 3), 0.5)
+    restarted(history, [name(0)], Place(0, 3))
     whole = Eraser.steps
 
     def cut_off(self: Eraser, begun: object, time: str) -> list[object]:
@@ -206,14 +202,14 @@ def test_an_erasure_that_was_cut_off_is_finished(
 
         return [*steps[:at], type(steps[0])("death", die)]
 
-    plan = history.plan_erasure(branch)
+    plan = history.plan_erasure()
     with monkeypatch.context() as patched:
         patched.setattr(Eraser, "steps", cut_off)
         with pytest.raises(KeyboardInterrupt):
             history.erase(plan)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 1, range(1, 6))
-    assert list(history._eraser().unfinished()) == []
+    assert unfinished(history.ledger) == []
     assert len(list(history.ledger.entries("erased"))) == 1
     assert [type(edge) for edge in history.path().edges] == [Erased, Aggregation]
     assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
@@ -226,8 +222,8 @@ def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> Non
     with History(tmp_path / "history") as history:
         with history.recording(FACTS, START) as recorder:
             train(recorder, clients, 4, range(6))
-        branch = restarted(history, [name(0)], Place(0, 3), 0.5)
-        history.erase(history.plan_erasure(branch))
+        restarted(history, [name(0)], Place(0, 3))
+        history.erase(history.plan_erasure())
         assert history.verify() == []
         (stretch,) = history.ledger.stretches().values()
     remaining = stretch.remaining.copy()

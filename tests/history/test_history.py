@@ -59,7 +59,7 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]
         yield reopen
 
 
-def served(history: History, group: frozenset[int], parent: Place, sigma: float) -> int:
+def served(history: History, group: frozenset[int], parent: Place) -> int:
     """Serve a request by hand: asked, planned, restarted. Gives the branch."""
     request = Request(group, BUDGET)
     number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
@@ -67,10 +67,9 @@ def served(history: History, group: frozenset[int], parent: Place, sigma: float)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
     record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
     model = history.model(parent)
-    clients = federation(1)
     with history.recording(FACTS, START) as recorder:
-        if sigma:
-            return forget(recorder, clients, parent, sigma, number, model).number
+        if chosen.sigma:
+            return forget(recorder, federation(1), parent, chosen.sigma, number, model).number
         return recorder.restart(parent, model, request=number).number
 
 
@@ -149,7 +148,7 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
         train(recorder, clients, 6, range(6))
     first, second = ({history.ledger.identities()[name(client)]} for client in (0, 4))
     place = Place(0, 3)
-    branch = served(history, frozenset(first), place, 0.5)
+    branch = served(history, frozenset(first), place)
     with history.recording(FACTS, START) as recorder:
         assert recorder.place == Place(branch, 0)
         train(recorder, clients, 4, range(1, 6))
@@ -160,13 +159,13 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     (owed,) = history.summary(second).forgotten
     assert (owed.protected_from, owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
     # Back to before the noise: the first client has to be hidden again.
-    branch = served(history, frozenset(second), Place(0, 2), 0.5)
+    branch = served(history, frozenset(second), Place(0, 2))
     one, two = standings(history.ledger)
     assert one.branch == two.branch == branch
     assert one.spent == (one.request.mu,) * 2
     assert [each.protected_from for each in history.summary({*second, 3}).forgotten] == [3, 3]
     # Back to the start: nobody needs noise any more.
-    third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT, 0.0)
+    third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT)
     assert [(each.mode, each.branch) for each in standings(history.ledger)] == [(Mode.EXACT, None)] * 3
     assert history.newest == Place(third, 0)
     assert history.verify() == []
@@ -219,7 +218,7 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"names": ["a", "a"]}, "each of them once"),
+        ({"names": ["a", "a"]}, "'a' is named twice"),
         ({"names": ["a", ""]}, "no name for a client"),
         ({"weights": np.array([1.0, np.nan])}, "finite"),
         ({"weights": np.array([1.0, 0.0])}, "above 0"),
@@ -335,7 +334,7 @@ def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> 
         number = ask(history.ledger, Request(history.clients([name(1)]), BUDGET), NOON, NOON)
         for request, parent, message in (
             (number, ROOT, "no plan"),
-            (99, ROOT, "not open"),
+            (99, ROOT, "no open request 99"),
             (None, Place(0, 9), "not kept"),
         ):
             with pytest.raises(ValueError, match=message):

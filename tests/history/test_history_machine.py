@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from benchmarks.recorded import FACTS
 from rescind.core.aggregation import Contributions
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Edge, Erased
+from rescind.core.edges import Aggregation, Edge, Erased, sorted_group
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
@@ -130,6 +130,7 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), level=st.sampled_from([None, *Level]))
     def go_back(self, data: st.DataObject, level: Level | None) -> None:
         asked = next(each for each in asked_for(self.memory.ledger) if each.open)
+        names = set(self.memory.ledger.names(sorted_group(asked.request.group)).values())
         path = self.memory.path()
         place = data.draw(st.sampled_from([each for each in self.memory.ledger.kept() if each in path.index]))
         node, noise = path.index[place], self.stream.normal(size=3)
@@ -151,26 +152,27 @@ class Histories(RuleBasedStateMachine):
 
             def restart(recorder: Recorder) -> object:
                 branch = recorder.restart(
-                    place, restarted, request=asked.number, sigma=sigma, noise_rounding=1e-6 if sigma else 0.0
+                    place,
+                    restarted,
+                    request=asked.number,
+                    sigma=sigma,
+                    noise_rounding=1e-6 * bool(sigma),
+                    unit_roundoff=2.0**-53 * bool(sigma),
                 )
                 if level is not None:
-                    recorder.erase(history.plan_erasure(branch.number, level))
+                    recorder.erase(history.plan_erasure(level))
                 return branch
 
             return self.recording(history, restart)
 
         self.on_both(act)
-        if level is not None:
-            self.gone |= set(NAMES) - set(self.memory.ledger.identities()) - self.unseen()
+        self.gone |= names
 
     @rule()
     def reopen(self) -> None:
         self.disk.close()
         self.disk = History(self.folder)
         self.disk._clock = lambda: NOON
-
-    def unseen(self) -> set[str]:
-        return set(NAMES) - self.memory.ledger.forgotten(NAMES)
 
     @invariant()
     def equal(self) -> None:

@@ -46,7 +46,12 @@ def leaves(round_: Round, keys: Mapping[int, bytes]) -> list[bytes]:
 
 def stretch_digest(stretch: Stretch) -> str:
     """Commit to what is left of an erased stretch."""
-    parts = (_place(stretch.origin), bytes([stretch.common_factor]), stretch.remaining.tobytes())
+    parts = (
+        _framed(stretch.salt),
+        _place(stretch.origin),
+        bytes([stretch.common_factor]),
+        stretch.remaining.tobytes(),
+    )
     return hashlib.sha256(_STRETCH + struct.pack(">Q", stretch.branch) + b"".join(parts)).hexdigest()
 
 

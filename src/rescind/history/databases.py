@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 
 from rescind.history import schema
 from rescind.history.commitments import KEY_BYTES
-from rescind.history.errors import HistoryError, NotAHistory
+from rescind.history.errors import HistoryError, NotAHistory, StillRead
 from rescind.history.locks import application_name, file_lock, session_lock
 
 # Seconds that a transaction waits for another process's.
@@ -29,6 +29,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 
 # SQLite takes a file that is shorter than this for an empty one.
 _SMALLEST_PAGE = 512
+
+_WAIT = "the erasure is finished by whoever records or erases next, when nobody reads"
 
 _RUN_NAME = re.compile(r"[a-z0-9_]{1,50}")
 
@@ -132,12 +134,11 @@ class Sqlite(Database):
             emptied = _empty_wal(driver)
             driver.execute("VACUUM")
             emptied = _empty_wal(driver) and emptied
-        if emptied:
-            return ()
-        return (
-            "Another connection was reading, so SQLite's write-ahead log could not be emptied and still holds "
-            "erased values: compact again when nobody reads.",
-        )
+        if not emptied:
+            raise StillRead(
+                f"another process is reading {self.where}, whose write-ahead log still holds erased values; {_WAIT}"
+            )
+        return ()
 
     def _is_database(self) -> bool:
         # Not read by hand: closing the file would drop the locks that other connections of this process have on it.
@@ -210,7 +211,9 @@ class Postgresql(Database):
     def compact(self) -> tuple[str, ...]:
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             in_use = [table for table in schema.TABLES.tables if not self._rewrite(connection, table)]
-            return _out_of_reach(connection, in_use, _checkpoint(connection))
+            if in_use:
+                raise StillRead(f"another session is using {', '.join(in_use)} of {self.where}; {_WAIT}")
+            return _out_of_reach(connection, _checkpoint(connection))
 
     def _rewrite(self, connection: Connection, table: str) -> bool:
         try:
@@ -281,16 +284,11 @@ def _checkpoint(connection: Connection) -> bool:
     return True
 
 
-def _out_of_reach(connection: Connection, in_use: list[str], checkpointed: bool) -> tuple[str, ...]:
+def _out_of_reach(connection: Connection, checkpointed: bool) -> tuple[str, ...]:
     settings = {each.name: each.setting for each in connection.execute(_TELLING_SETTINGS)}
     replicas = connection.execute(text("SELECT count(*) FROM pg_stat_replication")).scalar_one()
     slots = connection.execute(text("SELECT count(*) FROM pg_replication_slots")).scalar_one()
     said = []
-    if in_use:
-        said.append(
-            f"Another session was using {', '.join(in_use)}, which may still hold erased values: compact again when "
-            "nobody reads."
-        )
     if not checkpointed:
         said.append("This role may not run CHECKPOINT: the emptied files of the tables go at the server's next one.")
     said.append(

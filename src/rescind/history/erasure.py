@@ -7,26 +7,24 @@ the noised model; ``output`` deletes what is no longer needed and says what can 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Aggregation, Clients, Erased, members, sorted_group
+from rescind.core.edges import Aggregation, Clients, Erased, Floats, members, sorted_group
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
-from rescind.history.commitments import stretch_digest
+from rescind.history.commitments import KEY_BYTES, stretch_digest
 from rescind.history.ledger import Ledger
-from rescind.history.path import Path, branches, lineage, path_to, steps_back
+from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
 from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
 from rescind.history.requests import asked_for
-
-Key = TypeVar("Key")
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -34,50 +32,51 @@ _OUTPUT_STAYS = (
     "the other participants' numbers in these rounds, from which the client's could be computed as well",
 )
 _PURGE_STAYS = (
-    "one sensitivity and one largest weight of each remaining client, which were measured with the client present",
-    "the pseudonym, in the list of those who once took part",
+    "one sensitivity of each remaining client, which was measured with the client present",
+    "one largest weight of each remaining client, rounded up to a coarse list: with its own count it tells about how "
+    "many examples all participants of a round had",
+    "the pseudonym, in the list of those who once took part, and before which round it first did",
 )
 _ALWAYS_STAYS = (
     "a keyed digest of the name, by which a returning client is recognised",
-    "the pseudonym, in the request",
+    "the pseudonym, in the request; the restart's round and noise, in the plan",
     "the roots of erased rounds, which commit to numbers under salts that are gone",
 )
 
+# Largest weights are rounded up to powers of this root of 2: exact ones would tell the leaver's number of examples.
+_WEIGHTS_PER_OCTAVE = 4
 
-def plan_erasure(ledger: Ledger, branch: int, level: Level, training: LocalTraining) -> ErasurePlan:
-    """List what has to go after the restart that began a branch."""
-    known = branches(ledger)
-    forgotten = _forgotten(ledger, known, branch)
-    clients = forgotten.get(branch, frozenset())
-    tip = Place(branch, ledger.last_round(branch))
-    kept = ledger.kept()
+
+def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> ErasurePlan:
+    """List what has to go of all clients that were forgotten and not erased at this level yet."""
+    known, tip, kept = branches(ledger), newest(ledger), ledger.kept()
+    served = [asked for asked in asked_for(ledger) if asked.served]
+    covered = _covered(ledger, level)
+    due = [asked for asked in served if asked.number not in covered]
+    clients = frozenset(client for asked in due for client in asked.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
-    stretch: list[Span] = []
-    origin = None
-    touched = path_to(ledger, Place(branch, 0), training, sorted_group(clients))
+    touched = path_to(ledger, Place(tip.branch, 0), training, sorted_group(clients))
     first = first_joined(touched.edges, clients)
-    if level is Level.PURGE and clients and first < len(touched.edges):
-        origin = touched.places[first]
-        stretch = list(_between(known, origin, branch)) if origin else []
+    on_path = first < len(touched.edges)
+    origin = touched.places[first] if on_path and level is Level.PURGE else None
+    stretch = [] if origin is None else list(_between(known, origin, tip.branch))
     erased = (*abandoned, *stretch)
-    everybody = sorted_group(client for group in forgotten.values() for client in group)
-    origins = {each.branch: each.origin for each in ledger.stretches().values()} | (
-        {branch: origin} if origin else {}
-    )
-    needed = {place.branch for place in steps_back(known, origins, tip)}
-    stays = _OUTPUT_STAYS if first < len(touched.edges) and not stretch else _PURGE_STAYS if stretch else ()
+    origins = {each.branch: each.origin for each in ledger.stretches().values()}
+    needed = steps_back(known, origins | ({tip.branch: origin} if origin else {}), tip)
+    everybody = sorted_group(client for asked in served for client in asked.request.group)
     return ErasurePlan(
         level=level,
-        branch=branch,
+        branch=tip.branch,
+        requests=tuple(asked.number for asked in due),
         clients=tuple(sorted(clients)),
         abandoned=tuple(abandoned),
         stretch=tuple(stretch),
         origin=origin,
-        superseded=tuple(each for each in ledger.stretches() if each not in needed),
+        superseded=tuple(sorted(set(origins).difference(place.branch for place in needed))),
         keys=tuple(_without_numbers(ledger, everybody, erased).tolist()),
-        models=_unshared(kept, lambda place: _inside(place, erased)),
-        updates=_unshared(_updates(ledger, known), lambda key: key[1] in clients or _inside(key[0], erased)),
-        stays=stays + _ALWAYS_STAYS,
+        models=sum(_inside(place, erased) for place in kept),
+        updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
+        stays=(_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ()) + _ALWAYS_STAYS,
     )
 
 
@@ -97,19 +96,24 @@ class Eraser:
     ) -> None:
         self._ledger, self._models, self._updates, self._training = ledger, models, updates, training
 
-    def begin(self, plan: ErasurePlan, time: str) -> Entry:
-        """Record the plan; from here on the erasure is finished whatever happens."""
-        return self._ledger.append("erasure", encode(plan), time)
+    def erase(self, plan: ErasurePlan, time: str) -> tuple[str, ...]:
+        """Record a plan and carry it out; say in words what could not be reached.
 
-    def unfinished(self) -> list[Entry]:
-        """Give the plans that were recorded and not carried out to the end."""
-        done = {int(entry.body["erasure"]) for entry in self._ledger.entries("erased")}
-        return [entry for entry in self._ledger.entries("erasure") if entry.sequence not in done]
+        A plan that is no longer the one that would be made is refused: what it names may be needed by now.
+        """
+        self.finish(time)
+        if plan != plan_erasure(self._ledger, plan.level, self._training):
+            raise ValueError("the history has changed since this erasure was planned: plan it again")
+        self._ledger.append("erasure", encode(plan), time)
+        self.finish(time)
+        *_, log = self._ledger.entries("erased")
+        return tuple(log.body["left"])
 
-    def carry_out(self, begun: Entry, time: str) -> None:
-        """Take every step of a recorded plan; those that were taken before change nothing."""
-        for step in self.steps(begun, time):
-            step.run()
+    def finish(self, time: str) -> None:
+        """Carry out every plan that was recorded and not carried out to the end."""
+        for begun in unfinished(self._ledger):
+            for step in self.steps(begun, time):
+                step.run()
 
     def steps(self, begun: Entry, time: str) -> list[Step]:
         """Give the steps of a recorded plan in their order: identities first, the log last."""
@@ -117,64 +121,64 @@ class Eraser:
         clients = np.array(plan.clients, dtype=np.int64)
         return [
             Step("identities", lambda: self._ledger.erase_identities(clients)),
-            Step("updates", lambda: self._erase_updates(plan, clients)),
-            Step("models", lambda: self._erase_models(plan)),
-            Step("rounds", lambda: self._erase_rounds(plan, time)),
+            Step("rounds", lambda: self._erase_rounds(begun, plan, time)),
+            Step("updates", lambda: self._ledger.erase_updates(clients)),
             Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
-            Step("space and log", lambda: self._finish(begun, plan, time)),
+            Step("files", self.sweep),
+            Step("space and log", lambda: self._log(begun, plan, time)),
         ]
 
-    def _erase_updates(self, plan: ErasurePlan, clients: Clients) -> None:
-        for digest in plan.updates:
-            self._updates.delete(digest)
-        self._ledger.erase_updates(clients)
+    def sweep(self) -> None:
+        """Delete every file that nothing refers to, and what killed writers left."""
+        needed = (set(self._ledger.kept().values()), set(stored_updates(self._ledger).values()))
+        for store, digests in zip((self._models, self._updates), needed, strict=True):
+            store.remove_unfinished()
+            for digest in store.digests() - digests:
+                store.delete(digest)
 
-    def _erase_models(self, plan: ErasurePlan) -> None:
-        kept = self._ledger.kept()
-        gone = [place for place in kept if _inside(place, plan.spans)]
-        needed = {digest for place, digest in kept.items() if place not in gone}
-        for digest in set(plan.models) - needed:
-            self._models.delete(digest)
-        self._ledger.release(gone)
-
-    def _erase_rounds(self, plan: ErasurePlan, time: str) -> None:
+    def _erase_rounds(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
         stretch = None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
             path = path_to(self._ledger, Place(plan.branch, 0), self._training)
-            groups = _forgotten(self._ledger, branches(self._ledger), plan.branch).values()
-            remaining, common = _remaining(path, sorted_group(client for group in groups for client in group))
-            stretch = Stretch(plan.branch, plan.origin, remaining, common)
+            served = (asked for asked in asked_for(self._ledger) if asked.served)
+            forgotten = sorted_group(client for asked in served for client in asked.request.group)
+            salt = secrets.token_bytes(KEY_BYTES)
+            stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)
             # Before it is there: later bounds start from these numbers, so they belong to the chain.
-            self._ledger.append("remains", {"branch": plan.branch, "digest": stretch_digest(stretch)}, time)
+            body = {"erasure": begun.sequence, "branch": plan.branch, "digest": stretch_digest(stretch)}
+            self._ledger.append("remains", body, time)
         self._ledger.erase_rounds(plan.spans, stretch, plan.superseded)
 
-    def _finish(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
+    def _log(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()
         roots = [
             entry.root
             for entry in self._ledger.entries("round")
             if _inside(Place(int(entry.body["branch"]), int(entry.body["round"])), plan.spans)
         ]
-        body = {
-            "erasure": begun.sequence,
-            "models": list(plan.models),
-            "updates": list(plan.updates),
-            "rounds": len(roots),
-            "roots": hashlib.sha256(b"".join(roots)).hexdigest(),
-            "left": list(left),
-        }
+        digest = hashlib.sha256(b"".join(roots)).hexdigest()
+        body = {"erasure": begun.sequence, "rounds": len(roots), "roots": digest, "left": list(left)}
         self._ledger.append("erased", body, time)
 
 
-def _forgotten(ledger: Ledger, known: Mapping[int, Branch], branch: int) -> dict[int, frozenset[int]]:
-    """Give the group that each branch up to this one forgets."""
-    groups = {asked.number: asked.request.group for asked in asked_for(ledger)}
-    return {
-        each.number: groups[each.request]
-        for each in known.values()
-        if each.request is not None and each.number <= branch
-    }
+def unfinished(ledger: Ledger) -> list[Entry]:
+    """Give the plans that were recorded and not carried out to the end."""
+    done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
+    return [entry for entry in ledger.entries("erasure") if entry.sequence not in done]
+
+
+def stored_updates(ledger: Ledger) -> dict[tuple[Place, int], str]:
+    """Give the digests of all stored updates."""
+    spans = (Span(number, 1, ledger.last_round(number)) for number in branches(ledger))
+    return {key: digest for span in spans for key, digest in ledger.updates(span).items()}
+
+
+def _covered(ledger: Ledger, level: Level) -> set[int]:
+    """Give the requests that were erased at this level or a stronger one."""
+    order = list(Level)
+    plans = (decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure"))
+    return {number for plan in plans if order.index(plan.level) >= order.index(level) for number in plan.requests}
 
 
 def _abandoned(ledger: Ledger, known: Mapping[int, Branch], tip: Place) -> Iterator[Span]:
@@ -213,40 +217,33 @@ def _without_numbers(ledger: Ledger, clients: Clients, erased: Sequence[Span]) -
     return np.array([each for each in clients[~still].tolist() if each in held], dtype=np.int64)
 
 
-def _updates(ledger: Ledger, known: Mapping[int, Branch]) -> dict[tuple[Place, int], str]:
-    spans = (Span(number, 1, ledger.last_round(number)) for number in known)
-    return {key: digest for span in spans for key, digest in ledger.updates(span).items()}
-
-
-def _unshared(stored: Mapping[Key, str], goes: Callable[[Key], bool]) -> tuple[str, ...]:
-    """Give the digests that nothing refers to any more once some of the references go."""
-    going = {digest for key, digest in stored.items() if goes(key)}
-    return tuple(sorted(going.difference(digest for key, digest in stored.items() if not goes(key))))
-
-
 def _remaining(path: Path, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
     """Give what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed."""
     tracker, common = SensitivityTracker(), True
     everybody = np.unique(
         np.concatenate([edge.clients for edge in path.edges if isinstance(edge, Aggregation | Erased)])
     )
-    largest = np.zeros(len(everybody))
+    measured, known = np.zeros(len(everybody)), np.zeros(len(everybody))
     for edge in path.edges:
         tracker.record(edge)
         if isinstance(edge, Aggregation) and len(edge.clients):
-            shares = edge.weights / edge.weights.sum() * (1 + 2.0**-50)
+            places = np.searchsorted(everybody, edge.clients)
+            measured[places] = np.maximum(measured[places], edge.weights / edge.weights.sum())
             common = common and bool(edge.factors.min() == edge.factors.max())
         elif isinstance(edge, Erased):
-            shares = edge.largest_weights
+            known[np.searchsorted(everybody, edge.clients)] = edge.largest_weights
             common = common and edge.common_factor
-        else:
-            continue
-        places = np.searchsorted(everybody, edge.clients)
-        largest[places] = np.maximum(largest[places], shares)
-    remaining = np.empty(len(everybody), dtype=REMAINING)
     gone = members(everybody, forgotten)
+    remaining = np.empty(len(everybody), dtype=REMAINING)
     remaining["client"] = everybody
     remaining["sensitivity"] = np.where(gone, np.inf, tracker.sensitivities(everybody))
     # Of whoever was forgotten not even a weight stays; nothing is computed with it any more.
-    remaining["largest_weight"] = np.where(gone, 1.0, largest)
+    remaining["largest_weight"] = np.where(gone, 1.0, np.maximum(_coarse(measured), known))
     return remaining, common
+
+
+def _coarse(weights: Floats) -> Floats:
+    """Round shares up to the coarse list; what floating point might take away is added."""
+    tiny = np.finfo(np.float64).tiny
+    steps = np.ceil(_WEIGHTS_PER_OCTAVE * np.log2(np.maximum(weights, tiny) * (1 + 1e-9)))
+    return np.where(weights > 0, np.minimum(np.exp2(steps / _WEIGHTS_PER_OCTAVE), 1.0), 0.0)

@@ -33,6 +33,10 @@ class HeldByAnother(HistoryError):
         self.holder = holder
 
 
+class StillRead(HistoryError):
+    """Erased values cannot be overwritten while another process reads."""
+
+
 class ForgottenClient(HistoryError):
     """A client that was forgotten came back under its name."""
 

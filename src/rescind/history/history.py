@@ -6,17 +6,19 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
-from rescind.core.facts import Facts
+from rescind.core.facts import Facts, Scope
 from rescind.core.noise import Tensor
 from rescind.core.recovery import RecoveryCurve
-from rescind.core.summary import Node, Summary
+from rescind.core.sensitivity import first_joined
+from rescind.core.summary import Node, Request, Summary
 from rescind.history import erasure, requests, verification
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
@@ -26,7 +28,7 @@ from rescind.history.locations import opened
 from rescind.history.memory import MemoryLedger
 from rescind.history.path import Path, branches, newest, path_to
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
+from rescind.history.records import Branch, ErasurePlan, Level, Place
 from rescind.history.run import Goal, Run, described
 
 
@@ -117,13 +119,16 @@ class History:
         found = self.ledger.pseudonyms(names)
         unknown = [name for name in names if name not in found]
         if unknown:
+            gone = self.ledger.forgotten(unknown)
+            if gone:
+                raise UnknownClient(f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased")
             raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here")
         return frozenset(found.values())
 
     def summary(self, group: Iterable[int]) -> Summary:
         """Give what planning needs to know to forget a group."""
         run, owed = self.run, requests.standings(self.ledger)
-        hidden = (client for each in owed if each.branch is not None for client in each.request.group)
+        hidden = (client for each in owed for client in each.request.group)
         path = self.path(group={*group, *hidden})
         if not path.trained[-1]:
             raise ValueError("no round has been trained on this line yet: there is nothing to plan")
@@ -144,8 +149,8 @@ class History:
         try:
             for problem in verification.problems(self.ledger, self.models, self.run.facts.training, witnessed):
                 found.append(problem)  # noqa: PERF402, what was found before an error is told as well
-        except BrokenHistory as broken:
-            found.append(str(broken))
+        except (BrokenHistory, ValueError, KeyError) as broken:
+            found.append(f"the rest cannot be read: {broken}")
         return found
 
     # Writing
@@ -175,27 +180,46 @@ class History:
                 self.ledger.start_branch(0, model, encode(Branch(0, model)), self._now())
             yield Recorder(self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock)
 
-    def plan_erasure(self, branch: int, level: Level = Level.PURGE) -> ErasurePlan:
-        """List what has to go after the restart that began a branch, without touching anything."""
-        return erasure.plan_erasure(self.ledger, branch, level, self.run.facts.training)
+    def ask(
+        self,
+        names: Sequence[str],
+        budget: Budget,
+        *,
+        scope: Scope = Scope.GROUP,
+        releases: int = 1,
+        deadline: datetime | None = None,
+    ) -> int:
+        """Record that clients ask to be forgotten, and give the request's number; also while training runs.
 
-    def erase(self, plan: ErasurePlan) -> None:
-        """Erase by a plan, step by step; whoever records next finishes an erasure that was cut off."""
+        Without another ``deadline`` it is a month from now, as in GDPR art. 12.
+        """
+        request, now = Request(self.clients(names), budget, scope, releases), self._clock()
+        return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
+
+    def settle(self, number: int) -> None:
+        """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         with self.ledger.writing():
-            eraser = self._eraser()
-            eraser.carry_out(eraser.begin(plan, self._now()), self._now())
+            group = requests.check_open(self.ledger, number).request.group
+            if first_joined((path := self.path(group=group)).edges, group) < len(path.edges):
+                raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
+            self.ledger.append("settlement", {"request": number}, self._now())
+
+    def plan_erasure(self, level: Level = Level.PURGE) -> ErasurePlan:
+        """List what has to go of all clients that were forgotten, without touching anything."""
+        return erasure.plan_erasure(self.ledger, level, self.run.facts.training)
+
+    def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
+        """Erase by a plan, step by step, and say in words what could not be reached.
+
+        Whoever records or erases next finishes an erasure that was cut off.
+        """
+        with self.ledger.writing():
+            return self._eraser().erase(plan, self._now())
 
     def _recover(self) -> None:
         eraser = self._eraser()
-        for begun in eraser.unfinished():
-            eraser.carry_out(begun, self._now())
-        referenced = set(self.ledger.kept().values())
-        spans = [Span(number, 1, self.ledger.last_round(number)) for number in branches(self.ledger)]
-        updates = {digest for span in spans for digest in self.ledger.updates(span).values()}
-        for store, needed in ((self.models, referenced), (self.updates, updates)):
-            store.remove_unfinished()
-            for digest in store.digests() - needed:
-                store.delete(digest)
+        eraser.finish(self._now())
+        eraser.sweep()
 
     def _eraser(self) -> erasure.Eraser:
         return erasure.Eraser(self.ledger, self.models, self.updates, self.run.facts.training)

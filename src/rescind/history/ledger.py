@@ -73,6 +73,10 @@ class Ledger(ABC):
         """Give the entries of these kinds, or all, in order."""
 
     @abstractmethod
+    def identifier(self) -> str:
+        """Give a name of this run that no other run has, fit for a folder."""
+
+    @abstractmethod
     def head(self) -> bytes:
         """Give the head of the chain: that of the last entry, ``commitments.NO_HEAD`` if there is none."""
 
@@ -142,6 +146,13 @@ class Ledger(ABC):
         """Give the rounds that any of these clients took part in, in order, without erased ones."""
 
     @abstractmethod
+    def indexed(self, span: Span) -> Iterator[tuple[Place, Clients]]:
+        """Give the span's rounds that are not erased, each with the clients by whom ``joined`` finds it, sorted.
+
+        They are the round's participants, unless somebody tampered.
+        """
+
+    @abstractmethod
     def kept(self) -> dict[Place, str]:
         """Give the kept models, by place, with their digests."""
 
@@ -183,7 +194,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def compact(self) -> tuple[str, ...]:
-        """Overwrite or give back every byte that erased values occupied; say in words what could not be reached."""
+        """Overwrite or give back every byte that erased values occupied; say in words what is out of reach.
+
+        What only has to wait, because somebody is reading, is refused with ``StillRead``.
+        """
 
 
 def checked_names(names: Sequence[str]) -> list[str]:
@@ -194,6 +208,11 @@ def checked_names(names: Sequence[str]) -> list[str]:
                 f"{name!r:.80} is no name for a client: it takes 1 to {_LONGEST_NAME} characters, no NUL"
             )
     return list(names)
+
+
+def run_identifier(secret: bytes) -> str:
+    """Derive the run's public name from its secret."""
+    return hmac.digest(secret, b"", "sha256").hex()[:16]
 
 
 def name_digest(secret: bytes, name: str) -> bytes:

@@ -30,7 +30,8 @@ def opened(
                 "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
             )
         ledger = _opened_or_made(partial(SqlLedger.postgresql, address, run), create=create)
-        place = f"{checkpoints.rstrip('/')}/{run}"
+        # Two runs must not take each other's models for orphans, however their addresses coincide.
+        place = f"{checkpoints.rstrip('/')}/{run}-{ledger.identifier()}"
     elif "://" in address:
         raise HistoryError(
             f"{address} is neither a folder nor a PostgreSQL address (postgresql://user@host/database)"
@@ -38,17 +39,22 @@ def opened(
     else:
         folder = _folder(Path(address), create=create)
         ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / _DATABASE), create=create)
-        place = checkpoints.rstrip("/") if checkpoints else str(folder)
+        place = f"{checkpoints.rstrip('/')}/{ledger.identifier()}" if checkpoints else str(folder)
     return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
 
 
 def _opened_or_made(ledger: Callable[..., Ledger], *, create: bool) -> Ledger:
     try:
         return ledger()
-    except NotAHistory:
+    except (NotAHistory, HalfMadeHistory):
         if not create:
             raise
+    # A creation that was cut off has left nothing yet, and is repeated.
+    try:
         return ledger(create=True)
+    except FileExistsError:
+        # Another process was quicker, or something else is there: opening it says what.
+        return ledger()
 
 
 def _folder(folder: Path, *, create: bool) -> Path:

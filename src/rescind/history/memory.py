@@ -21,6 +21,7 @@ from rescind.history.ledger import (
     checked_digest,
     checked_names,
     name_digest,
+    run_identifier,
 )
 from rescind.history.records import Entry, Place, Round, Span, Stretch
 
@@ -60,6 +61,9 @@ class MemoryLedger(Ledger):
 
     def entries(self, *kinds: str) -> Iterator[Entry]:
         yield from [entry for entry in self._entries if not kinds or entry.kind in kinds]
+
+    def identifier(self) -> str:
+        return run_identifier(self._secret)
 
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
@@ -131,6 +135,9 @@ class MemoryLedger(Ledger):
 
     def joined(self, clients: Clients) -> list[Place]:
         return [place for place in sorted(self._rounds) if np.isin(self._rounds[place].clients, clients).any()]
+
+    def indexed(self, span: Span) -> Iterator[tuple[Place, Clients]]:
+        yield from ((round_.place, round_.clients) for round_ in self.rounds(span))
 
     def kept(self) -> dict[Place, str]:
         return dict(sorted(self._kept.items()))

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from rescind.core.edges import Clients, Edge, Noise, Shrinkage, Untouched
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode
+from rescind.history.errors import BrokenHistory, NotAHistory
 from rescind.history.ledger import UNTOUCHED, Ledger
 from rescind.history.records import Branch, Place, Round, Span
 
 # Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
 _DENSE = 0.25
+
+# Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.
+_LARGE = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +43,9 @@ def branches(ledger: Ledger) -> dict[int, Branch]:
 
 def newest(ledger: Ledger) -> Place:
     """Give the newest model: the last one of the branch that was started last."""
-    number = max(branches(ledger))
+    number = max(branches(ledger), default=None)
+    if number is None:
+        raise NotAHistory("nothing has been recorded here yet: start with History.recording")
     return Place(number, ledger.last_round(number))
 
 
@@ -51,7 +57,7 @@ def lineage(known: Mapping[int, Branch], place: Place) -> list[Place]:
 def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Clients | None = None) -> Path:
     """Build the path to a model; with a group, the rounds that nobody of it joined are ``Untouched``."""
     known = branches(ledger)
-    touched = None if group is None else set(ledger.joined(group))
+    touched = None if group is None or len(group) > _LARGE else set(ledger.joined(group))
     edges: list[Edge] = []
     places: list[Place | None] = [Place(0, 0)]
     trained, index = [0], {Place(0, 0): 0}
@@ -70,7 +76,7 @@ def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Client
             trained.append(rounds)
             behind_noise |= {each.number: len(edges) for each in inside if each.sigma}
         else:
-            for edge in _start(known[number]):
+            for edge in start_edges(known[number]):
                 edges.append(edge)
                 places.append(None)
                 trained.append(rounds)
@@ -79,11 +85,18 @@ def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Client
         index[Place(number, 0)] = len(edges)
         places[-1] = places[-1] or Place(number, 0)
         for at, edge in _round_edges(ledger, Span(number, 1, leg.round), training, touched):
+            if trained[-1] != rounds + at - 1:
+                break
             here = Place(number, at)
             edges.append(edge)
             places.append(here)
             trained.append(rounds + at)
             index[here] = len(edges)
+        if leg not in index:
+            # A path with a gap would give bounds that are too small.
+            raise BrokenHistory(
+                f"the numbers of rounds up to {leg} are gone, or it never was: there is no path to it"
+            )
     return Path(tuple(edges), tuple(places), tuple(trained), index, behind_noise)
 
 
@@ -95,7 +108,8 @@ def steps_back(known: Mapping[int, Branch], origins: Mapping[int, Place], place:
     return steps
 
 
-def _start(branch: Branch) -> Iterator[Edge]:
+def start_edges(branch: Branch) -> Iterator[Edge]:
+    """Give what was done to the model that a branch starts with."""
     if branch.sigma:
         yield Noise(branch.sigma, branch.noise_rounding, branch.unit_roundoff)
     if branch.shrinkage < 1:

@@ -6,24 +6,28 @@ refers to.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
 
 from rescind.core.aggregation import Contributions
-from rescind.core.edges import Aggregation, Erased, Floats
+from rescind.core.edges import Aggregation, Erased, Floats, sorted_group
+from rescind.core.facts import DpFedAvg
 from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import encode
 from rescind.history.erasure import Eraser
+from rescind.history.errors import ForgottenClient, HistoryError
 from rescind.history.ledger import Ledger
-from rescind.history.path import Path, branches, newest, path_to
+from rescind.history.path import Path, branches, newest, path_to, start_edges
 from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
-from rescind.history.requests import asked_for, plans
+from rescind.history.requests import Asked, asked_for, check_open, hidden_at, plans, standings
 from rescind.history.retention import Retention, public_schedule
 from rescind.history.run import Run, described
+from rescind.history.tensors import digest
 
 
 class Recorder:
@@ -46,6 +50,8 @@ class Recorder:
         self._eraser, self._clock = eraser, clock
         self._place: Place
         self._kept: dict[Place, str]
+        self._gone: frozenset[int]
+        self._usable: bool
         self._index: dict[Place, int]
         self._tracker: SensitivityTracker
         self._retention: Retention
@@ -81,17 +87,24 @@ class Recorder:
         the new model; ``updates`` are the participants' updates, for runs that keep them. A round that nobody joined
         is a round too. After an error nothing of the round is recorded; open the history again to go on.
         """
+        self._check_usable()
         self._check_model(model)
         if (updates is not None) != self._run.keeps_updates:
             raise ValueError("updates are given exactly for runs that keep them: see keeps_updates")
         if updates is not None and set(updates) != set(names):
             raise ValueError("updates have to be those of the participants, one each")
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} is named twice in one round")
         given = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
         for what, length in given.items():
             if length != len(names):
                 raise ValueError(f"{len(names)} participants need as many {what}, not {length}")
         training = self._run.facts.training
         clients = self._ledger.register(names)
+        gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
+        if gone:
+            raise ForgottenClient(gone)
         order = np.argsort(clients)
         packed = participants(
             clients[order],
@@ -109,6 +122,7 @@ class Recorder:
             if updates is not None
         }
         round_ = Round(place, packed, measured.update_norm, rounding, bare.factor, self._models.put(model), gram)
+        self._usable = False
         after = self._tracker.record(bare)
         self._index[place] = self._tracker.last_node
         released = self._observed(bare)
@@ -116,6 +130,7 @@ class Recorder:
         self._place = place
         self._kept[place] = round_.model
         self._let_go(released)
+        self._usable = True
         return after[np.argsort(order)]
 
     def restart(
@@ -132,19 +147,20 @@ class Recorder:
     ) -> Branch:
         """Start a new branch at a kept model, with ``model`` as its first: the noised one, or the kept one itself.
 
-        The numbers are those of a ``Noise`` and a ``Shrinkage``. Noise has been drawn before: whoever goes on after
-        a crash finds the branch here, or not, and never has two models under one request.
+        The numbers are those of a ``Noise`` and a ``Shrinkage``. To serve a request it has to do what the request's
+        plan says, and the plan has to be younger than the last restart. Noise has been drawn before: whoever goes on
+        after a crash finds the branch here, or not, and never has two models under one request.
         """
+        self._check_usable()
         self._check_model(model)
-        if parent not in self._kept:
-            raise ValueError(f"{parent} is not kept; restart from one of {', '.join(map(str, sorted(self._kept)))}")
-        if request is not None:
-            asked = {each.number: each for each in asked_for(self._ledger)}
-            if request not in asked or not asked[request].open or request not in plans(self._ledger):
-                raise ValueError(f"request {request} is not open or has no plan: record its plan first")
+        if parent not in self._kept or parent not in self._index:
+            there = ", ".join(str(place) for place in sorted(self._kept) if place in self._index)
+            raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
+        asked = None if request is None else check_open(self._ledger, request)
+        hidden = self._hidden(parent, asked)
         branch = Branch(
             number=max(branches(self._ledger)) + 1,
-            model=self._models.put(model),
+            model=digest(model),
             parent=parent,
             sigma=sigma,
             noise_rounding=noise_rounding,
@@ -152,24 +168,67 @@ class Recorder:
             shrinkage=shrinkage,
             shrinkage_rounding=shrinkage_rounding,
             request=request,
+            hidden=hidden if sigma else (),
         )
+        self._check_restart(branch, parent, hidden)
+        self._usable = False
+        self._models.put(model)
         self._ledger.start_branch(branch.number, branch.model, encode(branch), self._now())
         self._reload()
         return branch
 
-    def erase(self, plan: ErasurePlan) -> None:
-        """Erase by a plan, step by step; what is left of the path is gone on with."""
-        self._eraser.carry_out(self._eraser.begin(plan, self._now()), self._now())
+    def _hidden(self, parent: Place, asked: Asked | None) -> tuple[int, ...]:
+        owed = [each.request for each in standings(self._ledger)] + ([asked.request] if asked else [])
+        group = sorted_group(client for request in owed for client in request.group)
+        path = path_to(self._ledger, parent, self._run.facts.training, group)
+        return hidden_at(self._ledger, parent, path, asked)
+
+    def _check_restart(self, branch: Branch, parent: Place, hidden: tuple[int, ...]) -> None:
+        """Refuse a restart that is not what was planned, or whose numbers no path could be built from."""
+        edges = list(start_edges(branch))
+        if branch.sigma and not (branch.noise_rounding > 0 and branch.unit_roundoff > 0):
+            raise ValueError("noise needs its noise_rounding (see grid_rounding) and unit_roundoff")
+        if not edges and branch.model != self._kept[parent]:
+            raise ValueError(f"without noise or shrinking a branch starts with its parent's own model, {parent}")
+        if branch.request is None:
+            if edges or hidden:
+                raise ValueError(
+                    f"to go back to {parent} without a request is possible only without noise, and only if everybody "
+                    "who was forgotten stays so there"
+                )
+            return
+        plan = plans(self._ledger).get(branch.request)
+        if plan is None or plan.entry < max(entry.sequence for entry in self._ledger.entries("branch")):
+            raise ValueError(f"request {branch.request} has no plan since the last restart: plan it, record the plan")
+        node = plan.candidate.node
+        if (node.branch, node.round, plan.candidate.sigma) != (parent.branch, parent.round, branch.sigma):
+            raise ValueError(
+                f"the plan of request {branch.request} says {Place(node.branch, node.round)} and sigma "
+                f"{plan.candidate.sigma:g}, not {parent} and {branch.sigma:g}"
+            )
+        # Where every round was noised nothing more may be needed.
+        if bool(hidden) != bool(branch.sigma) and not isinstance(self._run.facts.public, DpFedAvg):
+            raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
+
+    def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
+        """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""
+        self._check_usable()
+        self._usable = False
+        left = self._eraser.erase(plan, self._now())
         self._reload()
+        return left
 
     def _reload(self) -> None:
         """Build what is derived from the ledger anew: the bounds, and what to keep."""
         self._place = newest(self._ledger)
         path = path_to(self._ledger, self._place, self._run.facts.training)
         self._kept = self._ledger.kept()
+        served = (asked.request.group for asked in asked_for(self._ledger) if asked.served)
+        self._gone = frozenset(client for group in served for client in group)
         self._index = dict(path.index)
         stored = [self._index[place] for place in self._kept if place in self._index]
         self._tracker, self._retention = replayed(path, self._run, stored)
+        self._usable = True
 
     def _observed(self, edge: Aggregation) -> list[Place]:
         """Give the models that need not be kept any longer."""
@@ -183,8 +242,14 @@ class Recorder:
 
     def _let_go(self, places: Sequence[Place]) -> None:
         gone = {self._kept.pop(place) for place in places if place in self._kept}
-        for digest in gone - set(self._kept.values()):
-            self._models.delete(digest)
+        for each in gone - set(self._kept.values()):
+            self._models.delete(each)
+
+    def _check_usable(self) -> None:
+        if not self._usable:
+            raise HistoryError(
+                "an earlier call failed half-way: open the history again to go on from what is recorded"
+            )
 
     def _check_model(self, model: Mapping[str, Tensor]) -> None:
         if described(model) != self._run.tensors:

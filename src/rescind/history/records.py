@@ -70,13 +70,10 @@ class Round:
 
     def edge(self, training: LocalTraining) -> Aggregation:
         """Give the round as the mathematics wants it."""
-        steps = self.participants["steps"]
-        counts, inverse = np.unique(steps, return_inverse=True)
-        factors = np.array([training.factor(int(count)) for count in counts], dtype=np.float64)
         return Aggregation(
             clients=self.clients,
             weights=self.participants["weight"].copy(),
-            factors=factors[inverse] if len(counts) else np.empty(0),
+            factors=_factors(self.participants["steps"], training),
             distances=self.participants["distance"].copy(),
             update_norm=self.update_norm,
             rounding=self.rounding,
@@ -91,7 +88,7 @@ class Branch:
 
     Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0; one that was not pulled
     towards theta_0^0 has ``shrinkage`` 1. ``model`` is the SHA-256 of the model it starts with, ``request`` the
-    number of the request it serves.
+    number of the request it serves, and ``hidden`` those of all requests whose clients its noise has to hide.
     """
 
     number: int
@@ -103,6 +100,7 @@ class Branch:
     shrinkage: float = 1.0
     shrinkage_rounding: float = 0.0
     request: int | None = None
+    hidden: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,12 +108,14 @@ class Stretch:
     """What is left of an erased stretch that ends at the first model of ``branch`` and began after ``origin``.
 
     ``remaining`` names everybody who took part before its end; whoever was forgotten has an infinite sensitivity.
+    ``salt`` keeps the journal's digest of it from telling anything once it is deleted itself.
     """
 
     branch: int
     origin: Place
     remaining: NDArray[np.void]
     common_factor: bool
+    salt: bytes = b""
 
     def edge(self, sigmas: tuple[float, ...]) -> Erased:
         """Give the stretch as the mathematics wants it, with the noises that lie in it."""
@@ -151,23 +151,24 @@ class Level(Enum):
 class ErasurePlan:
     """What will go, decided before anything goes.
 
-    ``branch`` is the one that forgets, ``clients`` whom. ``abandoned`` are rounds and models that no retained path
-    needs; ``stretch`` those on the path that depend on the clients, which begin after ``origin``. Of the
-    ``superseded`` branches the remains of earlier stretches go. ``keys`` names the forgotten clients of whom no
-    number is left then; ``models`` and ``updates`` are the digests of files. ``stays`` says in words what does not
-    go.
+    It is for the ``clients`` of all served ``requests`` that were not erased at this ``level`` yet; ``branch`` is the
+    newest. ``abandoned`` are rounds and models that the path does not need; ``stretch`` those on the path that depend
+    on the clients, which begin after ``origin`` and end before the branch. Of the ``superseded`` branches the remains
+    of earlier stretches go. ``keys`` names the forgotten clients of whom no number is left then; ``models`` and
+    ``updates`` count files, whose digests would tell too much. ``stays`` says in words what does not go.
     """
 
     level: Level
     branch: int
+    requests: tuple[int, ...]
     clients: tuple[int, ...]
     abandoned: tuple[Span, ...]
     stretch: tuple[Span, ...]
     origin: Place | None
     superseded: tuple[int, ...]
     keys: tuple[int, ...]
-    models: tuple[str, ...]
-    updates: tuple[str, ...]
+    models: int
+    updates: int
     stays: tuple[str, ...]
 
     @property
@@ -190,6 +191,14 @@ class Entry:
     body: Mapping[str, Any]
     root: bytes
     head: bytes
+
+
+def _factors(steps: Steps, training: LocalTraining) -> Floats:
+    """Give rho_i for every K_i; mostly there is only one."""
+    if len(steps) and (steps == steps[0]).all():
+        return np.full(len(steps), training.factor(int(steps[0])))
+    counts, inverse = np.unique(steps, return_inverse=True)
+    return np.array([training.factor(int(count)) for count in counts], dtype=np.float64)[inverse]
 
 
 def participants(clients: Clients, weights: Floats, distances: Floats, steps: Steps) -> NDArray[np.void]:

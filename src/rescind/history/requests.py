@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rescind.core.facts import Mode
+from rescind.core.facts import Mode, Scope
 from rescind.core.planning import Candidate
+from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Forgotten, Request
 from rescind.history.codec import decode, encode
 from rescind.history.ledger import Ledger
@@ -19,28 +20,42 @@ _WEAKEST_LAST = list(Mode)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as it was recorded: ``number`` names it, ``deadline`` is the day it has to be served by."""
+    """A request as it was recorded: ``number`` names it, ``deadline`` is the day it has to be served by.
+
+    It is served by a restart, which began ``branch``, or ``settled`` without one, where the model does not know its
+    clients.
+    """
 
     number: int
     request: Request
     time: str
     deadline: str
     withdrawn: bool
+    settled: bool
     branch: int | None
+
+    @property
+    def served(self) -> bool:
+        """Whether its clients are forgotten, and so may not take part any more."""
+        return self.settled or self.branch is not None
 
     @property
     def open(self) -> bool:
         """Whether it is still to be served."""
-        return not self.withdrawn and self.branch is None
+        return not self.withdrawn and not self.served
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The way that was chosen to serve a request; ``public_plan`` if it was chosen without looking at data."""
+    """The way that was chosen to serve a request; ``public_plan`` if it was chosen without looking at data.
+
+    ``entry`` is the number of its entry in the journal.
+    """
 
     request: int
     candidate: Candidate
     public_plan: bool
+    entry: int = 0
 
 
 def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) -> int:
@@ -51,14 +66,18 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) ->
 
 def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
     """Record that a request was taken back; only an open one can be."""
-    if not any(asked.number == number and asked.open for asked in asked_for(ledger)):
-        raise ValueError(f"there is no open request {number}: it was served, withdrawn, or never made")
+    check_open(ledger, number)
     ledger.append("withdrawal", {"request": number}, time.isoformat())
 
 
 def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> None:
-    """Record how a request is going to be served."""
-    body = {"request": plan.request, "candidate": encode(plan.candidate), "public_plan": plan.public_plan}
+    """Record how an open request is going to be served.
+
+    The predicted rounds are rounded: they were computed from models that may have to be erased.
+    """
+    check_open(ledger, plan.request)
+    candidate = replace(plan.candidate, predicted_rounds=float(round(plan.candidate.predicted_rounds)))
+    body = {"request": plan.request, "candidate": encode(candidate), "public_plan": plan.public_plan}
     ledger.append("plan", body, time.isoformat())
 
 
@@ -66,7 +85,10 @@ def plans(ledger: Ledger) -> dict[int, Planned]:
     """Give the latest plan of each request."""
     return {
         int(entry.body["request"]): Planned(
-            int(entry.body["request"]), decode(Candidate, entry.body["candidate"]), bool(entry.body["public_plan"])
+            int(entry.body["request"]),
+            decode(Candidate, entry.body["candidate"]),
+            bool(entry.body["public_plan"]),
+            entry.sequence,
         )
         for entry in ledger.entries("plan")
     }
@@ -74,7 +96,9 @@ def plans(ledger: Ledger) -> dict[int, Planned]:
 
 def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
     """Give all requests in the order in which they arrived."""
-    withdrawn = {int(entry.body["request"]) for entry in ledger.entries("withdrawal")}
+    withdrawn, settled = (
+        {int(entry.body["request"]) for entry in ledger.entries(kind)} for kind in ("withdrawal", "settlement")
+    )
     served = {each.request: each.number for each in branches(ledger).values() if each.request is not None}
     return tuple(
         Asked(
@@ -83,6 +107,7 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
             entry.time,
             str(entry.body["deadline"]),
             entry.sequence in withdrawn,
+            entry.sequence in settled,
             served.get(entry.sequence),
         )
         for entry in ledger.entries("request")
@@ -93,6 +118,7 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
 class Standing:
     """What an earlier request is owed now: ``branch`` is the one whose noise hides it, if noise does."""
 
+    number: int
     request: Request
     mode: Mode
     public_plan: bool
@@ -106,44 +132,60 @@ class Standing:
 
 
 def standings(ledger: Ledger) -> tuple[Standing, ...]:
-    """Follow every served request through the restarts after it, in the order in which they were served.
+    """Follow every request that a restart served through the restarts after it, in the order of the restarts.
 
-    A later restart from before its noise either hid the group again or went back to where nobody of it had been.
+    A later restart from before its noise either hid its clients again or went back to where none of them had been.
     """
     known, planned = branches(ledger), plans(ledger)
     requests = {asked.number: asked.request for asked in asked_for(ledger)}
     standing: tuple[Standing, ...] = ()
     for branch in sorted(known.values(), key=lambda each: each.number):
-        if branch.request is None:
-            continue
-        plan, request = planned[branch.request], requests[branch.request]
-        standing = tuple(_after(each, branch, plan.candidate, known) for each in standing)
-        noised = bool(branch.sigma)
-        standing += (
-            Standing(
-                request,
-                plan.candidate.mode,
-                plan.public_plan,
-                branch.number if noised else None,
-                (request.mu,) if noised else (),
-            ),
-        )
+        plan = None if branch.request is None else planned[branch.request]
+        standing = tuple(_after(each, branch, plan, known) for each in standing)
+        if plan is not None:
+            request, hidden = requests[plan.request], plan.request in branch.hidden
+            # Without noise of its own a strict claim rests on the noise of every round.
+            mode = plan.candidate.mode if hidden or plan.candidate.mode is Mode.STRICT else Mode.EXACT
+            noise = branch.number if hidden else None
+            spent = (request.mu,) if hidden else ()
+            standing += (Standing(plan.request, request, mode, plan.public_plan, noise, spent),)
     return standing
 
 
-def _after(earlier: Standing, branch: Branch, chosen: Candidate, known: Mapping[int, Branch]) -> Standing:
-    """Give what an earlier request is owed after a later one's restart."""
-    if earlier.branch is None:
-        return earlier
-    mode = earlier.mode
-    if earlier.request.group in chosen.weakened:
-        mode = _weaker(mode, Mode.INSTANCE)
-    if earlier.branch in _upstream(branch, known):
-        return replace(earlier, mode=mode)
-    if earlier.request.group in chosen.rechecked:
+def hidden_at(ledger: Ledger, parent: Place, path: Path, new: Asked | None) -> tuple[int, ...]:
+    """Give the requests whose clients have touched a model on a path, and whose own noise does not lie before it."""
+    upstream = {place.branch for place in lineage(branches(ledger), parent)}
+    promises = [(each.number, each.request, each.branch) for each in standings(ledger) if each.branch is not None]
+    everybody, found = frozenset[int](), []
+    for number, request, noise in [*promises, *([(new.number, new.request, None)] if new else [])]:
+        everybody |= request.group
+        groups = {request.group, everybody} if request.scope is Scope.SEQUENCE else {request.group}
+        touched = any(first_joined(path.edges, group) < path.index[parent] for group in groups)
+        if touched and noise not in upstream:
+            found.append(number)
+    return tuple(found)
+
+
+def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mapping[int, Branch]) -> Standing:
+    """Give what an earlier request is owed after a later restart."""
+    if plan is not None and earlier.request.group in plan.candidate.weakened:
+        mode = earlier.mode if earlier.branch is None else _weaker(earlier.mode, Mode.INSTANCE)
+        earlier = replace(earlier, mode=mode, public_plan=False)
+    if plan is not None and earlier.number in branch.hidden:
         spent = (*earlier.spent, earlier.request.mu)
-        return replace(earlier, mode=_weaker(mode, chosen.mode), branch=branch.number, spent=spent)
+        mode = _weaker(earlier.mode, plan.candidate.mode)
+        return replace(earlier, mode=mode, branch=branch.number, spent=spent)
+    if earlier.branch is None or earlier.branch in _upstream(branch, known):
+        return earlier
     return replace(earlier, mode=Mode.EXACT, branch=None, spent=())
+
+
+def check_open(ledger: Ledger, number: int) -> Asked:
+    """Give an open request; refuse any other."""
+    for asked in asked_for(ledger):
+        if asked.number == number and asked.open:
+            return asked
+    raise ValueError(f"there is no open request {number}: it was served, withdrawn, or never made")
 
 
 def _upstream(branch: Branch, known: Mapping[int, Branch]) -> Iterator[int]:

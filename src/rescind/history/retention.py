@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from rescind.core._checks import not_negative
 from rescind.core.edges import Clients, Floats, Members, members
 
-# Weights of what a dropped node would cost, beside 1 for each round that a client would lose at Psi*. Measured by
-# ``python -m benchmarks.retention``; none of them matters within a factor of two.
-_OTHER_SIGMA = 0.1  # the same at Psi*/2 and at 2 Psi*: the request may come with another sigma, or for a group
+# What a dropped node costs: the rounds that clients would lose, weighted. The weights were tried on histories like
+# those of ``python -m benchmarks.retention``; what is lost at Psi* hardly changes if one is halved or doubled.
+_THRESHOLDS = (1.0, 0.1, 0.1)  # at Psi*; at half and twice as much, for a request with another sigma or for a group
 _RESTING = 0.5  # the newest node serves the client again today, but Psi will pass Psi* as it did before
-_FIRST_ROUND = 0.05  # a node before a client's first round, which allows forgetting without noise
+_FIRST_ROUND = 0.05  # back to before a client's first round, which allows forgetting without noise
 _ANYWHERE = 0.1  # all clients together, spread evenly over the path: what nobody foresaw
 
-_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)  # any large odd number does
+_MULTIPLIER = np.uint64(0xB504F333F9DE6485)  # the odd number next to 2^63 sqrt 2; any large odd one does
 
 
 class Retention:
@@ -54,11 +54,7 @@ class Retention:
         if threshold is not None:
             not_negative("threshold", threshold)
         self._capacity, self._sample = capacity, sample
-        self._thresholds = (
-            ()
-            if threshold is None
-            else ((threshold, 1.0), (threshold / 2, _OTHER_SIGMA), (threshold * 2, _OTHER_SIGMA))
-        )
+        self._thresholds = np.array([] if threshold is None else [threshold, threshold / 2, threshold * 2])
         self._stored = frozenset(stored)
         self._nodes = [0]
         # Each node's column in the table; columns of nodes that are gone are used again.
@@ -141,13 +137,12 @@ class Retention:
         firsts = np.bincount(before, minlength=len(nodes))[1:-1]
         clients = max(len(psi), 1)
         loss = gaps * (_FIRST_ROUND * firsts + _ANYWHERE * clients / nodes[-1] * following)
-        needed = np.zeros(len(loss), dtype=np.bool_)
-        for threshold, weight in self._thresholds:
-            now, later = _rounds_lost(psi <= threshold, nodes)
-            loss += weight * (now + _RESTING * later)[1:-1]
-            if weight == 1:
-                needed = now[1:-1] > 0
+        serves = (psi <= self._thresholds[:, None, None]).reshape(-1, len(nodes))
+        weights = np.repeat(_THRESHOLDS[: len(self._thresholds)], len(psi))
+        lost, choices = _rounds_lost(serves, weights, nodes)
+        loss += lost[1:-1]
         # Nobody loses a round at Psi* as long as that takes no more than half of the capacity.
+        needed = np.bincount(choices[: len(psi)], minlength=len(nodes))[1:-1] > 0
         if needed.sum() <= self._capacity / 2:
             loss[needed] = np.inf
         return int(loss.argmin()) + 1
@@ -172,11 +167,12 @@ def public_schedule(node: int, capacity: int) -> tuple[int, ...]:
     return tuple(sorted({0, *even, *odd[max(len(odd) - left, 0) :], node}))
 
 
-def _rounds_lost(serves: Members, nodes: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Give, for every node, the rounds that its clients would lose without it.
+def _rounds_lost(serves: Members, weights: Floats, nodes: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+    """Give the rounds that would be lost without each node, and the position of everybody's first choice.
 
-    ``serves`` holds a row for each client: the nodes it could go back to. A client loses the way to its second
-    choice. The second figure is for those that the newest node serves again, once it no longer does.
+    ``serves`` holds a row for each client: the nodes it could go back to. Without its first choice it loses the way
+    to its second one. Where Psi fell and the newest node serves again, that will not last, and the second choice
+    counts as well.
     """
     again = serves[:, -1] & ~serves.all(axis=1)
     serves, rows, last = serves.copy(), np.arange(len(serves)), len(nodes) - 1
@@ -186,12 +182,10 @@ def _rounds_lost(serves: Members, nodes: NDArray[np.int64]) -> tuple[Floats, Flo
         choices.append(last - serves[:, ::-1].argmax(axis=1))
         serves[rows, choices[-1]] = False
     first, second, third = choices
-    later = again * (nodes[second] - nodes[third])
-    return _sums(first, nodes[first] - nodes[second], len(nodes)), _sums(second, later, len(nodes))
-
-
-def _sums(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> Floats:
-    return np.asarray(np.bincount(places, weights=values, minlength=size), dtype=np.float64)
+    now, later = nodes[first] - nodes[second], again * (nodes[second] - nodes[third])
+    places, rounds = np.concatenate([first, second]), np.concatenate([now, _RESTING * later])
+    lost = np.bincount(places, weights=np.tile(weights, 2) * rounds, minlength=len(nodes))
+    return np.asarray(lost, dtype=np.float64), first
 
 
 def _scrambled(clients: Clients) -> NDArray[np.int64]:

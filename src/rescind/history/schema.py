@@ -162,6 +162,7 @@ stretch = Table(
     _number("origin_branch"),
     _number("origin_round"),
     Column("common_factor", Boolean, nullable=False),
+    _bytes("salt"),
     _bytes("remaining"),
 )
 

@@ -42,6 +42,7 @@ from rescind.history.ledger import (
     checked_digest,
     checked_names,
     name_digest,
+    run_identifier,
 )
 from rescind.history.records import PARTICIPANT, REMAINING, Entry, Place, Round, Span, Stretch
 from rescind.history.schema import among, listed
@@ -118,6 +119,11 @@ class SqlLedger(Ledger):
             query = query.where(schema.NOT_A_ROUND)
         with self._reading() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
             yield from map(_entry, rows)
+
+    def identifier(self) -> str:
+        with self._reading() as connection:
+            secret = connection.execute(select(schema.run.c.secret)).scalar_one()
+        return run_identifier(secret)
 
     def head(self) -> bytes:
         with self._reading() as connection:
@@ -231,6 +237,22 @@ class SqlLedger(Ledger):
             last = connection.execute(select(func.max(schema.participation.c.segment))).scalar_one()
             rows = [] if last is None else schema.joined(connection, range(last + 1), clients.tolist())
         return [Place(*row) for row in rows]
+
+    def indexed(self, span: Span) -> Iterator[tuple[Place, Clients]]:
+        table = schema.round_
+        query = select(table.c.sequence, table.c.round).where(_within(table, span)).order_by(table.c.sequence)
+        with self._reading() as connection:
+            places = {row.sequence: Place(span.branch, row.round) for row in connection.execute(query)}
+        segments: dict[int, list[int]] = {}
+        for sequence in places:
+            segments.setdefault(sequence // schema.ROUNDS_PER_SEGMENT, []).append(sequence)
+        for segment, sequences in segments.items():
+            with self._reading() as connection:
+                found = select(schema.participation.c.round, schema.participation.c.client)
+                rows = connection.execute(found.where(schema.participation.c.segment == segment)).all()
+            pairs = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 2)
+            for sequence in sequences:
+                yield places[sequence], np.sort(pairs[pairs[:, 0] == sequence, 1])
 
     def kept(self) -> dict[Place, str]:
         table = schema.kept
@@ -421,7 +443,7 @@ def _replace_stretches(connection: Connection, superseded: Sequence[int], stretc
     connection.execute(delete(table).where(among(table.c.branch, gone)))
     if stretch is not None:
         origin, remaining = stretch.origin, stretch.remaining.astype(REMAINING).tobytes()
-        row = (stretch.branch, origin.branch, origin.round, stretch.common_factor, remaining)
+        row = (stretch.branch, origin.branch, origin.round, stretch.common_factor, stretch.salt, remaining)
         _insert(connection, table, [row])
 
 
@@ -469,4 +491,5 @@ def _stretch(row: Row[Any]) -> Stretch:
         origin=Place(row.origin_branch, row.origin_round),
         remaining=np.frombuffer(row.remaining, dtype=REMAINING),
         common_factor=row.common_factor,
+        salt=row.salt,
     )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
 from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
+from rescind.history.erasure import unfinished
 from rescind.history.ledger import Ledger
 from rescind.history.path import branches
-from rescind.history.records import ErasurePlan, Place, Span
+from rescind.history.records import Entry, ErasurePlan, Place, Span
 
 
 def problems(
@@ -32,7 +36,11 @@ def problems(
     started = branches(ledger)
     stored = {Place(each.number, 0): each.model for each in started.values()}
     for number in started:
-        for round_ in ledger.rounds(Span(number, 1, ledger.last_round(number))):
+        span = Span(number, 1, ledger.last_round(number))
+        found = dict(ledger.indexed(span))
+        for round_ in ledger.rounds(span):
+            if not np.array_equal(found.get(round_.place, ()), round_.clients):
+                yield f"{round_.place} is not found by its participants"
             root = roots.pop(round_.place, None)
             stored[round_.place] = round_.model
             keys = ledger.keys(round_.clients)
@@ -42,22 +50,46 @@ def problems(
                 yield f"{round_.place} has a participant whose key is gone"
             elif round_root(round_, keys) != root:
                 yield f"the numbers of {round_.place} are not those that were recorded"
-            elif round_.factor != round_.edge(training).factor:
+            elif not math.isclose(round_.factor, round_.edge(training).factor, rel_tol=1e-12):
                 yield f"the factor of {round_.place} does not follow from its participants"
     yield from (
         f"{place} has lost its numbers, and no erasure says so"
         for place in roots
         if not any(place in span for span in erased)
     )
-    remains = {int(entry.body["branch"]): entry.body["digest"] for entry in entries if entry.kind == "remains"}
-    for branch, stretch in ledger.stretches().items():
-        if remains.get(branch) != stretch_digest(stretch):
-            yield f"what is left before {Place(branch, 0)} is not what an erasure left"
+    yield from _stretch_problems(ledger, entries)
+    yield from (
+        f"erasure {entry.sequence} was begun and not finished: record or erase to finish it"
+        for entry in unfinished(ledger)
+    )
     for place, digest in ledger.kept().items():
         if stored.get(place) != digest:
             yield f"{place} is kept as another model than was recorded"
         elif digest not in models:
             yield f"the checkpoint of {place} is missing"
+
+
+def _stretch_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+    """Compare what is left of erased stretches with what the erasures say they left."""
+    digests: dict[int, str] = {}
+    done: set[int] = set()
+    expected: set[int] = set()
+    for entry in entries:
+        if entry.kind == "remains" and int(entry.body["erasure"]) in done:
+            yield f"entry {entry.sequence} changes what an erasure left"
+        elif entry.kind == "remains":
+            digests[int(entry.body["branch"])] = str(entry.body["digest"])
+        elif entry.kind == "erasure":
+            plan = decode(ErasurePlan, entry.body)
+            expected = expected.difference(plan.superseded) | ({plan.branch} if plan.origin else set())
+        elif entry.kind == "erased":
+            done.add(int(entry.body["erasure"]))
+    stretches = ledger.stretches()
+    if not unfinished(ledger):
+        yield from (f"what an erasure left before {Place(branch, 0)} is gone" for branch in expected - set(stretches))
+    for branch, stretch in stretches.items():
+        if digests.get(branch) != stretch_digest(stretch):
+            yield f"what is left before {Place(branch, 0)} is not what an erasure left"
 
 
 def _place(body: Mapping[str, Any]) -> Place:

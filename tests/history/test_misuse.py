@@ -1,0 +1,364 @@
+"""What must not be possible: bounds that come out too small, erasures of what is needed, silent tampering."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.recorded import FACTS, federation, forget, name, train
+from rescind.core.calibration import Budget
+from rescind.core.edges import Aggregation, Erased
+from rescind.core.facts import DpFedAvg, Mode, Scope
+from rescind.core.planning import Candidate, candidates
+from rescind.core.sensitivity import group_sensitivity
+from rescind.core.summary import Request
+from rescind.history.erasure import _coarse, unfinished
+from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError, StillRead
+from rescind.history.history import History
+from rescind.history.records import Place, Span
+from rescind.history.requests import Planned, plans, record_plan, standings
+
+BUDGET = Budget(5.0, 1e-3)
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+START = {"theta": np.zeros(12)}
+CLIENTS = federation(1)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history") as opened:
+        yield opened
+
+
+def trained(history: History, rounds: int, present: object = range(6)) -> None:
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, CLIENTS, rounds, present)  # type: ignore[arg-type]
+
+
+def planned(history: History, client: int, parent: Place, scope: Scope = Scope.GROUP) -> int:
+    """Ask and plan; give the request's number."""
+    number = history.ask([name(client)], BUDGET, scope=scope)
+    request = Request(history.clients([name(client)]), BUDGET, scope)
+    found = candidates(history.summary(request.group), request)
+    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
+    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    return number
+
+
+def restarted(history: History, number: int) -> int:
+    """Restart by the plan of a request; give the branch."""
+    candidate = plans(history.ledger)[number].candidate
+    parent = Place(candidate.node.branch, candidate.node.round)
+    model = history.model(parent)
+    with history.recording(FACTS, START) as recorder:
+        if candidate.sigma:
+            return forget(recorder, CLIENTS, parent, candidate.sigma, number, model).number
+        return recorder.restart(parent, model, request=number).number
+
+
+def psi(history: History, *clients: int) -> float:
+    group = history.clients([name(client) for client in clients])
+    return float(group_sensitivity(history.path().edges, group)[-1])
+
+
+def test_a_path_with_a_gap_is_no_path(history: History) -> None:
+    trained(history, 6)
+    restarted(history, planned(history, 0, Place(0, 4)))
+    history.erase(history.plan_erasure())
+    for place in (Place(0, 4), Place(0, 5), Place(0, 99), Place(1, 7)):
+        with pytest.raises(BrokenHistory, match="no path to it"):
+            history.path(place)
+
+
+def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) -> None:
+    """Two restarts, the second before the first one's noise, and only then an erasure: it covers both."""
+    trained(history, 6)
+    restarted(history, planned(history, 0, Place(0, 4)))
+    trained(history, 2, range(1, 6))
+    restarted(history, planned(history, 1, Place(0, 2)))
+    trained(history, 3, range(2, 6))
+    before = psi(history, 3)
+    plan = history.plan_erasure()
+    assert len(plan.requests) == len(plan.clients) == 2
+    history.erase(plan)
+    assert psi(history, 3) == pytest.approx(before, rel=1e-8)
+    assert psi(history, 3) >= before
+    assert [type(edge) for edge in history.path().edges] == [Erased, *[Aggregation] * 3]
+    assert history.verify() == []
+    trained(history, 1, range(2, 6))
+
+
+def test_a_stale_plan_of_an_erasure_is_refused(history: History) -> None:
+    trained(history, 6)
+    restarted(history, planned(history, 0, Place(0, 4)))
+    old = history.plan_erasure()
+    restarted(history, planned(history, 1, Place(0, 3)))
+    entries = list(history.ledger.entries())
+    for wrong in (old, replace(history.plan_erasure(), abandoned=(Span(0, 1, 6),))):
+        with pytest.raises(ValueError, match="has changed since this erasure was planned"):
+            history.erase(wrong)
+    assert list(history.ledger.entries()) == entries
+
+
+def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> None:
+    """It never saw that the other group has to be hidden as well."""
+    trained(history, 6)
+    first, second = planned(history, 0, Place(0, 4)), planned(history, 1, Place(0, 2))
+    restarted(history, first)
+    with pytest.raises(ValueError, match="no plan since the last restart"):
+        restarted(history, second)
+    trained(history, 1, range(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parent": Place(0, 5)}, "says model 0.4 and sigma"),
+        ({"sigma": 64.0}, "says model 0.4 and sigma"),
+        ({"sigma": 0.0}, "starts with its parent's own model"),
+        ({"sigma": 0.0, "model": "own"}, "says model 0.4"),
+        ({"sigma": -1.0}, "sigma"),
+        ({"shrinkage": 0.0}, "factor"),
+        ({"noise_rounding": -1.0}, "rounding"),
+        ({"noise_rounding": 0.0}, "noise_rounding"),
+        ({"unit_roundoff": 0.0}, "unit_roundoff"),
+        ({"request": None}, "without a request"),
+    ],
+)
+def test_a_restart_does_what_was_planned_or_nothing(
+    history: History, change: dict[str, object], message: str
+) -> None:
+    trained(history, 6)
+    number = planned(history, 0, Place(0, 4))
+    sigma = plans(history.ledger)[number].candidate.sigma
+    own = history.model(Place(0, 4))
+    given: dict[str, object] = {
+        "parent": Place(0, 4),
+        "model": {"theta": own["theta"] + 1},
+        "request": number,
+        "sigma": sigma,
+        "noise_rounding": 1e-6,
+        "unit_roundoff": 2.0**-53,
+    } | change
+    if given["model"] == "own":
+        given["model"] = own
+    with history.recording(FACTS, START) as recorder:
+        with pytest.raises(ValueError, match=message):
+            recorder.restart(**given)  # type: ignore[arg-type]
+        train(recorder, CLIENTS, 1, range(6))
+    assert history.newest == Place(0, 7)
+    assert history.verify() == []
+
+
+def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: History) -> None:
+    trained(history, 6)
+    branch = restarted(history, planned(history, 0, Place(0, 4)))
+    trained(history, 3, range(1, 6))
+    with history.recording(FACTS, START) as recorder:
+        with pytest.raises(ValueError, match="stays so there"):
+            recorder.restart(Place(0, 3), history.model(Place(0, 3)))
+        recorder.restart(Place(branch, 1), history.model(Place(branch, 1)))
+    assert [each.protected_from for each in history.summary([2]).forgotten] == [5]
+    with pytest.raises(ValueError, match="not kept on this line"), history.recording(FACTS, START) as recorder:
+        recorder.restart(Place(0, 6), history.model(Place(0, 6)))
+
+
+def test_noise_that_only_earlier_clients_need_is_not_the_leavers(history: History) -> None:
+    """A late joiner leaves; its own group had not touched the model, an earlier one is hidden again there."""
+    trained(history, 4, range(5))
+    restarted(history, planned(history, 0, Place(0, 3)))
+    trained(history, 2, range(1, 6))
+    restarted(history, planned(history, 5, Place(0, 2)))
+    first, late = standings(history.ledger)
+    assert (first.mode, first.branch, len(first.spent)) == (Mode.INSTANCE, 2, 2)
+    assert (late.mode, late.branch, late.spent) == (Mode.EXACT, None, ())
+    assert [each.protected_from for each in history.summary([2]).forgotten] == [3, None]
+
+
+def test_a_promise_to_a_sequence_is_kept(history: History) -> None:
+    """The second request promised to hide both groups together, also where only the first one had been."""
+    trained(history, 3, [0, 2, 3])
+    trained(history, 3, range(6))
+    restarted(history, planned(history, 0, Place(0, 5)))
+    restarted(history, planned(history, 1, Place(0, 4), Scope.SEQUENCE))
+    trained(history, 2, range(2, 6))
+    restarted(history, planned(history, 2, Place(0, 2)))
+    assert [each.branch for each in standings(history.ledger)] == [3, 3, 3]
+
+
+def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
+    """DP-FedAvg needs no noise of its own at a restart, and everybody forgotten still counts."""
+    facts = replace(FACTS, public_schedule=True, public=DpFedAvg(20.0, True, True, True, True))
+    with history.recording(facts, START) as recorder:
+        train(recorder, CLIENTS, 4, range(6))
+    number = history.ask([name(0)], BUDGET)
+    place = Place(0, 3)
+    group = history.clients([name(0)])
+    summary = history.summary(group)
+    node = next(each for each in summary.kept if each.round == 3)
+    record_plan(history.ledger, Planned(number, Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True), NOON)
+    with history.recording(facts, START) as recorder:
+        recorder.restart(place, history.model(place), request=number)
+    later = history.summary(history.clients([name(1)]))
+    assert [(each.mode, each.protected_from) for each in later.forgotten] == [(Mode.STRICT, None)]
+    whole = history.path()
+    both = [*group, *history.clients([name(1)])]
+    assert group_sensitivity(later.edges, both) == pytest.approx(group_sensitivity(whole.edges, both))
+
+
+def test_plans_are_for_open_requests(history: History) -> None:
+    trained(history, 4)
+    number = planned(history, 0, Place(0, 3))
+    plan = plans(history.ledger)[number]
+    restarted(history, number)
+    for wrong in (number, 12345):
+        with pytest.raises(ValueError, match=f"no open request {wrong}"):
+            record_plan(history.ledger, replace(plan, request=wrong), NOON)
+
+
+def test_what_a_plan_records_was_not_computed_to_the_last_digit(history: History) -> None:
+    trained(history, 4)
+    number = planned(history, 0, Place(0, 3))
+    assert plans(history.ledger)[number].candidate.predicted_rounds.is_integer()
+
+
+def test_runs_that_share_an_address_do_not_share_models(tmp_path: Path) -> None:
+    shared = str(tmp_path / "models")
+    one, two = (History(tmp_path / each, checkpoints=shared) for each in ("one", "two"))
+    with one, two:
+        trained(one, 3)
+        trained(two, 2)
+        trained(one, 1)
+        assert one.verify() == two.verify() == []
+        two.model(Place(0, 1))
+
+
+def test_the_leavers_number_of_examples_cannot_be_computed(history: History) -> None:
+    """Exact weights of the others, p_c = n_c / n_S, would give n_S and with it n_W."""
+    trained(history, 4)
+    everybody = sum(each.examples for each in CLIENTS.objectives)
+    others = {history.ledger.identities()[name(each)]: CLIENTS.objectives[each].examples for each in range(1, 6)}
+    restarted(history, planned(history, 0, Place(0, 3)))
+    history.erase(history.plan_erasure())
+    (stretch,) = history.ledger.stretches().values()
+    for client, _, weight in stretch.remaining.tolist():
+        if client in others:
+            assert others[client] / everybody <= weight <= others[client] / everybody * 2**0.25 * (1 + 1e-8)
+            assert 4 * np.log2(weight) == pytest.approx(round(4 * np.log2(weight)), abs=1e-9)
+
+
+def test_coarse_weights_are_never_smaller() -> None:
+    weights = np.concatenate([np.random.default_rng(1).random(10_000), 2.0 ** -np.arange(40), [0.0, 1.0, 1e-300]])
+    coarse = _coarse(weights)
+    assert (coarse >= weights).all()
+    assert coarse.max() == 1.0
+    assert (coarse[weights > 0] <= weights[weights > 0] * 2**0.2501).all()
+    assert coarse[weights == 0].tolist() == [0.0]
+
+
+def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> None:
+    trained(history, 2, range(5))
+    trained(history, 2, range(6))
+    with pytest.raises(ValueError, match="knows clients of request"):
+        history.settle(history.ask([name(5)], BUDGET))
+    restarted(history, planned(history, 0, Place(0, 2)))
+    number = history.ask([name(5)], BUDGET)
+    history.settle(number)
+    plan = history.plan_erasure()
+    client = next(iter(history.clients([name(5)])))
+    assert client in plan.clients
+    assert client in plan.keys
+    history.erase(plan)
+    assert history.ledger.forgotten([name(5)]) == {name(5)}
+    assert history.verify() == []
+
+
+def test_who_was_forgotten_does_not_come_back_before_the_erasure(history: History) -> None:
+    trained(history, 4)
+    restarted(history, planned(history, 0, Place(0, 3)))
+    with history.recording(FACTS, START) as recorder:
+        with pytest.raises(ForgottenClient, match=name(0)):
+            train(recorder, CLIENTS, 1, range(6))
+        train(recorder, CLIENTS, 1, range(1, 6))
+
+
+def test_an_erasure_that_has_to_wait_is_not_called_done(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rescind.history.databases._PATIENCE", 0.2)
+    trained(history, 4)
+    restarted(history, planned(history, 0, Place(0, 3)))
+    plan = history.plan_erasure()
+    with (
+        History(tmp_path / "history") as waiting,
+        closing(sqlite3.connect(tmp_path / "history/ledger.sqlite")) as other,
+    ):
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM journal").fetchone()
+        with pytest.raises(StillRead, match="when nobody reads"):
+            waiting.erase(plan)
+        (problem,) = waiting.verify()
+        assert "was begun and not finished" in problem
+        other.execute("COMMIT")
+        waiting.erase(waiting.plan_erasure())
+        assert unfinished(waiting.ledger) == []
+        assert waiting.verify() == []
+
+
+def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, CLIENTS, 2, range(6))
+        with monkeypatch.context() as patched:
+            patched.setattr(type(history.ledger), "commit_round", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                train(recorder, CLIENTS, 1, range(6))
+        with pytest.raises(HistoryError, match="open the history again"):
+            train(recorder, CLIENTS, 1, range(6))
+    trained(history, 1)
+    assert history.newest == Place(0, 3)
+    assert history.verify() == []
+
+
+def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_path: Path) -> None:
+    trained(history, 4)
+    restarted(history, planned(history, 0, Place(0, 3)))
+    history.erase(history.plan_erasure())
+    trained(history, 3, range(1, 6))
+    changes = {
+        "delete from stretch": "what an erasure left before model 1.0 is gone",
+        "delete from participation": "is not found by its participants",
+        "update participation set client = 100 where client = 3": "is not found by its participants",
+        "update stretch set remaining = substr(remaining, 2)": "cannot be read",
+        "update journal set body = 'no json' where kind = 'erasure'": "cannot be read",
+    }
+    history.ledger.compact()
+    for at, (statement, expected) in enumerate(changes.items()):
+        copy = tmp_path / f"copy {at}"
+        shutil.copytree(tmp_path / "history", copy)
+        with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
+            database.execute(statement)
+            database.commit()
+        with History(copy) as tampered:
+            assert any(expected in problem for problem in tampered.verify()), statement
+    (remains,) = history.ledger.entries("remains")
+    history.ledger.append("remains", dict(remains.body), "2026")
+    assert history.verify() == [f"entry {remains.sequence + 5} changes what an erasure left"]
+
+
+def test_mistakes_are_named(history: History) -> None:
+    for act in (lambda: history.newest, history.path, history.plan_erasure):
+        with pytest.raises(HistoryError, match="nothing has been recorded here yet"):
+            act()
+    trained(history, 3)
+    restarted(history, planned(history, 0, Place(0, 2)))
+    history.erase(history.plan_erasure())
+    with pytest.raises(HistoryError, match="'hospital-0' was forgotten"):
+        history.clients([name(0)])
