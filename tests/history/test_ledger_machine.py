@@ -120,10 +120,6 @@ class TwoLedgers(RuleBasedStateMachine):
     def commit_round_anywhere(self, place, clients):
         self.both("commit_round", a_round(place, clients), NOW)
 
-    @rule(places=st.lists(PLACES, max_size=3))
-    def release(self, places):
-        self.both("release", places)
-
     @rule(clients=CLIENTS)
     def erase_identities(self, clients):
         self.both("erase_identities", group(*clients))

@@ -135,24 +135,6 @@ def test_elsewhere_it_is_a_lower_bound(seed: int, capacity: int, rounds: int) ->
     assert best <= min(extra(serves, kept), extra(serves, exchanged(serves, capacity))) + 1e-12
 
 
-@given(seeds, st.integers(1, 5), st.integers(1, 12), st.data())
-def test_going_back_and_on_is_a_fresh_start_with_what_is_stored(
-    seed: int, capacity: int, sample: int, data: st.DataObject
-) -> None:
-    (psi, part), (later, who) = dipping(seed, 40, 9), dipping(seed + 1, 70, 9)
-    went = Retention(capacity, 1.5, sample)
-    follow(went, psi, range(1, 41), part)
-    back = data.draw(st.sampled_from(went.kept))
-    went.truncate(back)
-    assert went.kept[-1] == back
-    reopened = Retention(capacity, 1.5, sample, stored=went.kept)
-    follow(reopened, psi, range(1, back + 1), part)
-    assert reopened.kept == went.kept
-    for node in range(back + 1, back + 31):
-        assert follow(went, later, [node], who) == follow(reopened, later, [node], who)
-        assert went.kept == reopened.kept
-
-
 @given(seeds, st.integers(1, 5), st.integers(1, 12), st.integers(0, 40))
 def test_a_history_that_is_opened_again_goes_on_as_if_never_closed(
     seed: int, capacity: int, sample: int, closed: int
@@ -283,10 +265,6 @@ def test_what_makes_no_sense_is_refused() -> None:
     retention = Retention(1, 1.0)
     with pytest.raises(ValueError, match="after node 0 comes node 1"):
         retention.observe(2, NOBODY, lambda asked: np.zeros(len(asked)))
-    follow(retention, rising(1, 9, 3), range(1, 10))
-    gone = next(node for node in range(9) if node not in retention.kept)
-    with pytest.raises(ValueError, match=f"node {gone} is not kept"):
-        retention.truncate(gone)
 
 
 def test_the_measurement_hands_out_no_node_above_the_threshold() -> None:

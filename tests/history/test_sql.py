@@ -259,7 +259,7 @@ def test_paths_are_taken_as_they_are(tmp_path, monkeypatch, name):
 def test_a_closed_ledger_says_so(home):
     ledger = home.open(create=True)
     ledger.close()
-    for use in (ledger.head, ledger.compact, lambda: ledger.append("kind", {}, NOW), lambda: ledger.release([])):
+    for use in (ledger.head, ledger.compact, lambda: ledger.append("kind", {}, NOW), lambda: ledger.erase_rounds([])):
         with pytest.raises(ValueError, match="closed"):
             use()
 
@@ -353,7 +353,7 @@ def test_threads_share_a_ledger(home):
         def work():
             for number in range(10):
                 ledger.append("kind", {"number": number}, NOW)
-                ledger.release([Place(0, number)])
+                ledger.erase_rounds([Span(0, number + 1, number + 1)])
 
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:

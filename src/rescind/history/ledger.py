@@ -157,10 +157,6 @@ class Ledger(ABC):
         """Give the kept models, by place, with their digests."""
 
     @abstractmethod
-    def release(self, places: Sequence[Place]) -> None:
-        """Let go of these models; their files can be deleted once no other place refers to them."""
-
-    @abstractmethod
     def updates(self, span: Span) -> dict[tuple[Place, int], str]:
         """Give the digests of the clients' stored updates in a span, by place and client."""
 

@@ -112,7 +112,8 @@ class MemoryLedger(Ledger):
         self._last_rounds[place.branch] = place.round
         self._rounds[place], self._kept[place] = round_, round_.model
         self._updates |= {(place, client): digest for client, digest in (updates or {}).items()}
-        self.release(release)
+        for each in release:
+            self._kept.pop(each, None)
         return entry
 
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
@@ -141,10 +142,6 @@ class MemoryLedger(Ledger):
 
     def kept(self) -> dict[Place, str]:
         return dict(sorted(self._kept.items()))
-
-    def release(self, places: Sequence[Place]) -> None:
-        for place in places:
-            self._kept.pop(place, None)
 
     def updates(self, span: Span) -> dict[tuple[Place, int], str]:
         return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}

@@ -59,8 +59,7 @@ class Retention:
         self._nodes = [0]
         # Each node's column in the table; columns of nodes that are gone are used again.
         self._columns, self._free = [0], list[int]()
-        # Sorted by mark. The first rows are the sample; the others were in it until somebody with a smaller mark
-        # came, and are again when training goes back to before that.
+        # The sample, sorted by mark.
         self._marks = np.empty(0, dtype=np.int64)
         self._clients = np.empty(0, dtype=np.int64)
         self._firsts = np.empty(0, dtype=np.int64)
@@ -85,7 +84,7 @@ class Retention:
             self._psi = np.hstack([self._psi, np.zeros((len(self._psi), 1))])
         self._nodes.append(node)
         self._columns.append(self._free.pop())
-        self._psi[: self._sample, self._columns[-1]] = sensitivities(self._clients[: self._sample])
+        self._psi[:, self._columns[-1]] = sensitivities(self._clients)
         dropped = []
         if node <= max(self._stored, default=0):
             if node - 1 not in self._stored and node > 1:
@@ -94,16 +93,6 @@ class Retention:
             while len(self._nodes) > self._capacity + 2:
                 dropped.append(self._drop(self._cheapest()))
         return tuple(dropped)
-
-    def truncate(self, node: int) -> None:
-        """Go back to a kept node: later ones, and clients that had not taken part by then, are gone."""
-        if node not in self._nodes:
-            raise ValueError(f"node {node} is not kept, so training can't have gone back to it: {self._nodes}")
-        met = self._firsts < node
-        self._marks, self._clients, self._firsts = self._marks[met], self._clients[met], self._firsts[met]
-        self._psi, self._stored = self._psi[met], frozenset()
-        while self._nodes[-1] > node:
-            self._drop(-1)
 
     def _meet(self, clients: Clients, first: int) -> None:
         """Take into the sample the participants that belong there and are not in it yet."""
@@ -118,10 +107,11 @@ class Retention:
         new, places = new[belong], places[belong]
         if not len(new):
             return
-        self._marks = np.insert(self._marks, places, marks[new])
-        self._clients = np.insert(self._clients, places, clients[new])
-        self._firsts = np.insert(self._firsts, places, first)
-        self._psi = np.insert(self._psi, places, 0.0, axis=0)
+        # Whoever has a larger mark than all others makes room.
+        self._marks = np.insert(self._marks, places, marks[new])[: self._sample]
+        self._clients = np.insert(self._clients, places, clients[new])[: self._sample]
+        self._firsts = np.insert(self._firsts, places, first)[: self._sample]
+        self._psi = np.insert(self._psi, places, 0.0, axis=0)[: self._sample]
 
     def _drop(self, position: int) -> int:
         self._free.append(self._columns.pop(position))
@@ -133,7 +123,7 @@ class Retention:
         gaps, following = np.diff(nodes)[:-1], np.diff(nodes)[1:].astype(np.float64)
         # The newest node moves on, so the one before it will have a stretch of the usual length to serve.
         following[-1] = nodes[-1] / self._capacity
-        before = np.searchsorted(nodes, self._firsts[: self._sample], side="right") - 1
+        before = np.searchsorted(nodes, self._firsts, side="right") - 1
         firsts = np.bincount(before, minlength=len(nodes))[1:-1]
         clients = max(len(psi), 1)
         loss = gaps * (_FIRST_ROUND * firsts + _ANYWHERE * clients / nodes[-1] * following)

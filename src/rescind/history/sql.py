@@ -260,10 +260,6 @@ class SqlLedger(Ledger):
             rows = connection.execute(select(table).order_by(table.c.branch, table.c.round)).all()
         return {Place(row.branch, row.round): row.model.hex() for row in rows}
 
-    def release(self, places: Sequence[Place]) -> None:
-        with self._transaction() as connection:
-            _release(connection, places)
-
     def updates(self, span: Span) -> dict[tuple[Place, int], str]:
         table = schema.client_update
         query = select(table).where(_within(table, span)).order_by(table.c.round, table.c.client)

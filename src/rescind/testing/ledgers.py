@@ -418,10 +418,6 @@ class LedgerConformance:
         assert list(ledger.kept()) == [Place(0, 0), Place(0, 2)]
         ledger.commit_round(third, NOW, release=[Place(0, 3)])
         assert ledger.kept() == {Place(0, 0): digest("start", 0), Place(0, 2): second.model}
-        ledger.release([Place(0, 2), Place(5, 5)])
-        ledger.release([Place(0, 2)])
-        ledger.release([])
-        assert list(ledger.kept()) == [Place(0, 0)]
         assert [each.place.round for each in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
 
     def test_updates_are_given_by_place_and_client(self, open_ledger: OpenLedger) -> None:
@@ -589,7 +585,6 @@ class LedgerConformance:
             ledger.erase_keys(everybody)
             ledger.erase_updates(everybody)
             ledger.erase_rounds([Span(0, 1, 3), Span(0, 2, 4), Span(7, 0, 9)], superseded=[1])
-            ledger.release([Place(0, 5)])
             after = readable(ledger)
         ledger.erase_identities(group())
         ledger.erase_keys(group())
