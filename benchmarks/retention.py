@@ -5,11 +5,12 @@ with Psi(n, c) <= Psi*; ``extra`` is how much earlier the last *kept* one is, as
 clients. Each history is judged at six Psi*, the quantiles of all Psi met in it, and at capacities of 8, 16 and 32.
 The rule is compared with evenly spaced checkpoints, with the public schedule of strict runs, and with hindsight.
 
-Hindsight is a dynamic programme. It is exact where the nodes that serve a client are a beginning of the path (B >= 1,
-named ``prefixes``). Elsewhere Psi dips and rises again, a client's node depends on all kept nodes at once, and the
+Hindsight is a dynamic programme. It is exact where the nodes that serve a client are a beginning of the path (B >= 1).
+Elsewhere Psi dips and rises again, a client's node depends on all kept nodes at once, and the
 programme gives a lower bound: a client that the next kept node does not serve is assumed to find its best one before
 that. ``best_found`` is what a set of nodes found by exchanging single nodes really costs, so that the optimum lies
-between the two. ``optimum_at_16`` is the lower bound, in the setting that is worst for the rule.
+between the two. ``settings`` lists all of them at a capacity of 16. ``optimum_at_16`` is the lower bound, in the
+setting that is worst for the rule.
 
 At the hardest Psi* of a sampled federation with B < 1 a client can go back to one node in ten only, and whom 16 nodes
 happen to miss at the last round differs by a few hundredths from seed to seed; ``on_the_way``, the mean over ten
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -273,7 +274,12 @@ def main() -> None:
             "unsafe": sum(each.unsafe for each in outcomes),
             "largest_at_16": {name: max(each.at[16][name] for each in outcomes) for name in names},
             "mean_at_16": {name: float(np.mean([each.at[16][name] for each in outcomes])) for name in names},
-            "settings": [asdict(each) for each in outcomes],
+            "settings": {
+                f"{each.setting}, level {each.level:g}": {
+                    name: round(each.at[16][name], 4) for name in ("extra", "optimum", "best_found", "evenly")
+                }
+                for each in outcomes
+            },
         }
     )
 
