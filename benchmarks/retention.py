@@ -5,8 +5,8 @@ with Psi(n, c) <= Psi*; ``extra`` is how much earlier the last *kept* one is, as
 clients. Each history is judged at six Psi*, the quantiles of all Psi met in it, and at capacities of 8, 16 and 32.
 The rule is compared with evenly spaced checkpoints, with the public schedule of strict runs, and with hindsight.
 
-Hindsight is a dynamic programme. It is exact where the nodes that serve a client are a beginning of the path (B >= 1).
-Elsewhere Psi dips and rises again, a client's node depends on all kept nodes at once, and the
+Hindsight is a dynamic programme. It is exact where the nodes that serve a client are the path up to one of them
+(B >= 1). Elsewhere Psi dips and rises again, a client's node depends on all kept nodes at once, and the
 programme gives a lower bound: a client that the next kept node does not serve is assumed to find its best one before
 that. ``best_found`` is what a set of nodes found by exchanging single nodes really costs, so that the optimum lies
 between the two. ``settings`` lists all of them at a capacity of 16. ``optimum_at_16`` is the lower bound, in the
