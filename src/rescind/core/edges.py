@@ -5,6 +5,7 @@ A path starts at the public first model theta_0^0. Node n is the model after n e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -97,8 +98,10 @@ class Untouched:
     rounding: float
 
     def __post_init__(self) -> None:
-        positive("factor", self.factor)
-        not_negative("rounding", self.rounding)
+        # A history has thousands of them: what is wrong is looked for only if something is.
+        if not (0.0 < self.factor < math.inf and 0.0 <= self.rounding < math.inf):
+            positive("factor", self.factor)
+            not_negative("rounding", self.rounding)
 
 
 @dataclass(frozen=True, slots=True)

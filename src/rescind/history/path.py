@@ -84,19 +84,18 @@ def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Client
                     behind_noise[number] = len(edges)
         index[Place(number, 0)] = len(edges)
         places[-1] = places[-1] or Place(number, 0)
-        for at, edge in _round_edges(ledger, Span(number, 1, leg.round), training, touched):
-            if trained[-1] != rounds + at - 1:
-                break
-            here = Place(number, at)
-            edges.append(edge)
-            places.append(here)
-            trained.append(rounds + at)
-            index[here] = len(edges)
-        if leg not in index:
+        # Ten thousand rounds are quite usual, so they are put in place all at once.
+        found = dict(_round_edges(ledger, Span(number, 1, leg.round), training, touched))
+        if list(found) != list(range(1, leg.round + 1)):
             # A path with a gap would give bounds that are too small.
             raise BrokenHistory(
                 f"the numbers of rounds up to {leg} are gone, or it never was: there is no path to it"
             )
+        here = [Place(number, at) for at in found]
+        index.update(zip(here, range(len(edges) + 1, len(edges) + 1 + len(here)), strict=True))
+        edges.extend(found.values())
+        places.extend(here)
+        trained.extend(range(rounds + 1, rounds + 1 + len(here)))
     return Path(tuple(edges), tuple(places), tuple(trained), index, behind_noise)
 
 
