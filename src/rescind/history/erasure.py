@@ -24,7 +24,7 @@ from rescind.history.commitments import KEY_BYTES, stretch_digest
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
 from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
-from rescind.history.requests import asked_for
+from rescind.history.requests import asked_for, forgotten_clients
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -50,9 +50,8 @@ _WEIGHTS_PER_OCTAVE = 4
 def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> ErasurePlan:
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
     known, tip, kept = branches(ledger), newest(ledger), ledger.kept()
-    served = [asked for asked in asked_for(ledger) if asked.served]
     covered = _covered(ledger, level)
-    due = [asked for asked in served if asked.number not in covered]
+    due = [asked for asked in asked_for(ledger) if asked.served and asked.number not in covered]
     clients = frozenset(client for asked in due for client in asked.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
     touched = path_to(ledger, Place(tip.branch, 0), training, sorted_group(clients))
@@ -63,7 +62,6 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
     erased = (*abandoned, *stretch)
     origins = {each.branch: each.origin for each in ledger.stretches().values()}
     needed = steps_back(known, origins | ({tip.branch: origin} if origin else {}), tip)
-    everybody = sorted_group(client for asked in served for client in asked.request.group)
     return ErasurePlan(
         level=level,
         branch=tip.branch,
@@ -73,7 +71,7 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
         stretch=tuple(stretch),
         origin=origin,
         superseded=tuple(sorted(set(origins).difference(place.branch for place in needed))),
-        keys=tuple(_without_numbers(ledger, everybody, erased).tolist()),
+        keys=tuple(_without_numbers(ledger, sorted_group(forgotten_clients(ledger)), erased).tolist()),
         models=sum(_inside(place, erased) for place in kept),
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
         stays=(_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ()) + _ALWAYS_STAYS,
@@ -141,8 +139,7 @@ class Eraser:
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
             path = path_to(self._ledger, Place(plan.branch, 0), self._training)
-            served = (asked for asked in asked_for(self._ledger) if asked.served)
-            forgotten = sorted_group(client for asked in served for client in asked.request.group)
+            forgotten = sorted_group(forgotten_clients(self._ledger))
             salt = secrets.token_bytes(KEY_BYTES)
             stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)
             # Before it is there: later bounds start from these numbers, so they belong to the chain.
@@ -152,11 +149,7 @@ class Eraser:
 
     def _log(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()
-        roots = [
-            entry.root
-            for entry in self._ledger.entries("round")
-            if _inside(Place(int(entry.body["branch"]), int(entry.body["round"])), plan.spans)
-        ]
+        roots = [entry.root for entry in self._ledger.entries("round") if _inside(entry.place, plan.spans)]
         digest = hashlib.sha256(b"".join(roots)).hexdigest()
         body = {"erasure": begun.sequence, "rounds": len(roots), "roots": digest, "left": list(left)}
         self._ledger.append("erased", body, time)

@@ -13,7 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from rescind.core.aggregation import Contributions
-from rescind.core.edges import Aggregation, Erased, Floats, sorted_group
+from rescind.core.edges import Aggregation, Erased, Floats
 from rescind.core.facts import DpFedAvg
 from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
@@ -24,7 +24,7 @@ from rescind.history.errors import ForgottenClient, HistoryError
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, newest, path_to, start_edges
 from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
-from rescind.history.requests import Asked, asked_for, check_open, hidden_at, plans, standings
+from rescind.history.requests import check_open, forgotten_clients, hidden_at, plans
 from rescind.history.retention import Retention, public_schedule
 from rescind.history.run import Run, described
 from rescind.history.tensors import digest
@@ -157,7 +157,7 @@ class Recorder:
             there = ", ".join(str(place) for place in sorted(self._kept) if place in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
         asked = None if request is None else check_open(self._ledger, request)
-        hidden = self._hidden(parent, asked)
+        hidden = hidden_at(self._ledger, parent, self._run.facts.training, asked)
         branch = Branch(
             number=max(branches(self._ledger)) + 1,
             model=digest(model),
@@ -176,12 +176,6 @@ class Recorder:
         self._ledger.start_branch(branch.number, branch.model, encode(branch), self._now())
         self._reload()
         return branch
-
-    def _hidden(self, parent: Place, asked: Asked | None) -> tuple[int, ...]:
-        owed = [each.request for each in standings(self._ledger)] + ([asked.request] if asked else [])
-        group = sorted_group(client for request in owed for client in request.group)
-        path = path_to(self._ledger, parent, self._run.facts.training, group)
-        return hidden_at(self._ledger, parent, path, asked)
 
     def _check_restart(self, branch: Branch, parent: Place, hidden: tuple[int, ...]) -> None:
         """Refuse a restart that is not what was planned, or whose numbers no path could be built from."""
@@ -223,8 +217,7 @@ class Recorder:
         self._place = newest(self._ledger)
         path = path_to(self._ledger, self._place, self._run.facts.training)
         self._kept = self._ledger.kept()
-        served = (asked.request.group for asked in asked_for(self._ledger) if asked.served)
-        self._gone = frozenset(client for group in served for client in group)
+        self._gone = forgotten_clients(self._ledger)
         self._index = dict(path.index)
         stored = [self._index[place] for place in self._kept if place in self._index]
         self._tracker, self._retention = replayed(path, self._run, stored)
@@ -235,9 +228,10 @@ class Recorder:
         node = self._tracker.last_node
         # A branch that starts without noise gives its parent's node a second name, so places are looked through.
         kept = {place: self._index[place] for place in self._kept if place in self._index}
-        dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities))
         if self._run.facts.public_schedule:
             dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
+        else:
+            dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities))
         return [place for place, at in kept.items() if at in dropped]
 
     def _let_go(self, places: Sequence[Place]) -> None:

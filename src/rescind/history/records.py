@@ -192,6 +192,11 @@ class Entry:
     root: bytes
     head: bytes
 
+    @property
+    def place(self) -> Place:
+        """The place that a round's entry names."""
+        return Place(int(self.body["branch"]), int(self.body["round"]))
+
 
 def _factors(steps: Steps, training: LocalTraining) -> Floats:
     """Give rho_i for every K_i; mostly there is only one."""

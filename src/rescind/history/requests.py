@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from rescind.core.edges import sorted_group
 from rescind.core.facts import Mode, Scope
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Forgotten, Request
+from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.history.ledger import Ledger
-from rescind.history.path import Path, branches, lineage
+from rescind.history.path import Path, branches, lineage, path_to
 from rescind.history.records import Branch, Place
 
 _WEAKEST_LAST = list(Mode)
@@ -114,6 +116,11 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
     )
 
 
+def forgotten_clients(ledger: Ledger) -> frozenset[int]:
+    """Give everybody whose request was served."""
+    return frozenset(client for asked in asked_for(ledger) if asked.served for client in asked.request.group)
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What an earlier request is owed now: ``branch`` is the one whose noise hides it, if noise does."""
@@ -152,12 +159,16 @@ def standings(ledger: Ledger) -> tuple[Standing, ...]:
     return standing
 
 
-def hidden_at(ledger: Ledger, parent: Place, path: Path, new: Asked | None) -> tuple[int, ...]:
-    """Give the requests whose clients have touched a model on a path, and whose own noise does not lie before it."""
+def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Asked | None) -> tuple[int, ...]:
+    """Give the requests whose clients have touched a model, and whose own noise does not lie before it."""
     upstream = {place.branch for place in lineage(branches(ledger), parent)}
-    promises = [(each.number, each.request, each.branch) for each in standings(ledger) if each.branch is not None]
+    noised = [each for each in standings(ledger) if each.branch is not None]
+    promises: list[tuple[int, Request, int | None]] = [(each.number, each.request, each.branch) for each in noised]
+    promises += [(new.number, new.request, None)] if new else []
+    owed = sorted_group(client for _, request, _ in promises for client in request.group)
+    path = path_to(ledger, parent, training, owed)
     everybody, found = frozenset[int](), []
-    for number, request, noise in [*promises, *([(new.number, new.request, None)] if new else [])]:
+    for number, request, noise in promises:
         everybody |= request.group
         groups = {request.group, everybody} if request.scope is Scope.SEQUENCE else {request.group}
         touched = any(first_joined(path.edges, group) < path.index[parent] for group in groups)

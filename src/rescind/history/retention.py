@@ -119,7 +119,7 @@ class Retention:
 
     def _cheapest(self) -> int:
         """Give the position of the node without which the clients would lose the fewest rounds."""
-        nodes, psi = np.array(self._nodes), self._psi[: self._sample, self._columns]
+        nodes, psi = np.array(self._nodes), self._psi[:, self._columns]
         gaps, following = np.diff(nodes)[:-1], np.diff(nodes)[1:].astype(np.float64)
         # The newest node moves on, so the one before it will have a stretch of the usual length to serve.
         following[-1] = nodes[-1] / self._capacity

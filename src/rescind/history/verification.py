@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -32,7 +31,7 @@ def problems(
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
     plans = [decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure"]
     erased = [span for plan in plans for span in plan.spans]
-    roots = {_place(entry.body): entry.root for entry in entries if entry.kind == "round"}
+    roots = {entry.place: entry.root for entry in entries if entry.kind == "round"}
     started = branches(ledger)
     stored = {Place(each.number, 0): each.model for each in started.values()}
     for number in started:
@@ -90,7 +89,3 @@ def _stretch_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]
     for branch, stretch in stretches.items():
         if digests.get(branch) != stretch_digest(stretch):
             yield f"what is left before {Place(branch, 0)} is not what an erasure left"
-
-
-def _place(body: Mapping[str, Any]) -> Place:
-    return Place(int(body["branch"]), int(body["round"]))
