@@ -9,48 +9,40 @@ right before it and right after it. Half of the kills hit a history on SQLite, h
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import signal
 import sys
-import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import wraps
-from itertools import count, pairwise
-from multiprocessing import get_context
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 
+from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, places, said, tell, watch
 from benchmarks._measure import finish, parser, progress
-from benchmarks._postgresql import server
 from benchmarks.federations import Federation
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
 from rescind.core.edges import Aggregation, Erased
 from rescind.core.planning import candidates
 from rescind.core.summary import Request
-from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
-from rescind.history.erasure import Eraser, Step
 from rescind.history.errors import HeldByAnother
 from rescind.history.history import History
 from rescind.history.ledger import Ledger
 from rescind.history.path import branches, newest
 from rescind.history.recorder import Recorder
-from rescind.history.records import ROOT, Entry, ErasurePlan, Level, Place, Round, Span
+from rescind.history.records import ROOT, Entry, ErasurePlan, Level, Place, Span
 from rescind.history.requests import Asked, Planned, ask, asked_for, plans, record_plan
-from rescind.history.sql import SqlLedger
 
 # Large enough that writing a model takes a moment: 24,160 numbers.
 FEATURES, CLASSES = 150, 160
@@ -61,36 +53,7 @@ LIVES = 12
 LONGEST_LIFE = 0.8
 # Seconds in which the lock of a killed child has to be free; PostgreSQL first has to notice the death.
 PATIENCE = 10.0
-PATIENCE_WITH_A_STEP = 60.0
-BEGINNINGS = (
-    *("opening", "recovering", "checkpoint", "after checkpoint", "commit", "after commit", "deletion"),
-    *("restart", "after restart", "erasure begins"),
-)
 FAILURES = ("rounds_lost", "torn", "wrong_digests", "orphans", "broken_chains", "erasures_incomplete")
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where a history lives, in words that a child can be told."""
-
-    backend: str
-    address: str
-    folder: str
-    run: str
-
-    def open(self) -> History:
-        if self.backend == "sqlite":
-            return History(self.address)
-        return History(self.address, checkpoints=self.folder, run=self.run)
-
-    def folders(self) -> list[Path]:
-        """Give what belongs to the run and to no other; PostgreSQL's models are in a folder with a longer name."""
-        return list(Path(self.folder).glob(f"{self.run}*"))
-
-    def files(self, *suffixes: str) -> list[Path]:
-        """Give the files below the history's own folders, with whatever ending unless some are given."""
-        found = [path for own in self.folders() for path in own.rglob("*") if path.is_file()]
-        return [path for path in found if not suffixes or path.name.endswith(suffixes)]
 
 
 # The child
@@ -147,117 +110,17 @@ def serve(history: History, recorder: Recorder, clients: Federation, asked: Aske
     planned = plans(history.ledger).get(asked.number)
     if planned is None:
         found = candidates(history.summary(asked.request.group), asked.request)
-        planned = Planned(asked.number, found[rng.integers(len(found))], public_plan=False)
+        planned = Planned((asked.number,), found[rng.integers(len(found))], public_plan=False)
         record_plan(history.ledger, planned, datetime.now(UTC))
     parent = Place(planned.candidate.node.branch, planned.candidate.node.round)
     model = history.model(parent)
     if planned.candidate.sigma:
-        forget(recorder, clients, parent, planned.candidate.sigma, asked.number, model)
+        forget(recorder, clients, parent, planned.candidate.sigma, (asked.number,), model)
     else:
-        recorder.restart(parent, model, request=asked.number)
-
-
-def tell(reports: Connection, *words: object) -> None:
-    # Small enough for one call of the operating system: what was told was told whole, whatever happens next.
-    reports.send((*words, monotonic()))
-
-
-def watch(reports: Connection, cut: int | None) -> list[Round]:
-    """Make this process tell what it begins, and die at a step of an erasure if that was ordered.
-
-    Gives the rounds that it will have tried to commit.
-    """
-    committed: list[Round] = []
-    for owner, method, phase in (
-        (CheckpointStore, "put", "checkpoint"),
-        (CheckpointStore, "delete", "deletion"),
-        (SqlLedger, "commit_round", "commit"),
-        (SqlLedger, "start_branch", "restart"),
-        (Eraser, "erase", "erasure begins"),
-    ):
-        setattr(owner, method, announced(getattr(owner, method), phase, reports, committed))
-    steps = Eraser.steps
-
-    def watched(self: Eraser, begun: Entry, time: str) -> list[Step]:
-        found = steps(self, begun, time)
-        tell(reports, "steps", *(each.name for each in found))
-        return [Step(each.name, mortal(at, each)) for at, each in enumerate(found)]
-
-    def mortal(at: int, step: Step) -> Callable[[], object]:
-        def run() -> None:
-            tell(reports, "phase", f"erasing {step.name}")
-            if cut == 2 * at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            step.run()
-            if cut == 2 * at + 1:
-                tell(reports, "phase", f"erasing {step.name}")
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        return run
-
-    Eraser.steps = watched  # type: ignore[method-assign]
-    return committed
-
-
-def announced(
-    method: Callable[..., Any], phase: str, reports: Connection, committed: list[Round]
-) -> Callable[..., Any]:
-    @wraps(method)
-    def telling(self: object, *arguments: Any, **options: Any) -> Any:
-        committed.extend(each for each in arguments if isinstance(each, Round))
-        tell(reports, "phase", phase)
-        given = method(self, *arguments, **options)
-        tell(reports, "phase", f"after {phase}")
-        return given
-
-    return telling
+        recorder.restart(parent, model, requests=(asked.number,))
 
 
 # The parent
-
-
-class Life:
-    """One child and what it has reported."""
-
-    def __init__(self, context: ForkServerContext, location: Location, seed: int, cut: int | None = None) -> None:
-        self.reports: list[tuple[Any, ...]] = []
-        self._pipe, told = context.Pipe(duplex=False)
-        self._process = context.Process(target=child, args=(told, location, seed, cut), daemon=True)
-        self._process.start()
-        told.close()
-
-    def listen(self, seconds: float, until: str = "") -> None:
-        """Read reports for some time, or until a phase has begun, or to the end."""
-        end = monotonic() + seconds
-        while (left := end - monotonic()) > 0:
-            if self._pipe.poll(left) and (not self._read() or (until and self.reports[-1][:2] == ("phase", until))):
-                return
-
-    def end(self) -> int | None:
-        """Kill the child, read what it had reported, and give its exit code."""
-        self._process.kill()
-        self._process.join()
-        while self._pipe.poll() and self._read():
-            pass
-        self._pipe.close()
-        return self._process.exitcode
-
-    @property
-    def phase(self) -> str:
-        """What the child was doing last."""
-        return self.phases[-1][0] if self.phases else "starting"
-
-    @property
-    def phases(self) -> list[tuple[str, float]]:
-        """What the child did one after the other, and since when."""
-        return [(words[1], words[2]) for words in self.reports if words[0] == "phase"]
-
-    def _read(self) -> bool:
-        try:
-            self.reports.append(self._pipe.recv())
-        except EOFError:
-            return False
-        return True
 
 
 @dataclass
@@ -380,14 +243,6 @@ def place(entry: Entry) -> Place:
     return Place(int(entry.body["branch"]), int(entry.body["round"]))
 
 
-def said(problems: Iterable[str]) -> int:
-    """Count problems, and tell them where a person looks."""
-    listed = list(problems)
-    for problem in listed:
-        print(f"crash: {problem}", file=sys.stderr)
-    return len(listed)
-
-
 @contextmanager
 def held(location: Location) -> Iterator[tuple[History, Recorder]]:
     """Hold a history whose last writer was killed."""
@@ -457,7 +312,7 @@ class Ordeal:
     def _born(self, cut: int | None = None) -> Life:
         if self._witness is None:
             self._witness = Witness(self._locations())
-        return Life(self._context, self._witness.location, int(self._rng.integers(2**32)), cut)
+        return Life(self._context, child, self._witness.location, int(self._rng.integers(2**32)), cut)
 
     def _check(self, life: Life) -> None:
         assert self._witness is not None
@@ -475,41 +330,27 @@ class Ordeal:
             self.leave()
 
 
-@contextmanager
-def ordeals() -> Iterator[dict[str, Ordeal]]:
-    # Children are forked from a process that has imported all they need, which takes a second, and done nothing else.
-    context = get_context("forkserver")
-    context.set_forkserver_preload(
-        [
-            "benchmarks._measure",
-            "benchmarks.recorded",
-            "rescind.history.history",
-            "sqlalchemy.dialects.postgresql.psycopg",
-        ]
-    )
-    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
-    # The server outlives every child, so whether it syncs its own files changes the time only.
-    with tempfile.TemporaryDirectory(prefix="rescind-crash-") as folder, server({"fsync": "off"}) as address:
-        runs = count()
-
-        def sqlite() -> Location:
-            run = f"run_{next(runs):04d}"
-            return Location("sqlite", str(Path(folder, run)), folder, run)
-
-        def postgresql() -> Location:
-            return Location("postgresql", address, folder, f"run_{next(runs):04d}")
-
-        yield {"sqlite": Ordeal(context, sqlite, 1), "postgresql": Ordeal(context, postgresql, 2)}
-
-
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--kills", type=int, help="how many children to kill at random instants (200, quick 15)")
+    options.add_argument(
+        "--kills",
+        type=int,
+        help="how many children to kill at random instants (200, quick 15; of the flow 60, quick 6)",
+    )
+    options.add_argument(
+        "--flow", action="store_true", help="kill train-and-forget, which has to end as if it had not been"
+    )
     chosen = options.parse_args()
     # So that being told to end leaves no server behind either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if chosen.flow:
+        from benchmarks import crash_flow
+
+        finish(crash_flow.ordeal(chosen.kills or (6 if chosen.quick else 60)))
+        return
     kills = chosen.kills or (15 if chosen.quick else 200)
-    with ordeals() as backends:
+    with places("benchmarks.recorded") as (context, locations):
+        backends = {name: Ordeal(context, each, seed) for seed, (name, each) in enumerate(locations.items(), start=1)}
         both = list(backends.values())
         for each in both:
             instants = each.cut(0)

@@ -73,7 +73,7 @@ def forget(
     clients: Federation,
     parent: Place,
     sigma: float,
-    request: int | None,
+    requests: tuple[int, ...],
     model: dict[str, np.ndarray],
 ) -> Branch:
     """Restart from a kept model with noise."""
@@ -82,7 +82,7 @@ def forget(
     return recorder.restart(
         parent,
         {"theta": theta},
-        request=request,
+        requests=requests,
         sigma=sigma,
         noise_rounding=grid_rounding(theta.size, float(np.linalg.norm(theta)), unit),
         unit_roundoff=unit,

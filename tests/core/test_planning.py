@@ -102,7 +102,7 @@ def test_before_a_client_first_took_part_nothing_has_to_be_hidden() -> None:
 
 
 def test_a_client_that_was_never_there_is_a_mistake() -> None:
-    for plan in (candidates, left_out, lambda *both: paper_choice(*both, 1.0)):
+    for plan in (candidates, left_out, lambda *both: paper_choice(*both, sigma=1.0)):
         with pytest.raises(ValueError, match="client 9 took part in no round"):
             plan(summary_of(EDGES), Request(frozenset({3, 9}), BUDGET))
 
@@ -131,12 +131,12 @@ def test_the_papers_rule_takes_the_last_admissible_node() -> None:
     psi = group_sensitivity(wave, [0])
     sigma = public_sigma(2 * float(psi[-1]) / BUDGET.mu)
     assert psi.argmax() == 3
-    chosen = paper_choice(summary_of(wave), Request(frozenset({0}), BUDGET), sigma)
+    chosen = paper_choice(summary_of(wave), Request(frozenset({0}), BUDGET), sigma=sigma)
     assert chosen.node.index == 60
     assert chosen.sigma == sigma
     assert chosen.mode is Mode.INSTANCE
     kept = [0, 1, 2, 3, 4, 20]
-    fallback = paper_choice(summary_of(wave, kept), Request(frozenset({0}), BUDGET), sigma)
+    fallback = paper_choice(summary_of(wave, kept), Request(frozenset({0}), BUDGET), sigma=sigma)
     assert psi[20] > sigma * BUDGET.mu
     assert (fallback.node.index, fallback.mode, fallback.sigma) == (0, Mode.EXACT, 0.0)
 
@@ -146,7 +146,7 @@ def test_the_papers_rule_against_its_definition(sigma: float) -> None:
     psi = group_sensitivity(EDGES, [4])
     threshold = sigma * BUDGET.mu
     expected = max(index for index in range(21) if psi[index] <= threshold)
-    assert paper_choice(summary_of(EDGES), Request(frozenset({4}), BUDGET), sigma).node.index == expected
+    assert paper_choice(summary_of(EDGES), Request(frozenset({4}), BUDGET), sigma=sigma).node.index == expected
 
 
 def sequential() -> Summary:
@@ -254,7 +254,7 @@ def test_what_is_not_proven_is_heuristic_but_exact_stays_exact(facts: Facts, rea
 
 def test_the_classic_formula_is_never_more_than_heuristic() -> None:
     request = Request(frozenset({0}), ClassicBudget(10.0, 0.01), Scope.INDIVIDUAL)
-    chosen = paper_choice(summary_of(EDGES), request, 1.0)
+    chosen = paper_choice(summary_of(EDGES), request, sigma=1.0)
     assert chosen.mode is Mode.HEURISTIC
     assert "classic" in chosen.obstacles[0]
     with pytest.raises(ValueError, match="classic"):
@@ -368,16 +368,16 @@ def test_a_strict_plan_follows_strict_plans_only() -> None:
 
 def test_the_papers_rule_claims_no_more_than_the_planner() -> None:
     summary, request = sequential(), Request(frozenset({5}), BUDGET)
-    off_the_list = paper_choice(summary, request, 0.9)
+    off_the_list = paper_choice(summary, request, sigma=0.9)
     assert off_the_list.mode is Mode.HEURISTIC
     assert "public list" in off_the_list.obstacles[0]
-    assert "does not fit the grid" in paper_choice(summary, request, 128.0).obstacles[0]
+    assert "does not fit the grid" in paper_choice(summary, request, sigma=128.0).obstacles[0]
     covering = replace(summary.forgotten[0], request=replace(request, group=frozenset({0, 1}), releases=2))
     spent = replace(summary, forgotten=[replace(covering, spent=(1.9, 1.9))])
-    assert paper_choice(summary, request, 2.0).node.index == 19
+    assert paper_choice(summary, request, sigma=2.0).node.index == 19
     early = replace(summary, kept=summary.kept[:9])
-    assert paper_choice(early, request, 2.0).node.index == 8
-    assert paper_choice(replace(spent, kept=summary.kept[:9]), request, 2.0).node.index == 0
+    assert paper_choice(early, request, sigma=2.0).node.index == 8
+    assert paper_choice(replace(spent, kept=summary.kept[:9]), request, sigma=2.0).node.index == 0
 
 
 def test_where_psi_is_nothing_a_touched_node_still_gets_noise() -> None:
@@ -457,7 +457,7 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: summary_of([*EDGES, Erased(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]), "everybody"),
         (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
         (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
-        (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), 0.0), "sigma is 0"),
+        (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), sigma=0.0), "sigma is 0"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
@@ -567,8 +567,8 @@ def test_the_papers_rule_rounds_what_a_node_needs_up() -> None:
     request = Request(frozenset({4}), BUDGET)
     quotient = float(group_sensitivity(EDGES, request.group)[20]) / request.mu
     summary = summary_of(EDGES, kept=[0, 20])
-    assert paper_choice(summary, request, quotient).node.index == 0
-    assert paper_choice(summary, request, np.nextafter(quotient, np.inf)).node.index == 20
+    assert paper_choice(summary, request, sigma=quotient).node.index == 0
+    assert paper_choice(summary, request, sigma=np.nextafter(quotient, np.inf)).node.index == 20
 
 
 def test_noise_counts_in_the_predicted_rounds() -> None:
@@ -643,7 +643,7 @@ def test_the_classic_formula_decides_with_its_own_threshold() -> None:
     psi = group_sensitivity(EDGES, [4])
     for sigma in (0.1, 0.3, 0.5):
         expected = max(index for index in range(21) if psi[index] <= sigma * budget.mu)
-        assert paper_choice(summary_of(EDGES), request, sigma).node.index == expected
+        assert paper_choice(summary_of(EDGES), request, sigma=sigma).node.index == expected
 
 
 def test_a_plan_that_looks_at_data_adds_noise_whatever_the_rounds_had() -> None:
@@ -654,7 +654,7 @@ def test_a_plan_that_looks_at_data_adds_noise_whatever_the_rounds_had() -> None:
 def test_an_untouched_node_is_not_exact_where_rounds_were_drawn_again() -> None:
     redrawn = summary_of(EDGES, facts=replace(FACTS, redrawn_rounds=True))
     redrawn = replace(redrawn, kept=redrawn.kept[:13])
-    chosen = paper_choice(redrawn, Request(frozenset({7}), BUDGET), 1.0)
+    chosen = paper_choice(redrawn, Request(frozenset({7}), BUDGET), sigma=1.0)
     assert (chosen.node.index, chosen.mode, chosen.sigma) == (12, Mode.HEURISTIC, 0.0)
     assert "drawn again" in chosen.obstacles[0]
 
@@ -664,7 +664,7 @@ def test_an_untouched_node_is_not_exact_where_rounds_were_drawn_again() -> None:
 )
 def test_the_papers_noise_has_to_fit_the_grid(grid: float, sigma: float) -> None:
     quiet = [round_of(range(6), distance=1e-9)]
-    chosen = paper_choice(summary_of(quiet, grid=grid), FIRST, sigma)
+    chosen = paper_choice(summary_of(quiet, grid=grid), FIRST, sigma=sigma)
     assert (chosen.node.index, chosen.mode) == (1, Mode.HEURISTIC)
     assert "does not fit the grid" in chosen.obstacles[0]
 
@@ -705,7 +705,6 @@ def test_what_protects_an_earlier_request_is_noise_on_the_path() -> None:
         ({"public_schedule": False}, "public schedule"),
         ({"redrawn_rounds": True}, "drawn again"),
         ({"independent_randomness": False}, "seed it by"),
-        ({"secret_noise": False}, "reproducible"),
     ],
 )
 def test_dp_fedavg_has_to_keep_the_rules_too(changes: dict[str, bool], reason: str) -> None:

@@ -8,8 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.soundness import judge, random_case, run_path, wrong_sensitivity
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Untouched
-from rescind.core.sensitivity import SAFETY, client_sensitivities, client_terms, first_joined, group_sensitivity
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Unbounded, Untouched
+from rescind.core.sensitivity import (
+    SAFETY,
+    client_sensitivities,
+    client_terms,
+    first_joined,
+    group_sensitivity,
+    never_joined,
+)
 from rescind.core.tracker import SensitivityTracker
 
 CLIENTS = 9
@@ -502,3 +509,26 @@ def test_a_stretch_in_the_middle_of_a_path_starts_psi_anew() -> None:
         assert [tracker.sensitivity(client, node) for node in range(5)] == pytest.approx(whole.tolist())
     tracker.truncate(2)
     assert tracker.sensitivity(2) == pytest.approx(group_sensitivity(before, [2])[-1])
+
+
+@given(st.lists(rounds(), min_size=1, max_size=6), st.lists(rounds(), max_size=6), st.integers(0, 4))
+def test_behind_an_unbounded_edge_nothing_is_known_of_anybody(
+    before: list[Edge], after: list[Edge], back: int
+) -> None:
+    path, start = [*before, Unbounded(), *after], len(before)
+    everybody = [0, 1, 2, 3, 99]
+    psi = client_sensitivities(path, everybody, range(len(path) + 1))
+    assert np.isfinite(psi[: start + 1]).all()
+    assert np.isinf(psi[start + 1 :]).all()
+    assert np.isinf(group_sensitivity(path, {99})[start + 1 :]).all()
+    assert first_joined(path, {99}) == start
+    assert len(never_joined(path, {0, 99})) == 0
+    tracker = SensitivityTracker()
+    for edge in path:
+        assert np.isinf(tracker.record(edge)).all() or tracker.last_node <= start
+    assert np.isinf(tracker.sensitivities(np.array(everybody))).all()
+    assert tracker.sensitivity(99) == np.inf
+    assert tracker.sensitivity(99, start) == 0.0
+    # Truncation before it undoes it.
+    tracker.truncate(max(start - back, 0))
+    assert np.isfinite(tracker.sensitivities(np.array(everybody))).all()

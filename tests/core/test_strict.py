@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.federations import Federation, Path, Sampling, Softmax, retrained_without, train, with_noise
 from benchmarks.soundness import distances
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Untouched
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Unbounded, Untouched
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
@@ -316,3 +316,9 @@ def test_noise_in_an_erased_stretch_still_counts_towards_the_largest_norm() -> N
     kept = strict_sensitivity([before, Noise(2.0, 0.0), before, Noise(0.5, 0.0), alone], [5], BARE)[-1]
     assert strict_sensitivity([before, stretch, alone], [5], BARE)[-1] == pytest.approx(kept)
     assert kept > strict_sensitivity([before, alone], [5], BARE)[-1]
+
+
+def test_behind_an_unbounded_edge_nothing_strict_is_known() -> None:
+    path = [public_round([0, 1], [1.0, 1.0], [0.9, 0.9]), Unbounded()]
+    assert strict_sensitivity(path, {7}, BARE)[-1] == np.inf
+    assert release_mu(path, {7}, 1.0)[-1] == np.inf

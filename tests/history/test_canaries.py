@@ -46,7 +46,7 @@ class Federation:
 
     def train(self, rounds: int) -> None:
         names = [LEAVER, *OTHERS]
-        with self.history.recording(FACTS, {"theta": self.models[0]}, keeps_updates=True) as recorder:
+        with self.history.recording(FACTS, {"theta": self.models[0]}, update_interval=1) as recorder:
             for _ in range(rounds):
                 before = self.models[-1]
                 trained = before + self.stream.normal(size=(4, SIZE))
@@ -94,10 +94,10 @@ def forgotten(federation: Federation, level: Level) -> None:
     request = Request(history.clients([LEAVER]), Budget(5.0, 1e-3))
     number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
     chosen = Candidate(Node(2, 0, 2), 1.0, Mode.INSTANCE, (), request.mu, 3.0)
-    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
     noised = {"theta": federation.models[2] + np.random.default_rng(5).normal(size=SIZE)}
-    with history.recording(FACTS, {"theta": federation.models[0]}, keeps_updates=True) as recorder:
-        recorder.restart(RESTART, noised, request=number, sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53)
+    with history.recording(FACTS, {"theta": federation.models[0]}, update_interval=1) as recorder:
+        recorder.restart(RESTART, noised, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53)
         recorder.erase(history.plan_erasure(level))
 
 

@@ -35,12 +35,12 @@ def restarted(history: History, leavers: list[str], parent: Place) -> int:
     number = history.ask(leavers, request.budget)
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if not chosen.sigma:
-            return recorder.restart(parent, model, request=number).number
-        return forget(recorder, federation(1), parent, chosen.sigma, number, model).number
+            return recorder.restart(parent, model, requests=(number,)).number
+        return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
 
 
 @pytest.fixture(params=["memory", "folder"])

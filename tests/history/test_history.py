@@ -65,12 +65,12 @@ def served(history: History, group: frozenset[int], parent: Place) -> int:
     number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
     found = candidates(history.summary(group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if chosen.sigma:
-            return forget(recorder, federation(1), parent, chosen.sigma, number, model).number
-        return recorder.restart(parent, model, request=number).number
+            return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
+        return recorder.restart(parent, model, requests=(number,)).number
 
 
 def test_rounds_are_found_again_and_training_goes_on(reopened: Opened) -> None:
@@ -229,7 +229,7 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
         ({"model": {"theta": np.zeros(12, dtype=np.float32)}}, "the run was started with"),
         ({"model": {"other": np.zeros(12)}}, "the run was started with"),
         ({"rounding": -1.0}, "rounding"),
-        ({"updates": {"a": {"theta": np.zeros(12)}}}, "keeps_updates"),
+        ({"updates": {"a": {"theta": np.zeros(12)}}}, "stores_updates"),
     ],
 )
 def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], message: str) -> None:
@@ -333,10 +333,10 @@ def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> 
         train(recorder, clients, 2, range(6))
         number = ask(history.ledger, Request(history.clients([name(1)]), BUDGET), NOON, NOON)
         for request, parent, message in (
-            (number, ROOT, "no plan"),
-            (99, ROOT, "no open request 99"),
-            (None, Place(0, 9), "not kept"),
+            ((number,), ROOT, "no plan"),
+            ((99,), ROOT, "no open request 99"),
+            ((), Place(0, 9), "not kept"),
         ):
             with pytest.raises(ValueError, match=message):
-                recorder.restart(parent, START, request=request)
+                recorder.restart(parent, START, requests=request)
     assert history.newest == Place(0, 2)

@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
         chosen = Candidate(Node(node, place.branch, place.round), sigma, mode, tuple(hidden), 1.0, 1.0)
 
         def act(history: History) -> object:
-            record_plan(history.ledger, Planned(asked.number, chosen, public_plan=False), NOON)
+            record_plan(history.ledger, Planned((asked.number,), chosen, public_plan=False), NOON)
             model = history.model(place)
             restarted = {"theta": model["theta"] + noise} if sigma else model
 
@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
                 branch = recorder.restart(
                     place,
                     restarted,
-                    request=asked.number,
+                    requests=(asked.number,),
                     sigma=sigma,
                     noise_rounding=1e-6 * bool(sigma),
                     unit_roundoff=2.0**-53 * bool(sigma),

@@ -49,7 +49,7 @@ def planned(history: History, client: int, parent: Place, scope: Scope = Scope.G
     request = Request(history.clients([name(client)]), BUDGET, scope)
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, Planned(number, chosen, public_plan=False), NOON)
+    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
     return number
 
 
@@ -60,8 +60,8 @@ def restarted(history: History, number: int) -> int:
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if candidate.sigma:
-            return forget(recorder, CLIENTS, parent, candidate.sigma, number, model).number
-        return recorder.restart(parent, model, request=number).number
+            return forget(recorder, CLIENTS, parent, candidate.sigma, (number,), model).number
+        return recorder.restart(parent, model, requests=(number,)).number
 
 
 def psi(history: History, *clients: int) -> float:
@@ -130,7 +130,7 @@ def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> Non
         ({"noise_rounding": -1.0}, "rounding"),
         ({"noise_rounding": 0.0}, "noise_rounding"),
         ({"unit_roundoff": 0.0}, "unit_roundoff"),
-        ({"request": None}, "without a request"),
+        ({"requests": ()}, "without a request"),
     ],
 )
 def test_a_restart_does_what_was_planned_or_nothing(
@@ -143,7 +143,7 @@ def test_a_restart_does_what_was_planned_or_nothing(
     given: dict[str, object] = {
         "parent": Place(0, 4),
         "model": {"theta": own["theta"] + 1},
-        "request": number,
+        "requests": (number,),
         "sigma": sigma,
         "noise_rounding": 1e-6,
         "unit_roundoff": 2.0**-53,
@@ -204,9 +204,9 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
     group = history.clients([name(0)])
     summary = history.summary(group)
     node = next(each for each in summary.kept if each.round == 3)
-    record_plan(history.ledger, Planned(number, Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True), NOON)
+    record_plan(history.ledger, Planned((number,), Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True), NOON)
     with history.recording(facts, START) as recorder:
-        recorder.restart(place, history.model(place), request=number)
+        recorder.restart(place, history.model(place), requests=(number,))
     later = history.summary(history.clients([name(1)]))
     assert [(each.mode, each.protected_from) for each in later.forgotten] == [(Mode.STRICT, None)]
     whole = history.path()
@@ -221,7 +221,7 @@ def test_plans_are_for_open_requests(history: History) -> None:
     restarted(history, number)
     for wrong in (number, 12345):
         with pytest.raises(ValueError, match=f"no open request {wrong}"):
-            record_plan(history.ledger, replace(plan, request=wrong), NOON)
+            record_plan(history.ledger, replace(plan, requests=(wrong,)), NOON)
 
 
 def test_what_a_plan_records_was_not_computed_to_the_last_digit(history: History) -> None:

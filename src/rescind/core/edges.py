@@ -175,6 +175,17 @@ class Erased:
             positive("sigma", sigma)
 
 
+@dataclass(frozen=True, slots=True)
+class Unbounded:
+    """Something was done to the model that no bound covers: everybody, on whatever branch, may have had a part in it.
+
+    Theory: 4.
+    """
+
+    factor = 1.0
+    rounding = 0.0
+
+
 def sorted_group(group: Iterable[int]) -> Clients:
     """Give the group as the sorted array that ``members`` takes.
 
@@ -215,4 +226,4 @@ def _check_clients(clients: Clients) -> None:
         raise ValueError("the smallest int64 is not a client: it marks an empty place")
 
 
-Edge: TypeAlias = Aggregation | Untouched | Noise | Shrinkage | Erased
+Edge: TypeAlias = Aggregation | Untouched | Noise | Shrinkage | Erased | Unbounded

@@ -9,6 +9,8 @@ from rescind.core.noise import GRID
 from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
 
+REPRODUCIBLE = "the noise is reproducible: draw it from the operating system's generator"
+
 
 class Mode(Enum):
     """What may be claimed of a forgetting, the strongest first.
@@ -152,6 +154,6 @@ class Facts:
                 "the clients' randomness depends on who else takes part: seed it by (secret, client, round)",
             ),
             (not self.redrawn_rounds, "rounds were drawn again when too few replied: accept small and empty rounds"),
-            (self.secret_noise, "the noise is reproducible: draw it from the operating system's generator"),
+            (self.secret_noise, REPRODUCIBLE),
         )
         return tuple(reason for kept, reason in rules if not kept)

@@ -16,7 +16,7 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.calibration import composed_mu
 from rescind.core.edges import Floats
-from rescind.core.facts import DpFedAvg, Mode, Scope
+from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, Scope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
@@ -59,34 +59,37 @@ class LeftOut:
     reason: str
 
 
-def candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
+def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
     """Give every kept node with the least public noise that hides all who have to be hidden there.
 
-    Of the nodes that need none only theta_0^0 and the last are given: which one it is depends on who took part, not
-    on anybody's data.
+    Several requests can be served together; each keeps its own promise. Of the nodes that need none only theta_0^0
+    and the last are given: which one it is depends on who took part, not on anybody's data.
 
     Theory: 12.
     """
-    considered = _considered(summary, _owed(summary, request, _measured), summary.curve, strict=False)
+    considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
     return tuple(each for each in considered if isinstance(each, Candidate))
 
 
-def left_out(summary: Summary, request: Request) -> tuple[LeftOut, ...]:
+def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
     """Give the kept nodes that ``candidates`` does not offer although noise might hide the group there, and why.
 
     Theory: 12.
     """
-    considered = _considered(summary, _owed(summary, request, _measured), summary.curve, strict=False)
+    considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
     return tuple(each for each in considered if isinstance(each, LeftOut))
 
 
-def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ...]:
+def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
     """Give the candidates whose node and noise depend on nobody's data, ranked by public quantities only.
+
+    With noise that can be drawn again they are ``heuristic``, for experiments; any other obstacle is an error.
 
     Theory: 7 and 8.
     """
     facts, length = summary.facts, max(len(summary.edges), 1)
-    obstacles = facts.strict_obstacles + _classic_budgets([request, *(each.request for each in summary.forgotten)])
+    obstacles = tuple(each for each in facts.strict_obstacles if each != REPRODUCIBLE)
+    obstacles += _classic_budgets([*requests, *(each.request for each in summary.forgotten)])
     if not all(each.public_plan for each in summary.forgotten):
         obstacles += ("an earlier request was served by a plan that looked at data",)
     if obstacles:
@@ -97,7 +100,7 @@ def strict_candidates(summary: Summary, request: Request) -> tuple[Candidate, ..
     else:
         head = facts.head_bound()
         public = RecoveryCurve.public(facts.training.factor(), head.initial_norm + head.radius, length)
-    considered = _considered(summary, _owed(summary, request, _public), public, strict=True)
+    considered = _considered(summary, _owed(summary, requests, _public), public, strict=True)
     return tuple(each for each in considered if isinstance(each, Candidate))
 
 
@@ -118,13 +121,13 @@ def cheapest(found: Sequence[Candidate]) -> Candidate:
     return min(exact, key=lambda each: (each.predicted_rounds, -each.node.index), default=best)
 
 
-def paper_choice(summary: Summary, request: Request, sigma: float) -> Candidate:
+def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidate:
     """Choose as the paper does: a fixed ``sigma``, the last kept node whose sensitivity is at most Psi*.
 
     Paper: Algorithm 2, Algorithm 3, Eq. (psi_star), (T_IFU) and (n_u+1). Theory: 12.
     """
     positive("sigma", sigma)
-    owed = _owed(summary, request, _measured)
+    owed = _owed(summary, requests, _measured)
     # theta_0^0 is untouched, so there always is one.
     position = max(
         at
@@ -154,13 +157,17 @@ class _Debt:
         return composed_mu((*self.spent, self.request.mu))
 
 
-def _owed(summary: Summary, request: Request, noise: Callable[[Summary, Request, Group], Floats]) -> list[_Debt]:
+def _owed(
+    summary: Summary, requests: Sequence[Request], noise: Callable[[Summary, Request, Group], Floats]
+) -> list[_Debt]:
     """List every promise: each request's group, and everybody up to it where the request asked for that."""
     promises: list[tuple[Request, Mode | None, float | None, tuple[float, ...]]] = [
         *((earlier.request, earlier.mode, earlier.protected_from, earlier.spent) for earlier in summary.forgotten),
-        (request, None, math.inf, ()),
+        *((request, None, math.inf, ()) for request in requests),
     ]
-    absent = never_joined(summary.edges, request.group)
+    if not requests:
+        raise ValueError("a plan is made for one request or more")
+    absent = never_joined(summary.edges, {client for request in requests for client in request.group})
     if len(absent):
         raise ValueError(f"client {absent[0]} took part in no round on this path: there is nothing of it to forget")
     owed, everybody = [], frozenset[int]()
@@ -284,7 +291,9 @@ def _candidate(
     node = summary.kept[position]
     hidden = [debt for debt in owed if debt.at(node)]
     obstacles: tuple[str, ...] = ()
-    if not strict and (hidden or not _exact(summary, node)):
+    if strict:
+        obstacles = (REPRODUCIBLE,) if hidden and not summary.facts.secret_noise else ()
+    elif hidden or not _exact(summary, node):
         obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden])
         obstacles += noise_obstacles if hidden else ()
     noise = sigma if hidden else 0.0

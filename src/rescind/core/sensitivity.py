@@ -18,6 +18,7 @@ from rescind.core.edges import (
     Erased,
     Floats,
     Members,
+    Unbounded,
     mean_factor,
     members,
     sorted_group,
@@ -48,6 +49,8 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
         elif isinstance(edge, Erased):
             psi = erased_group_sensitivity(edge, leaving)
             parted = bool(members(edge.clients, leaving).any())
+        elif isinstance(edge, Unbounded):
+            psi, parted = np.inf, True
         else:
             psi *= edge.factor
         psi += edge.rounding if parted else 0.0
@@ -78,6 +81,8 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
             places, found = _places(edge.clients, wanted)
             psi = psi.copy()
             psi[places], parted[places] = edge.sensitivities[found], True
+        elif isinstance(edge, Unbounded):
+            psi, parted = np.full(len(wanted), np.inf), np.ones(len(wanted), dtype=np.bool_)
         else:
             psi = edge.factor * psi
         psi = psi + edge.rounding * parted
@@ -126,7 +131,9 @@ def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
     """
     leaving = sorted_group(group)
     for node, edge in enumerate(edges):
-        if isinstance(edge, Aggregation | Erased) and members(edge.clients, leaving).any():
+        if isinstance(edge, Unbounded) or (
+            isinstance(edge, Aggregation | Erased) and members(edge.clients, leaving).any()
+        ):
             return node
     return len(edges)
 
@@ -138,6 +145,8 @@ def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
     """
     absent = sorted_group(group)
     for edge in edges:
+        if isinstance(edge, Unbounded):
+            return absent[:0]
         if len(absent) and isinstance(edge, Aggregation | Erased):
             absent = absent[~members(absent, np.sort(edge.clients))]
     return absent

@@ -23,6 +23,7 @@ from rescind.core.edges import (
     Members,
     Noise,
     Shrinkage,
+    Unbounded,
     members,
     sorted_group,
 )
@@ -150,6 +151,8 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
         elif isinstance(edge, Shrinkage):
             psi = math.inf if parted else 0.0
+        elif isinstance(edge, Unbounded):
+            psi = math.inf
         elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())
@@ -204,6 +207,8 @@ def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: fl
 def _participants_of(edge: Edge, leaving: Clients) -> float:
     if isinstance(edge, Erased):
         return _past_erased(edge, leaving)
+    if isinstance(edge, Unbounded):
+        return math.inf
     return float(members(edge.clients, leaving).sum()) if isinstance(edge, Aggregation) else 0.0
 
 

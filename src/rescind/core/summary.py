@@ -91,9 +91,10 @@ class Forgotten:
     """An earlier request that was served in some mode, and the first node that lies behind its noise.
 
     ``public_plan`` says whether it was planned without looking at data (by ``strict_candidates``). ``protected_from``
-    is ``None`` if nobody whom it hides had touched the node it restarted from, or if every round was noised anyway
-    (DP-FedAvg), and only then. ``spent`` holds the mu that each separate release since then was calibrated to. What
-    was promised then, its budget and its scope, is owed until the client takes part again.
+    is ``None`` if nobody whom it hides had touched the node it restarted from, if every round was noised anyway
+    (DP-FedAvg), or if nothing hides it (``heuristic``), and only then. ``spent`` holds the mu that each separate
+    release since then was calibrated to. What was promised then, its budget and its scope, is owed until the client
+    takes part again.
 
     Paper: Eq. (F_u). Theory: 11.
     """
@@ -149,7 +150,7 @@ class Summary:
         behind = earlier.protected_from
         noised_rounds = earlier.mode is Mode.STRICT and isinstance(self.facts.public, DpFedAvg)
         if behind is None:
-            if earlier.mode is not Mode.EXACT and not noised_rounds:
+            if earlier.mode not in (Mode.EXACT, Mode.HEURISTIC) and not noised_rounds:
                 raise ValueError(f"a request that was served as {earlier.mode.value} has to name its noise")
             return
         if not (1 <= behind <= len(self.edges) and isinstance(self.edges[behind - 1], Noise | Erased)):

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
-from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, sorted_group
+from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Unbounded, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 
@@ -33,6 +33,8 @@ class SensitivityTracker:
         self._earlier = np.empty(0, dtype=np.int64)
         self._count = 0
         self._latest = ClientTable()
+        # From this node on nothing is known of anybody.
+        self._unbounded_from = math.inf
 
     @property
     def last_node(self) -> int:
@@ -59,6 +61,8 @@ class SensitivityTracker:
             return edge.sensitivities * SAFETY
         if not isinstance(edge, Aggregation):
             self._append_node(edge.factor, edge.rounding)
+            if isinstance(edge, Unbounded):
+                self._unbounded_from = min(self._unbounded_from, self._last_node)
             return np.empty(0)
         factors, deltas = client_terms(edge)
         slots = self._latest.slots(edge.clients)
@@ -75,6 +79,8 @@ class SensitivityTracker:
         Theory: 4.
         """
         at = self._last_node if node is None else self._checked(node)
+        if at >= self._unbounded_from:
+            return math.inf
         row = int(self._latest.read(self._latest.slots(sorted_group([client])))["row"][0])
         while row != ABSENT and self._records["node"][row] > at:
             row = int(self._earlier[row])
@@ -96,6 +102,8 @@ class SensitivityTracker:
         Theory: 4.
         """
         self._last_node = self._checked(node)
+        if node < self._unbounded_from:
+            self._unbounded_from = math.inf
         self._count = int(np.searchsorted(self._records["node"][: self._count], node, side="right"))
         kept = self._records[: self._count][::-1]
         _, latest = np.unique(kept["client"], return_index=True)
@@ -109,6 +117,8 @@ class SensitivityTracker:
 
     def _at_the_end(self, latest: Records) -> Floats:
         """Carry the clients' latest values on to the last node."""
+        if self._last_node >= self._unbounded_from:
+            return np.full(len(latest), np.inf)
         carried = self._carried(latest["psi"], latest["node"], self._last_node)
         return np.where(latest["row"] == ABSENT, 0.0, carried)
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Aggregation, Clients, Erased, Floats, members, sorted_group
+from rescind.core.edges import Aggregation, Clients, Erased, Floats, Unbounded, Untouched, members, sorted_group
+from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
@@ -24,13 +25,14 @@ from rescind.history.commitments import KEY_BYTES, stretch_digest
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
 from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
-from rescind.history.requests import asked_for, forgotten_clients
+from rescind.history.requests import asked_for, forgotten_clients, standings
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
     "the client's own numbers in the rounds before the restart: a later request may have to hide it again",
     "the other participants' numbers in these rounds, from which the client's could be computed as well",
 )
+_UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
 _PURGE_STAYS = (
     "one sensitivity of each remaining client, which was measured with the client present",
     "one largest weight of each remaining client, rounded up to a coarse list: with its own count it tells about how "
@@ -55,11 +57,15 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
     clients = frozenset(client for asked in due for client in asked.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
     touched = path_to(ledger, Place(tip.branch, 0), training, sorted_group(clients))
-    first = first_joined(touched.edges, clients)
+    # What no bound covers lies in no round, so that erasing rounds does not reach it.
+    in_rounds = [Untouched(1.0, 0.0) if isinstance(edge, Unbounded) else edge for edge in touched.edges]
+    first = first_joined(in_rounds, clients)
     on_path = first < len(touched.edges)
     origin = touched.places[first] if on_path and level is Level.PURGE else None
     stretch = [] if origin is None else list(_between(known, origin, tip.branch))
     erased = (*abandoned, *stretch)
+    numbers = {asked.number for asked in due}
+    unproven = any(each.mode is Mode.HEURISTIC for each in standings(ledger) if each.number in numbers)
     origins = {each.branch: each.origin for each in ledger.stretches().values()}
     needed = steps_back(known, origins | ({tip.branch: origin} if origin else {}), tip)
     return ErasurePlan(
@@ -74,7 +80,9 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
         keys=tuple(_without_numbers(ledger, sorted_group(forgotten_clients(ledger)), erased).tolist()),
         models=sum(_inside(place, erased) for place in kept),
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
-        stays=(_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ()) + _ALWAYS_STAYS,
+        stays=(_UNPROVEN_STAYS if unproven else ())
+        + (_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ())
+        + _ALWAYS_STAYS,
     )
 
 

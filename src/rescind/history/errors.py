@@ -33,6 +33,10 @@ class HeldByAnother(HistoryError):
         self.holder = holder
 
 
+class StalePlan(HistoryError, ValueError):
+    """A plan was made for a history that has changed since, or never made."""
+
+
 class StillRead(HistoryError):
     """Erased values cannot be overwritten while another process reads."""
 

@@ -17,7 +17,6 @@ from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, Scope
 from rescind.core.noise import Tensor
 from rescind.core.recovery import RecoveryCurve
-from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request, Summary
 from rescind.history import erasure, requests, verification
 from rescind.history.checkpoints import CheckpointStore
@@ -125,6 +124,18 @@ class History:
             raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here")
         return frozenset(found.values())
 
+    def remaining(self, names: Sequence[str]) -> list[str]:
+        """Give those of the names who may take part: neither forgotten nor waiting to be."""
+        known = self.ledger.pseudonyms(names)
+        leaving = {
+            client
+            for asked in requests.asked_for(self.ledger)
+            if not asked.withdrawn
+            for client in asked.request.group
+        }
+        gone = self.ledger.forgotten([name for name in names if name not in known])
+        return [name for name in names if name not in gone and known.get(name) not in leaving]
+
     def summary(self, group: Iterable[int]) -> Summary:
         """Give what planning needs to know to forget a group."""
         run, owed = self.run, requests.standings(self.ledger)
@@ -163,17 +174,17 @@ class History:
         *,
         capacity: int = 32,
         goal: Goal | None = None,
-        keeps_updates: bool = False,
+        update_interval: int = 0,
     ) -> Iterator[Recorder]:
         """Hold the run and record its rounds; a run that exists is gone on with where it stands.
 
         ``facts`` is what claims rest on, ``start`` theta_0^0, which is public. When a run goes on, both have to be of
         the same kind as those recorded; the numbers of ``start`` are not looked at. ``capacity`` checkpoints are
-        kept, placed for ``goal``. Erasures that were interrupted are finished first, and files that nothing refers
-        to are removed.
+        kept, placed for ``goal``; the participants' updates are stored every ``update_interval`` rounds. Erasures
+        that were interrupted are finished first, and files that nothing refers to are removed.
         """
         with self.ledger.writing():
-            self._check_run(Run(facts, described(start), capacity, goal, keeps_updates))
+            self._check_run(Run(facts, described(start), capacity, goal, update_interval))
             self._recover()
             if not branches(self.ledger):
                 model = self.models.put(start)
@@ -196,13 +207,14 @@ class History:
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 
+    def record_plan(self, plan: requests.Planned) -> requests.Planned:
+        """Record how open requests are going to be served, and give the plan as it was recorded."""
+        return requests.record_plan(self.ledger, plan, self._clock())
+
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         with self.ledger.writing():
-            group = requests.check_open(self.ledger, number).request.group
-            if first_joined((path := self.path(group=group)).edges, group) < len(path.edges):
-                raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
-            self.ledger.append("settlement", {"request": number}, self._now())
+            requests.settle(self.ledger, number, self.run.facts.training, self._now())
 
     def plan_erasure(self, level: Level = Level.PURGE) -> ErasurePlan:
         """List what has to go of all clients that were forgotten, without touching anything."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rescind.core.edges import Clients, Edge, Noise, Shrinkage, Untouched
+from rescind.core.edges import Clients, Edge, Noise, Shrinkage, Unbounded, Untouched
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode
 from rescind.history.errors import BrokenHistory, NotAHistory
@@ -75,6 +75,10 @@ def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Client
             rounds += sum(each.parent.round for each in inside if each.parent) - stretch.origin.round
             trained.append(rounds)
             behind_noise |= {each.number: len(edges) for each in inside if each.sigma}
+            if any(each.unbounded for each in inside):
+                edges.append(Unbounded())
+                places.append(None)
+                trained.append(rounds)
         else:
             for edge in start_edges(known[number]):
                 edges.append(edge)
@@ -113,6 +117,8 @@ def start_edges(branch: Branch) -> Iterator[Edge]:
         yield Noise(branch.sigma, branch.noise_rounding, branch.unit_roundoff)
     if branch.shrinkage < 1:
         yield Shrinkage(branch.shrinkage, branch.shrinkage_rounding)
+    if branch.unbounded:
+        yield Unbounded()
 
 
 def _round_edges(

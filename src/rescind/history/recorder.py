@@ -14,17 +14,17 @@ import numpy as np
 
 from rescind.core.aggregation import Contributions
 from rescind.core.edges import Aggregation, Erased, Floats
-from rescind.core.facts import DpFedAvg
+from rescind.core.facts import DpFedAvg, Mode
 from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import encode
 from rescind.history.erasure import Eraser
-from rescind.history.errors import ForgottenClient, HistoryError
+from rescind.history.errors import ForgottenClient, HistoryError, StalePlan
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, newest, path_to, start_edges
 from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
-from rescind.history.requests import check_open, forgotten_clients, hidden_at, plans
+from rescind.history.requests import check_open, forgotten_clients, hidden_at, plans, settle
 from rescind.history.retention import Retention, public_schedule
 from rescind.history.run import Run, described
 from rescind.history.tensors import digest
@@ -67,6 +67,11 @@ class Recorder:
         """The head of the chain."""
         return self._ledger.head()
 
+    @property
+    def stores_updates(self) -> bool:
+        """Whether the next round is one whose updates are stored."""
+        return self._run.stores_updates(self._place.round + 1)
+
     def model(self) -> dict[str, Tensor]:
         """Load the newest model: training goes on from it."""
         return self._models.load(self._kept[self._place])
@@ -84,13 +89,13 @@ class Recorder:
         """Record a round and give each participant's Psi at the new model, in the order of ``names``.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
-        the new model; ``updates`` are the participants' updates, for runs that keep them. A round that nobody joined
-        is a round too. After an error nothing of the round is recorded; open the history again to go on.
+        the new model; ``updates`` are the participants' updates, for rounds that store them. A round that nobody
+        joined is a round too. After an error nothing of the round is recorded; open the history again to go on.
         """
         self._check_usable()
         self._check_model(model)
-        if (updates is not None) != self._run.keeps_updates:
-            raise ValueError("updates are given exactly for runs that keep them: see keeps_updates")
+        if (updates is not None) != self.stores_updates:
+            raise ValueError("updates are given exactly for the rounds that store them: see stores_updates")
         if updates is not None and set(updates) != set(names):
             raise ValueError("updates have to be those of the participants, one each")
         twice = [name for name, count in Counter(names).items() if count > 1]
@@ -138,17 +143,19 @@ class Recorder:
         parent: Place,
         model: Mapping[str, Tensor],
         *,
-        request: int | None = None,
+        requests: Sequence[int] = (),
         sigma: float = 0.0,
         noise_rounding: float = 0.0,
         unit_roundoff: float = 0.0,
         shrinkage: float = 1.0,
         shrinkage_rounding: float = 0.0,
+        unbounded: bool = False,
     ) -> Branch:
         """Start a new branch at a kept model, with ``model`` as its first: the noised one, or the kept one itself.
 
-        The numbers are those of a ``Noise`` and a ``Shrinkage``. To serve a request it has to do what the request's
-        plan says, and the plan has to be younger than the last restart. Noise has been drawn before: whoever goes on
+        The numbers are those of a ``Noise`` and a ``Shrinkage``. ``unbounded`` says that the model, or the rounds to
+        come, use something that no bound covers. To serve requests it has to do what their plan says, and the plan
+        has to be younger than the last restart. Noise has been drawn before: whoever goes on
         after a crash finds the branch here, or not, and never has two models under one request.
         """
         self._check_usable()
@@ -156,7 +163,7 @@ class Recorder:
         if parent not in self._kept or parent not in self._index:
             there = ", ".join(str(place) for place in sorted(self._kept) if place in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
-        asked = None if request is None else check_open(self._ledger, request)
+        asked = [check_open(self._ledger, number) for number in requests]
         hidden = hidden_at(self._ledger, parent, self._run.facts.training, asked)
         branch = Branch(
             number=max(branches(self._ledger)) + 1,
@@ -167,8 +174,9 @@ class Recorder:
             unit_roundoff=unit_roundoff,
             shrinkage=shrinkage,
             shrinkage_rounding=shrinkage_rounding,
-            request=request,
+            requests=tuple(requests),
             hidden=hidden if sigma else (),
+            unbounded=unbounded,
         )
         self._check_restart(branch, parent, hidden)
         self._usable = False
@@ -184,25 +192,47 @@ class Recorder:
             raise ValueError("noise needs its noise_rounding (see grid_rounding) and unit_roundoff")
         if not edges and branch.model != self._kept[parent]:
             raise ValueError(f"without noise or shrinking a branch starts with its parent's own model, {parent}")
-        if branch.request is None:
+        if not branch.requests:
             if edges or hidden:
                 raise ValueError(
                     f"to go back to {parent} without a request is possible only without noise, and only if everybody "
                     "who was forgotten stays so there"
                 )
             return
-        plan = plans(self._ledger).get(branch.request)
-        if plan is None or plan.entry < max(entry.sequence for entry in self._ledger.entries("branch")):
-            raise ValueError(f"request {branch.request} has no plan since the last restart: plan it, record the plan")
+        numbers = " and ".join(map(str, branch.requests))
+        plan = plans(self._ledger).get(branch.requests[0])
+        if (
+            plan is None
+            or plan.requests != branch.requests
+            or plan.entry < max(entry.sequence for entry in self._ledger.entries("branch"))
+        ):
+            raise StalePlan(f"request {numbers} has no plan since the last restart: plan it, record the plan")
         node = plan.candidate.node
         if (node.branch, node.round, plan.candidate.sigma) != (parent.branch, parent.round, branch.sigma):
             raise ValueError(
-                f"the plan of request {branch.request} says {Place(node.branch, node.round)} and sigma "
+                f"the plan of request {numbers} says {Place(node.branch, node.round)} and sigma "
                 f"{plan.candidate.sigma:g}, not {parent} and {branch.sigma:g}"
             )
-        # Where every round was noised nothing more may be needed.
-        if bool(hidden) != bool(branch.sigma) and not isinstance(self._run.facts.public, DpFedAvg):
+        heuristic = plan.candidate.mode is Mode.HEURISTIC
+        if branch.unbounded and not heuristic:
+            raise ValueError(
+                f"the plan of request {numbers} says {plan.candidate.mode.value}: every step needs a bound"
+            )
+        # Where every round was noised nothing more may be needed; where nothing is claimed nothing is.
+        if bool(hidden) != bool(branch.sigma) and not (heuristic or isinstance(self._run.facts.public, DpFedAvg)):
             raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
+
+    def retrained(self) -> None:
+        """Record that the newest branch, which serves requests, has been trained to its end."""
+        self._check_usable()
+        body = {"branch": self._place.branch, "rounds": self._place.round, "model": self._kept[self._place]}
+        self._ledger.append("retrained", body, self._now())
+
+    def settle(self, number: int) -> None:
+        """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
+        self._check_usable()
+        settle(self._ledger, number, self._run.facts.training, self._now())
+        self._gone = forgotten_clients(self._ledger)
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""

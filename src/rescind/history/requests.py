@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from rescind.core.summary import Forgotten, Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.history.ledger import Ledger
-from rescind.history.path import Path, branches, lineage, path_to
+from rescind.history.path import Path, branches, lineage, newest, path_to
 from rescind.history.records import Branch, Place
 
 _WEAKEST_LAST = list(Mode)
@@ -49,14 +49,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The way that was chosen to serve a request; ``public_plan`` if it was chosen without looking at data.
+    """The way that was chosen to serve requests together; ``public_plan`` if it was chosen without looking at data.
 
-    ``entry`` is the number of its entry in the journal.
+    ``method`` is the name of the method that chose it, ``entry`` the number of its entry in the journal.
     """
 
-    request: int
+    requests: tuple[int, ...]
     candidate: Candidate
     public_plan: bool
+    method: str = ""
     entry: int = 0
 
 
@@ -72,28 +73,37 @@ def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
     ledger.append("withdrawal", {"request": number}, time.isoformat())
 
 
-def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> None:
-    """Record how an open request is going to be served.
+def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
+    """Record how open requests are going to be served.
 
     The predicted rounds are rounded: they were computed from models that may have to be erased.
     """
-    check_open(ledger, plan.request)
+    for number in plan.requests:
+        check_open(ledger, number)
     candidate = replace(plan.candidate, predicted_rounds=float(round(plan.candidate.predicted_rounds)))
-    body = {"request": plan.request, "candidate": encode(candidate), "public_plan": plan.public_plan}
-    ledger.append("plan", body, time.isoformat())
+    body = {
+        "requests": list(plan.requests),
+        "candidate": encode(candidate),
+        "public_plan": plan.public_plan,
+        "method": plan.method,
+    }
+    return replace(plan, candidate=candidate, entry=ledger.append("plan", body, time.isoformat()).sequence)
 
 
 def plans(ledger: Ledger) -> dict[int, Planned]:
     """Give the latest plan of each request."""
-    return {
-        int(entry.body["request"]): Planned(
-            int(entry.body["request"]),
-            decode(Candidate, entry.body["candidate"]),
-            bool(entry.body["public_plan"]),
-            entry.sequence,
-        )
-        for entry in ledger.entries("plan")
-    }
+    found: dict[int, Planned] = {}
+    for entry in ledger.entries("plan"):
+        numbers = tuple(int(number) for number in entry.body["requests"])
+        candidate, public = decode(Candidate, entry.body["candidate"]), bool(entry.body["public_plan"])
+        planned = Planned(numbers, candidate, public, str(entry.body["method"]), entry.sequence)
+        found |= dict.fromkeys(numbers, planned)
+    return found
+
+
+def is_stale(ledger: Ledger, plan: Planned) -> bool:
+    """Tell whether models were made, begun or erased since a plan was recorded."""
+    return any(entry.sequence > plan.entry for entry in ledger.entries("round", "branch", "erasure"))
 
 
 def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
@@ -101,7 +111,7 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
     withdrawn, settled = (
         {int(entry.body["request"]) for entry in ledger.entries(kind)} for kind in ("withdrawal", "settlement")
     )
-    served = {each.request: each.number for each in branches(ledger).values() if each.request is not None}
+    served = {number: each.number for each in branches(ledger).values() for number in each.requests}
     return tuple(
         Asked(
             entry.sequence,
@@ -114,6 +124,16 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
         )
         for entry in ledger.entries("request")
     )
+
+
+def settle(ledger: Ledger, number: int, training: LocalTraining, time: str) -> None:
+    """Record that a request is served without a restart, because nobody of it ever touched the newest model."""
+    group = check_open(ledger, number).request.group
+    if first_joined((path := path_to(ledger, newest(ledger), training, sorted_group(group))).edges, group) < len(
+        path.edges
+    ):
+        raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
+    ledger.append("settlement", {"request": number}, time)
 
 
 def forgotten_clients(ledger: Ledger) -> frozenset[int]:
@@ -147,24 +167,27 @@ def standings(ledger: Ledger) -> tuple[Standing, ...]:
     requests = {asked.number: asked.request for asked in asked_for(ledger)}
     standing: tuple[Standing, ...] = ()
     for branch in sorted(known.values(), key=lambda each: each.number):
-        plan = None if branch.request is None else planned[branch.request]
+        plan = planned[branch.requests[0]] if branch.requests else None
         standing = tuple(_after(each, branch, plan, known) for each in standing)
-        if plan is not None:
-            request, hidden = requests[plan.request], plan.request in branch.hidden
-            # Without noise of its own a strict claim rests on the noise of every round.
-            mode = plan.candidate.mode if hidden or plan.candidate.mode is Mode.STRICT else Mode.EXACT
+        if plan is None:
+            continue
+        for number in branch.requests:
+            request, hidden = requests[number], number in branch.hidden
+            # Without noise of its own a strict claim rests on the noise of every round, a heuristic one on nothing.
+            unhidden = Mode.EXACT if plan.candidate.mode is Mode.INSTANCE else plan.candidate.mode
+            mode = plan.candidate.mode if hidden else unhidden
             noise = branch.number if hidden else None
             spent = (request.mu,) if hidden else ()
-            standing += (Standing(plan.request, request, mode, plan.public_plan, noise, spent),)
+            standing += (Standing(number, request, mode, plan.public_plan, noise, spent),)
     return standing
 
 
-def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Asked | None) -> tuple[int, ...]:
+def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Sequence[Asked]) -> tuple[int, ...]:
     """Give the requests whose clients have touched a model, and whose own noise does not lie before it."""
     upstream = {place.branch for place in lineage(branches(ledger), parent)}
     noised = [each for each in standings(ledger) if each.branch is not None]
     promises: list[tuple[int, Request, int | None]] = [(each.number, each.request, each.branch) for each in noised]
-    promises += [(new.number, new.request, None)] if new else []
+    promises += [(asked.number, asked.request, None) for asked in new]
     owed = sorted_group(client for _, request, _ in promises for client in request.group)
     path = path_to(ledger, parent, training, owed)
     everybody, found = frozenset[int](), []
@@ -179,6 +202,8 @@ def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Asked
 
 def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mapping[int, Branch]) -> Standing:
     """Give what an earlier request is owed after a later restart."""
+    if branch.unbounded:
+        return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
     if plan is not None and earlier.request.group in plan.candidate.weakened:
         mode = earlier.mode if earlier.branch is None else _weaker(earlier.mode, Mode.INSTANCE)
         earlier = replace(earlier, mode=mode, public_plan=False)

@@ -34,24 +34,33 @@ class Run:
     """What stays the same from the first round to the last.
 
     ``tensors`` describes the model, name by name; ``capacity`` is the number of checkpoints to keep beside theta_0^0
-    and the newest model; ``keeps_updates`` stores every client's update, for methods that calibrate stored ones.
+    and the newest model; in every ``update_interval``-th round, from the first on, the participants' updates are
+    stored, for methods that start from stored ones; 0 stores none.
     """
 
     facts: Facts
     tensors: tuple[tuple[str, str, tuple[int, ...]], ...]
     capacity: int = 32
     goal: Goal | None = None
-    keeps_updates: bool = False
+    update_interval: int = 0
     grid: float = GRID
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
             raise ValueError(f"capacity is {self.capacity!r}; at least one checkpoint has to be kept")
+        if self.update_interval < 0:
+            raise ValueError(
+                f"update_interval is {self.update_interval!r}; 0 stores no updates, 1 those of every round"
+            )
 
     @property
     def parameters(self) -> int:
         """The number of parameters (d)."""
         return sum(int(np.prod(shape)) for _, _, shape in self.tensors)
+
+    def stores_updates(self, round_: int) -> bool:
+        """Tell whether a branch's round is one whose updates are stored."""
+        return bool(self.update_interval) and (round_ - 1) % self.update_interval == 0
 
     def check_same(self, other: Run) -> None:
         """Refuse another run, naming what differs."""

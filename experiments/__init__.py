@@ -1,0 +1,1 @@
+"""The experiments: data, clients and features they share."""

@@ -1,0 +1,1 @@
+"""Public data sets, split into clients and turned into features."""

@@ -1,0 +1,26 @@
+"""Where the data lie: a folder given, or the one that RESCIND_DATA names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "RESCIND_DATA"
+
+
+def place(folder: str | Path | None) -> Path:
+    """Give the folder of the data."""
+    chosen = folder if folder is not None else os.environ.get(VARIABLE)
+    if not chosen:
+        raise ValueError(f"no folder of data: pass one as `folder`, or set the environment variable {VARIABLE}")
+    return Path(chosen)
+
+
+def require(path: Path, what: str, home: str, contents: str) -> Path:
+    """Give the path back, or say where its file comes from and what it has to hold."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is missing. {what} is published at {home}; fetch it there and write it to this path. "
+            f"It has to hold {contents}."
+        )
+    return path

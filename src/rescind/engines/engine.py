@@ -1,0 +1,58 @@
+"""What methods and the forgetting flow ask of whoever trains; an engine knows nothing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rescind.core.edges import Floats
+from rescind.core.facts import Facts
+from rescind.core.noise import Tensor
+from rescind.history.records import Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replies:
+    """What the participants of a round sent back, in one order.
+
+    ``weights`` are the n_i, ``steps`` the K_i; ``tensors`` holds, tensor by tensor, every participant's own one after
+    its local training (a part of theta_i^{n+1}); ``batch`` is the largest batch that anybody used.
+    """
+
+    names: tuple[str, ...]
+    weights: Floats
+    steps: tuple[int, ...]
+    tensors: Mapping[str, Sequence[Tensor]]
+    batch: int
+
+
+class Engine(Protocol):
+    """Trains rounds from given parameters with given clients.
+
+    All its randomness is that of (secret, client, place): what a client does in a round does not depend on who else
+    takes part, and asking again gives the same bytes.
+    """
+
+    @property
+    def facts(self) -> Facts:
+        """What claims rest on: what clients execute, and how they are drawn."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The names of everybody who could take part."""
+
+    def start(self) -> dict[str, Tensor]:
+        """Give theta_0^0, which is public: always the same one."""
+
+    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
+        """Choose who of those present takes part in the round that makes the model at a place; maybe nobody."""
+
+    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
+        """Let the named clients train from a model; ``place`` is that of the model that the round will make."""
+
+    def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
+        """Give the mean of the named clients' accuracies, each on its own training data."""
+
+    def test_accuracy(self, model: Mapping[str, Tensor]) -> float:
+        """Give the accuracy on held-out data that belongs to no client."""

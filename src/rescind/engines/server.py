@@ -1,0 +1,155 @@
+"""How a server makes the next model: who is asked to train, and what becomes of the replies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from rescind.core._checks import positive
+from rescind.core.aggregation import Aggregator, Contributions
+from rescind.core.facts import DpFedAvg
+from rescind.core.noise import GRID, Tensor, public_sigma, sigma_limits
+from rescind.engines.engine import Engine, Replies
+from rescind.engines.seeds import number
+from rescind.entropy import reproducible_noise_never_certified, secret_noise
+from rescind.history.records import Place
+
+# Of more participants the matrix of a round would be larger than most models.
+_MOST_IN_A_MATRIX = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """A round that is done: the replies, the new model, and how far each participant was from the mean."""
+
+    replies: Replies
+    model: dict[str, Tensor]
+    measured: Contributions
+
+
+class Server(Protocol):
+    """Makes the model at a place out of the one before it."""
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Ask clients of those present to train, and combine what they reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """FedAvg: the engine draws the participants, the new model is their weighted mean.
+
+    Paper: Eq. (aggregation). Theory: 3.
+    """
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Train a round of FedAvg."""
+        replies = engine.train(model, place, engine.drawn(place, present))
+        return averaged(model, replies, engine.facts.training.server_learning_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisedAverage:
+    """DP-FedAvg: updates clipped to ``clip`` (C), summed, noised, divided by a constant.
+
+    The noise on the mean is the next member of the public list above ``noise_multiplier`` C / ``denominator``. It is
+    drawn in every round, also where nobody took part. ``seed`` makes it reproducible, for experiments: then nothing
+    may be claimed.
+
+    Theory: 8.
+    """
+
+    clip: float
+    denominator: float
+    noise_multiplier: float
+    seed: bytes | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("clip", "denominator", "noise_multiplier"):
+            positive(name, getattr(self, name))
+        smallest, largest = sigma_limits()
+        if not smallest <= self.sigma <= largest:
+            raise ValueError(
+                f"the mean would get noise of {self.sigma:g}; it has to be from {smallest:g} to {largest:g}"
+            )
+
+    @property
+    def sigma(self) -> float:
+        """The noise on the mean."""
+        return public_sigma(self.noise_multiplier * self.clip / self.denominator)
+
+    @property
+    def facts(self) -> DpFedAvg:
+        """What a strict claim rests on; z is the one that the noise really has."""
+        return DpFedAvg(
+            # A little less than the noise has pays for the rounding of the clipped updates and of their sum.
+            noise_multiplier=self.sigma * self.denominator / self.clip * (1 - 1e-4),
+            updates_are_clipped=True,
+            weights_at_most_one=True,
+            constant_denominator=True,
+            noise_in_every_round=True,
+        )
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Train a round of DP-FedAvg."""
+        if engine.facts.public != self.facts:
+            raise ValueError("the engine's facts are those of another server: give it this server's, as `public`")
+        replies = engine.train(model, place, engine.drawn(place, present))
+        updates = [_clipped(update, self.clip) for update in updates_of(model, replies).values()]
+        # In float64 whatever the model's type is, so that a sum differs by no more than one update without a client.
+        mean = {
+            name: tensor.astype(np.float64) + sum((each[name] for each in updates), np.zeros(())) / self.denominator
+            for name, tensor in model.items()
+        }
+        noised = noise(mean, self.sigma, self.seed, "round", place.branch, place.round)
+        clipped = replace(
+            replies,
+            weights=np.ones(len(updates)),
+            tensors={
+                name: [(tensor + each[name]).astype(tensor.dtype) for each in updates]
+                for name, tensor in model.items()
+            },
+        )
+        new = {name: noised[name].astype(tensor.dtype) for name, tensor in model.items()}
+        return Made(clipped, new, averaged(model, clipped, 1.0).measured)
+
+
+def noise(
+    model: Mapping[str, Tensor], sigma: float, seed: bytes | None, *words: str | int, grid: float = GRID
+) -> Mapping[str, Tensor]:
+    """Add noise that nobody can draw again; with a ``seed`` that of the words, for experiments, never certified."""
+    if seed is None:
+        return secret_noise(model, sigma, grid).tensors
+    return reproducible_noise_never_certified(model, sigma, grid, seed=number(seed, "noise", *words)).tensors
+
+
+def averaged(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> Made:
+    """Give the weighted mean of the replies, tensor by tensor, and how far each is from it."""
+    if not replies.names:
+        return Made(replies, dict(model), Contributions(np.empty(0), 0.0, None))
+    matrix = len(replies.names) <= _MOST_IN_A_MATRIX
+    mean = Aggregator(replies.weights, gram=matrix, server_learning_rate=server_learning_rate)
+    new = {name: mean.add(tensor, replies.tensors[name]) for name, tensor in model.items()}
+    return Made(replies, new, mean.result())
+
+
+def updates_of(model: Mapping[str, Tensor], replies: Replies) -> dict[str, dict[str, Tensor]]:
+    """Give each participant's update d_i."""
+    return {
+        client: {name: replies.tensors[name][at] - tensor for name, tensor in model.items()}
+        for at, client in enumerate(replies.names)
+    }
+
+
+def norm(tensors: Mapping[str, Tensor]) -> float:
+    """Give the Euclidean norm over all tensors."""
+    return math.sqrt(sum(float(np.square(tensor, dtype=np.float64).sum()) for tensor in tensors.values()))
+
+
+def _clipped(update: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
+    """Scale an update, over all its tensors, to a norm of at most ``clip``."""
+    scale = clip / max(norm(update), clip)
+    return {name: scale * tensor.astype(np.float64) for name, tensor in update.items()}

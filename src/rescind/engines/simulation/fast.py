@@ -1,0 +1,200 @@
+"""The fast trainers, with the loop's numbers up to rounding.
+
+Softmax regression is batched over the participants and needs no autograd. Where everybody uses all its examples in
+every step and has no more of them than features, not even theta is iterated: with G = X X' + 1 1' and d = 1 - eta
+lambda, the logits follow Z <- d Z - (eta/n) G (P - Y), and theta_K is d^K theta_0 minus (eta/n) X' times the sum of
+the residuals P - Y, each multiplied by a d for every later step.
+
+The network runs one client after the other, but with the channels of a pixel side by side in memory, which is the
+order in which convolutions and pooling are fast on a CPU, and without the edge of the images that pooling drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch.nn import functional
+
+from rescind.core.training import LocalTraining
+from rescind.engines.simulation.federation import Examples
+from rescind.engines.simulation.loop import Batches, Loop, Tensors, Trainer, l2_of
+from rescind.engines.simulation.models import Model, Network, SoftmaxHead
+
+# Participants that are trained as one batch: more would only take more memory.
+_TOGETHER = 32
+
+
+def fast(model: Model, examples: Examples, training: LocalTraining) -> Trainer:
+    """Give the fastest trainer that there is for a model."""
+    if isinstance(model, SoftmaxHead):
+        return _Head(model, examples, training)
+    if isinstance(model, Network):
+        return _ChannelsLast(model, examples, training)
+    return Loop(model, examples, training)
+
+
+class _Head:
+    """Softmax regression, batched over participants that are padded to a common number of examples.
+
+    Logits are (participants, classes, examples): torch's softmax is fast over a dimension that is not the last.
+    """
+
+    def __init__(self, model: SoftmaxHead, examples: Examples, training: LocalTraining) -> None:
+        self._examples = examples
+        self._model = model
+        self._steps = training.steps
+        self._rate = training.learning_rate
+        self._decay = 1 - training.learning_rate * l2_of(training)
+        self._largest = max(map(examples.count, examples.spans))
+        self._grams: dict[str, torch.Tensor] = {}
+
+    def train(self, start: Tensors, names: Sequence[str], batches: Batches) -> dict[str, torch.Tensor]:
+        """See ``Trainer``."""
+        trained = {key: tensor.new_empty((len(names), *tensor.shape)) for key, tensor in start.items()}
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for place, name in enumerate(names):
+            count = self._examples.count(name) if batches is None else batches[place].shape[1]
+            logits_suffice = batches is None and count <= self._model.features
+            groups.setdefault((self._padded(count), logits_suffice), []).append(place)
+        for (size, logits_suffice), places in _portions(groups):
+            members = [names[place] for place in places]
+            if logits_suffice:
+                bias, weight = self._by_logits(start, members, size)
+            else:
+                chosen = None if batches is None else [batches[place] for place in places]
+                bias, weight = self._by_parameters(start, members, chosen, size)
+            trained["bias"][places] = bias
+            trained["weight"][places] = weight
+        return trained
+
+    def _by_logits(self, start: Tensors, names: Sequence[str], size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Iterate the logits of all examples; no step but the first and the last is as wide as the features."""
+        shards = [self._examples.features[self._examples.spans[name]] for name in names]
+        rows, scales = self._rows(names, None, size)
+        targets = self._targets(rows[0])
+        logits = torch.zeros_like(targets)
+        for own, shard in zip(logits, shards, strict=True):
+            torch.addmm(start["bias"].unsqueeze(1), start["weight"], shard.T, out=own[:, : len(shard)])
+        grams = torch.stack([self._gram(name, size) for name in names])
+        total = torch.zeros_like(targets)
+        for _ in range(self._steps):
+            residuals = torch.softmax(logits, 1).sub_(targets).mul_(scales)
+            total.mul_(self._decay).add_(residuals)
+            logits = torch.baddbmm(logits, residuals, grams, beta=self._decay)
+        shrunk = self._decay**self._steps
+        weight = start["weight"].new_empty((len(names), *start["weight"].shape))
+        for own, residuals, shard in zip(weight, total, shards, strict=True):
+            torch.addmm(start["weight"], residuals[:, : len(shard)], shard, beta=shrunk, out=own)
+        return shrunk * start["bias"] + total.sum(2), weight
+
+    def _by_parameters(
+        self, start: Tensors, names: Sequence[str], batches: Batches, size: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make the steps on the parameters themselves."""
+        all_rows, scales = self._rows(names, batches, size)
+        bias, weight = (start[key].expand(len(names), *start[key].shape) for key in ("bias", "weight"))
+        features = start["weight"].new_empty((len(names), size, self._model.features))
+        for step in range(self._steps):
+            # With full batches there is one list of rows for all steps.
+            if step < len(all_rows):
+                rows = all_rows[step]
+                torch.index_select(
+                    self._examples.features, 0, rows.flatten(), out=features.view(-1, features.shape[2])
+                )
+                targets = self._targets(rows)
+            logits = torch.baddbmm(bias.unsqueeze(2), weight, features.transpose(1, 2))
+            residuals = torch.softmax(logits, 1).sub_(targets).mul_(scales)
+            bias = self._decay * bias + residuals.sum(2)
+            weight = torch.baddbmm(weight, residuals, features, beta=self._decay)
+        return bias, weight
+
+    def _padded(self, count: int) -> int:
+        """Give the size to which a batch is padded, so that few sizes remain."""
+        return min(self._largest, 1 << (count - 1).bit_length())
+
+    def _rows(self, names: Sequence[str], batches: Batches, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give the examples of every step, (steps or 1, participants, size), and what multiplies their residuals.
+
+        That is -eta/b; and 0 where a row only pads, so that it does not matter which example is there.
+        """
+        steps = 1 if batches is None else self._steps
+        rows = torch.empty((steps, len(names), size), dtype=torch.int64)
+        scales = self._examples.features.new_zeros((len(names), 1, size))
+        for place, name in enumerate(names):
+            span = self._examples.spans[name]
+            own = torch.arange(self._examples.count(name)) if batches is None else batches[place]
+            count = own.shape[-1]
+            rows[:, place, :count] = span.start + own
+            rows[:, place, count:] = span.start
+            scales[place, :, :count] = -self._rate / count
+        return rows, scales
+
+    def _targets(self, rows: torch.Tensor) -> torch.Tensor:
+        """Give Y' of these examples, (participants, classes, size): a one in the row of each one's class."""
+        zeros = self._examples.features.new_zeros((len(rows), self._model.classes, rows.shape[1]))
+        return zeros.scatter_(1, self._examples.labels[rows].unsqueeze(1), 1.0)
+
+    def _gram(self, name: str, size: int) -> torch.Tensor:
+        """Give X X' + 1 1' of a client, padded with zeros; made once."""
+        if name not in self._grams:
+            shard = self._examples.features[self._examples.spans[name]]
+            gram = shard.new_zeros((size, size))
+            gram[: len(shard), : len(shard)] = shard @ shard.T + 1
+            self._grams[name] = gram
+        return self._grams[name]
+
+
+def _portions(groups: Mapping[tuple[int, bool], list[int]]) -> Iterator[tuple[tuple[int, bool], list[int]]]:
+    for kind, places in groups.items():
+        for first in range(0, len(places), _TOGETHER):
+            yield kind, places[first : first + _TOGETHER]
+
+
+class _ChannelsLast:
+    """The network's layers, one client after the other, with a pixel's channels side by side in memory."""
+
+    def __init__(self, model: Network, examples: Examples, training: LocalTraining) -> None:
+        self._examples = examples
+        self._training = training
+        self._seen = model.seen_size
+
+    def train(self, start: Tensors, names: Sequence[str], batches: Batches) -> dict[str, torch.Tensor]:
+        """See ``Trainer``."""
+        trained = {key: tensor.new_empty((len(names), *tensor.shape)) for key, tensor in start.items()}
+        for place, name in enumerate(names):
+            parameters = self._client(start, name, None if batches is None else batches[place])
+            for key, parameter in zip(start, parameters, strict=True):
+                trained[key][place] = parameter.detach()
+        return trained
+
+    def _client(self, start: Tensors, name: str, batches: torch.Tensor | None) -> list[torch.Tensor]:
+        span = self._examples.spans[name]
+        parameters = [channels_last(tensor.clone()).requires_grad_() for tensor in start.values()]
+        for step in range(self._training.steps):
+            rows = span if batches is None else batches[step] + span.start
+            images = self._examples.features[rows][:, :, : self._seen, : self._seen]
+            logits = _network(channels_last(images), parameters)
+            loss = functional.cross_entropy(logits, self._examples.labels[rows])
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter.sub_(gradient, alpha=self._training.learning_rate)
+        return parameters
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """Put the channels of each pixel side by side in memory; what is not made of pixels stays as it is."""
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+
+
+def _network(images: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Give the logits of ``Network`` with these parameters, in its order."""
+    weights, biases = parameters[0::2], parameters[1::2]
+    values = images
+    for layer in (0, 1):
+        # ReLU after the maximum gives the same numbers and the same gradients, for a quarter of the work.
+        values = functional.max_pool2d(functional.conv2d(values, weights[layer], biases[layer]), 2).relu_()
+    values = functional.conv2d(values, weights[2], biases[2]).relu_()
+    values = functional.linear(values.flatten(1), weights[3], biases[3]).relu_()
+    return functional.linear(values, weights[4], biases[4])

@@ -1,0 +1,126 @@
+"""What is trained: a softmax head on given features, or a small convolutional network on images."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+
+# Public: everybody has to be able to make the same start.
+_SEED = 20_250_301
+
+
+class Model(Protocol):
+    """What an engine has to know of a model."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The shape of one example."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes it tells apart."""
+
+    def start(self) -> dict[str, torch.Tensor]:
+        """Give theta_0^0 in float64, the same every time."""
+
+    def module(self) -> nn.Module:
+        """Give a module with parameters of the same names, whose values are still to be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxHead:
+    """Softmax regression, W x + b, from zero."""
+
+    features: int
+    classes: int
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return (self.features,)
+
+    def start(self) -> dict[str, torch.Tensor]:
+        """Give zeros."""
+        return {
+            "bias": torch.zeros(self.classes, dtype=torch.float64),
+            "weight": torch.zeros((self.classes, self.features), dtype=torch.float64),
+        }
+
+    def module(self) -> nn.Module:
+        """Give the linear layer."""
+        with torch.device("meta"):
+            layer = nn.Linear(self.features, self.classes)
+        return layer.to_empty(device="cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Three 3x3 convolutions (32, 64, 64), with max-pooling after two, and two fully connected layers.
+
+    ``size`` is the height and the width of the images.
+    """
+
+    channels: int
+    size: int
+    classes: int
+    hidden: int = 64
+
+    def __post_init__(self) -> None:
+        if self._last_size < 1:
+            raise ValueError(f"size is {self.size!r}; images have to have at least 18 x 18 pixels")
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return (self.channels, self.size, self.size)
+
+    def start(self) -> dict[str, torch.Tensor]:
+        """Give numbers uniform in +-1/sqrt(fan-in), which is torch's usual start, from a public seed."""
+        generator = torch.Generator().manual_seed(_SEED)
+        start = {}
+        for layer, module in self._layers().named_children():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                bound = 1 / math.sqrt(module.weight[0].numel())
+                for name, parameter in module.named_parameters():
+                    uniform = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+                    start[f"{layer}.{name}"] = (2 * uniform - 1) * bound
+        return start
+
+    def module(self) -> nn.Module:
+        """Give the layers."""
+        return self._layers().to_empty(device="cpu")
+
+    @property
+    def seen_size(self) -> int:
+        """The height and the width of the part of an image that counts: pooling drops odd rows and columns."""
+        return 4 * self._last_size + 14
+
+    @property
+    def _last_size(self) -> int:
+        """The height and the width of what the last convolution gives."""
+        return ((self.size - 2) // 2 - 2) // 2 - 2
+
+    def _layers(self) -> nn.Sequential:
+        # Without storage: making real layers would draw from torch's global stream.
+        with torch.device("meta"):
+            return nn.Sequential(
+                OrderedDict[str, nn.Module](
+                    convolution_1=nn.Conv2d(self.channels, 32, 3),
+                    relu_1=nn.ReLU(),
+                    pool_1=nn.MaxPool2d(2),
+                    convolution_2=nn.Conv2d(32, 64, 3),
+                    relu_2=nn.ReLU(),
+                    pool_2=nn.MaxPool2d(2),
+                    convolution_3=nn.Conv2d(64, 64, 3),
+                    relu_3=nn.ReLU(),
+                    flatten=nn.Flatten(),
+                    hidden=nn.Linear(64 * self._last_size**2, self.hidden),
+                    relu_4=nn.ReLU(),
+                    output=nn.Linear(self.hidden, self.classes),
+                )
+            )

@@ -1,0 +1,239 @@
+"""An engine in one process: simulated clients that train on torch, for experiments, tests and audits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+
+from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling
+from rescind.core.noise import Tensor
+from rescind.core.regularity import SoftmaxL2, UnprovenLoss
+from rescind.core.training import LocalTraining
+from rescind.engines.engine import Replies
+from rescind.engines.seeds import coin, stream
+from rescind.engines.simulation.fast import channels_last, fast
+from rescind.engines.simulation.federation import Examples, Federation, examples
+from rescind.engines.simulation.loop import Trainer
+from rescind.engines.simulation.models import Model, SoftmaxHead
+from rescind.history.records import Place
+
+_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+# Examples that are classified at a time: enough to be fast, few enough for a network's memory.
+_CHUNK = 512
+
+
+class Simulation:
+    """Clients that exist only here, and that execute exactly what ``training`` says; anything else is refused.
+
+    Args:
+        federation: who has which examples. For ``SoftmaxL2`` all rows are clipped to its ``row_norm``.
+        model: what is trained.
+        training: what a client does in a round.
+        sampling: how participants are chosen.
+        rate: for Poisson sampling, the probability with which each client takes part.
+        size: for samples of a fixed size, that size.
+        batch: how many examples a step uses; None means all of the client's.
+        secret: what all randomness is derived from; the same one gives the same bytes.
+        secret_noise: see ``Facts``.
+        public_schedule: see ``Facts``.
+        public: see ``Facts``.
+        trainer: who makes the local steps, ``fast`` or the readable ``Loop``.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Model,
+        training: LocalTraining,
+        *,
+        sampling: Sampling = Sampling.EVERYBODY,
+        rate: float | None = None,
+        size: int | None = None,
+        batch: int | None = None,
+        secret: bytes,
+        secret_noise: bool = True,
+        public_schedule: bool = False,
+        public: PublicHead | DpFedAvg | None = None,
+        trainer: Callable[[Model, Examples, LocalTraining], Trainer] = fast,
+    ) -> None:
+        self._facts = Facts(training, sampling, True, False, secret_noise, public_schedule, public)
+        refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
+        if batch is not None and (not isinstance(batch, int) or batch < 1):
+            refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
+        if not isinstance(secret, bytes) or not secret:
+            refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
+        if refusals:
+            raise ValueError("; ".join(refusals))
+        dtype = _PRECISIONS[training.precision]
+        row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2) else None
+        self._examples = examples(federation.shards, dtype, row_norm)
+        self._test = examples({"test data": federation.test}, dtype, row_norm)
+        self._rate, self._size, self._batch = rate, size, batch
+        self._secret = secret
+        self._start = {name: tensor.to(dtype) for name, tensor in model.start().items()}
+        self._module = model.module().to(dtype)
+        self._trainer = trainer(model, self._examples, training)
+        if isinstance(public, PublicHead):
+            self._check_public(public)
+
+    @property
+    def facts(self) -> Facts:
+        """What claims rest on."""
+        return self._facts
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Everybody's name, in the federation's order."""
+        return tuple(self._examples.spans)
+
+    def start(self) -> dict[str, Tensor]:
+        """Give theta_0^0, a copy each time."""
+        return {name: tensor.numpy().copy() for name, tensor in self._start.items()}
+
+    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
+        """Choose by coins that are each client's own, so that nobody's presence changes another's."""
+        self._check_names(present)
+        if self._facts.sampling is Sampling.EVERYBODY:
+            return list(present)
+        coins = {name: coin(self._secret, "sampling", name, place.branch, place.round) for name in present}
+        if self._rate is not None:
+            return [name for name in present if coins[name] < self._rate]
+        chosen = set(sorted(present, key=lambda name: (coins[name], name))[: self._size])
+        return [name for name in present if name in chosen]
+
+    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
+        """Let the named clients train; the tensors of the replies are stacked, (participants, *shape)."""
+        start = self._tensors(model)
+        self._check_names(names)
+        counts = [self._examples.count(name) for name in names]
+        batches = None if self._batch is None else [self._batches(name, place) for name in names]
+        if names:
+            trained = self._trainer.train(start, names, batches)
+        else:
+            trained = {name: tensor.new_empty((0, *tensor.shape)) for name, tensor in start.items()}
+        return Replies(
+            names=tuple(names),
+            weights=np.array(counts, dtype=np.float64),
+            steps=(self._facts.training.steps,) * len(names),
+            tensors={name: cast(Sequence[Tensor], tensor.numpy()) for name, tensor in trained.items()},
+            batch=max((self._batch_size(name) for name in names), default=0),
+        )
+
+    def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
+        """Give the mean of the named clients' accuracies, each on its own training data."""
+        self._check_names(names)
+        if not names:
+            raise ValueError("nobody is named: the accuracy of no clients is not defined")
+        # In one order, so that neither chunks nor sums depend on the order asked for.
+        ordered = sorted(names, key=lambda name: int(self._examples.spans[name].start))
+        return math.fsum(self._accuracies(model, self._examples, ordered)) / len(ordered)
+
+    def test_accuracy(self, model: Mapping[str, Tensor]) -> float:
+        """Give the accuracy on the federation's test data."""
+        return self._accuracies(model, self._test, list(self._test.spans))[0]
+
+    def _accuracies(self, model: Mapping[str, Tensor], examples: Examples, names: Sequence[str]) -> list[float]:
+        self._module.load_state_dict(self._tensors(model))
+        spans = [examples.spans[name] for name in names]
+        rows = torch.cat([torch.arange(span.start, span.stop) for span in spans])
+        with torch.no_grad():
+            hits = [
+                self._module(channels_last(examples.features[chunk])).argmax(1) == examples.labels[chunk]
+                for chunk in torch.split(rows, _CHUNK)
+            ]
+        own = torch.split(torch.cat(hits), [examples.count(name) for name in names])
+        return [int(each.sum()) / len(each) for each in own]
+
+    def _batch_size(self, name: str) -> int:
+        count = self._examples.count(name)
+        return count if self._batch is None else min(self._batch, count)
+
+    def _batches(self, name: str, place: Place) -> torch.Tensor:
+        """Cut permutations of a client's examples, one after the other, into the batches of its steps."""
+        generator = stream(self._secret, "batches", name, place.branch, place.round)
+        count, size, steps = self._examples.count(name), self._batch_size(name), self._facts.training.steps
+        needed = steps * size
+        permutations = [generator.permutation(count) for _ in range(-(-needed // count))]
+        return torch.from_numpy(np.concatenate(permutations)[:needed].reshape(steps, size))
+
+    def _tensors(self, model: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
+        """Copy a model into torch, in the start's order."""
+        if model.keys() != self._start.keys():
+            raise ValueError(f"the model has the tensors {sorted(model)}; it has to have {sorted(self._start)}")
+        for name, own in self._start.items():
+            given, wanted = model[name], (tuple(own.shape), self._facts.training.precision)
+            if (given.shape, str(given.dtype)) != wanted:
+                raise ValueError(
+                    f"tensor {name!r} is {given.shape}, {given.dtype}; it has to be {wanted[0]}, {wanted[1]}"
+                )
+        return {name: torch.from_numpy(np.array(model[name])) for name in self._start}
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        unknown = sorted(set(names) - self._examples.spans.keys())
+        if unknown:
+            raise ValueError(f"not clients of this federation: {', '.join(map(repr, unknown))}")
+        if len(set(names)) != len(names):
+            twice = sorted({name for name in names if list(names).count(name) > 1})
+            raise ValueError(f"named more than once: {', '.join(map(repr, twice))}")
+
+    def _check_public(self, head: PublicHead) -> None:
+        """Refuse constants that promise less than what is executed, as a strict bound would rest on them."""
+        tensors = self._start.values()
+        executed = {
+            "initial_norm": math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors)),
+            "parameters": sum(tensor.numel() for tensor in tensors),
+            "batch": max(map(self._batch_size, self.clients)),
+            "steps": self._facts.training.steps,
+        }
+        for name, value in executed.items():
+            stated = getattr(head, name)
+            if stated is not None and stated < value:
+                raise ValueError(f"public {name} is {stated!r}, but here it is {value!r}: state at least that")
+
+
+def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
+    """Say what of a training would not be done, or not as it says."""
+    if training.optimizer.lower() != "sgd":
+        yield f"the optimizer is {training.optimizer!r}, and only 'sgd' is executed"
+    for name in ("momentum", "proximal", "weight_decay", "server_momentum"):
+        if getattr(training, name):
+            yield f"{name} is {getattr(training, name):g} and is not executed: set it to 0"
+    if training.clips_gradients:
+        yield "gradients are not clipped: set clips_gradients to False"
+    if not training.constant_learning_rate:
+        yield "the learning rate does not change: set constant_learning_rate to True"
+    if training.server_optimizer.lower() != "average":
+        yield f"the server's optimizer is {training.server_optimizer!r}, and only 'average' is executed"
+    if training.untrained_buffers:
+        yield f"there are no buffers such as {', '.join(training.untrained_buffers)}: leave untrained_buffers empty"
+    if training.precision not in _PRECISIONS:
+        yield f"the precision is {training.precision!r}: use float32 or float64"
+    # The exact type, as a loss that is derived from one of these is another loss.
+    wanted = SoftmaxL2 if isinstance(model, SoftmaxHead) else UnprovenLoss
+    if type(training.loss) is not wanted:
+        yield (
+            f"the loss is {type(training.loss).__name__}, but what is executed for a {type(model).__name__} "
+            f"is that of {wanted.__name__}"
+        )
+
+
+def _mismatches(federation: Federation, model: Model) -> Iterator[str]:
+    if federation.inputs != model.inputs:
+        yield f"the examples have shape {federation.inputs}, but the model takes {model.inputs}"
+    if federation.classes != model.classes:
+        yield f"the federation has {federation.classes} classes, but the model {model.classes}"
+
+
+def _unclear(sampling: Sampling, rate: float | None, size: int | None) -> Iterator[str]:
+    if (rate is not None) != (sampling is Sampling.POISSON):
+        yield "give a rate for Poisson sampling, and for no other"
+    elif rate is not None and not 0 < rate <= 1:
+        yield f"rate is {rate!r}: it has to be above 0 and at most 1"
+    if (size is not None) != (sampling is Sampling.FIXED_SIZE):
+        yield "give a size for samples of a fixed size, and for no others"
+    elif size is not None and (not isinstance(size, int) or size < 1):
+        yield f"size is {size!r}: it has to be 1 or more"

@@ -1,0 +1,57 @@
+"""The loop that trains a branch to its end and hands every round to the recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rescind.core.noise import Tensor
+from rescind.core.training import LocalTraining
+from rescind.engines.engine import Engine, Replies
+from rescind.engines.progress import bar
+from rescind.engines.server import Average, Server, norm, updates_of
+from rescind.engines.stops import Stop
+from rescind.history.recorder import Recorder
+from rescind.history.records import Place
+
+
+def train(
+    engine: Engine, recorder: Recorder, present: Sequence[str], until: Stop, server: Server | None = None
+) -> None:
+    """Train the newest branch with those present until its end; what is recorded already is not trained again.
+
+    Nothing of a round outlives a failure: the next call goes on from the last round that was recorded.
+    """
+    server, model, measured = server or Average(), recorder.model(), -1.0
+
+    def accuracy() -> float:
+        nonlocal measured
+        measured = engine.accuracy(model, present)
+        return measured
+
+    with bar(f"branch {recorder.place.branch}", until.most) as show:
+        while not until.reached(recorder.place.round, accuracy):
+            place = Place(recorder.place.branch, recorder.place.round + 1)
+            made = server.round(engine, model, place, present)
+            recorder.record(
+                made.replies.names,
+                made.replies.weights,
+                made.replies.steps,
+                made.measured,
+                rounding(engine.facts.training, model, made.replies),
+                made.model,
+                updates_of(model, made.replies) if recorder.stores_updates else None,
+            )
+            model = made.model
+            show(place.round, measured)
+
+
+def rounding(training: LocalTraining, model: Mapping[str, Tensor], replies: Replies) -> float:
+    """Give r of a round: the bound's own, or for a loss without one what the longest update makes of it."""
+    if not replies.names:
+        return 0.0
+    gradient_bound = training.loss.gradient_bound
+    if gradient_bound is None:
+        longest = max(norm(update) for update in updates_of(model, replies).values())
+        gradient_bound = longest / (training.learning_rate * min(replies.steps))
+    parameters = sum(tensor.size for tensor in model.values())
+    return training.rounding(norm(model), parameters, replies.batch, gradient_bound, max(replies.steps))

@@ -1,0 +1,294 @@
+"""The flow: request, plan, roll back, noise, retrain, erase; every step is recorded before the next begins.
+
+Killed anywhere, it goes on where it was. The noised model and the start of its branch are one transaction, so that no
+release ever has two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+from rescind.core.edges import sorted_group
+from rescind.core.facts import Mode
+from rescind.core.noise import Tensor, grid_rounding, pull_rounding, pulled
+from rescind.core.recovery import shrinkage
+from rescind.core.sensitivity import first_joined, never_joined
+from rescind.core.training import UNIT_ROUNDOFF
+from rescind.engines.engine import Engine
+from rescind.engines.server import Average, Server, noise, norm
+from rescind.engines.stops import NotBefore, Stop
+from rescind.engines.training import train
+from rescind.history.codec import decode
+from rescind.history.errors import StalePlan
+from rescind.history.history import History
+from rescind.history.path import branches
+from rescind.history.recorder import Recorder
+from rescind.history.records import ROOT, Branch, ErasurePlan, Level, Place
+from rescind.history.requests import Asked, Planned, asked_for, is_stale, plans, standings
+from rescind.history.run import Goal
+from rescind.methods.method import Certifying, Heuristic, Method
+
+# A factor of 0 would be theta_0^0 itself, which is no model of this branch; this one is as good as that.
+_SMALLEST_PULL = 2.0**-10
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Accuracies: of the remaining clients and of the forgotten ones, each on its own data, and on held-out data."""
+
+    retain: float
+    forget: float
+    test: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of requests that were served together: all that a certificate states, as the journal has it.
+
+    ``planned`` says from where, with how much noise and why; ``modes`` is what may be claimed for each request now,
+    after everything that has happened since. ``place`` and ``model`` name the model that came out of it, ``rounds``
+    were trained for it, ``erasure`` is what was erased then, ``completed`` when, and ``left`` what could not be
+    reached. A request that was settled, because the newest model did not know its clients, has no plan and no branch.
+    ``scores`` are measured and kept nowhere.
+    """
+
+    asked: tuple[Asked, ...]
+    planned: Planned | None
+    modes: tuple[Mode, ...]
+    branch: Branch | None
+    place: Place | None
+    model: str
+    rounds: int
+    erasure: ErasurePlan
+    completed: str
+    left: tuple[str, ...]
+    scores: Scores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revocable:
+    """A federation whose training is recorded, so that clients can be forgotten.
+
+    ``server`` makes the rounds; ``capacity``, ``goal`` and ``update_interval`` are those of ``History.recording``.
+    ``seed`` makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
+    say so.
+    """
+
+    history: History
+    engine: Engine
+    server: Server = field(default_factory=Average)
+    capacity: int = 32
+    goal: Goal | None = None
+    update_interval: int = 0
+    seed: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine.facts.secret_noise != (self.seed is None):
+            raise ValueError(
+                "with a seed the noise is reproducible, and the engine's facts have to say that it is not secret; "
+                "without one they have to say that it is"
+            )
+
+    def train(self, until: Stop) -> Place:
+        """Train the newest branch on to its end, with all who may take part, and give the newest model's place."""
+        with self._recording() as recorder:
+            if self._in_work() is not None:
+                raise ValueError("a request is being served: finish it with forget, then train on")
+            train(self.engine, recorder, self.history.remaining(self.engine.clients), until, self.server)
+            return recorder.place
+
+    def plan(self, method: Method, *numbers: int) -> Planned:
+        """Plan open requests together and record the plan, for somebody to look at before ``forget``."""
+        if self._in_work() is not None:
+            raise ValueError("a request is being served: finish it with forget, then plan")
+        known = {asked.number: asked for asked in asked_for(self.history.ledger) if asked.open}
+        missing = [number for number in numbers if number not in known]
+        if missing or not numbers:
+            raise ValueError(f"there is no open request {missing[0] if missing else ''}: open are {list(known)}")
+        return self._planned(method, [known[number] for number in numbers])
+
+    def forget(
+        self,
+        method: Method,
+        until: Stop,
+        *,
+        level: Level = Level.PURGE,
+        together: bool = False,
+        approved: Planned | None = None,
+    ) -> list[Outcome]:
+        """Finish what was begun, then serve every open request in the order of arrival, or all of them ``together``.
+
+        ``approved`` is a plan to carry out first; it is refused with ``StalePlan`` if the history has changed since.
+        Erasing at a ``level`` ends each request.
+        """
+        scores: dict[int, Scores] = {}
+        before = {asked.number for each in outcomes(self.history) for asked in each.asked}
+        with self._recording() as recorder:
+            if approved is not None and is_stale(self.history.ledger, approved):
+                raise StalePlan(
+                    f"the history has changed since request {' and '.join(map(str, approved.requests))} was planned: "
+                    "plan again"
+                )
+            while True:
+                if (branch := self._in_work()) is not None:
+                    self._retrain(recorder, branch, method, until)
+                    scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
+                waiting = self._waiting(recorder)
+                if (due := self.history.plan_erasure(level)).requests:
+                    recorder.erase(due)
+                if not waiting:
+                    break
+                batch = waiting if together else waiting[:1]
+                plan = approved or self._planned(method, batch)
+                self._restart(recorder, method, plan)
+                approved = None
+        served = [each for each in outcomes(self.history) if each.asked[0].number not in before]
+        return [replace(each, scores=scores.get(each.asked[0].number)) for each in served]
+
+    # One step each
+
+    def _planned(self, method: Method, batch: Sequence[Asked]) -> Planned:
+        """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
+        numbers, ledger = tuple(asked.number for asked in batch), self.history.ledger
+        known = plans(ledger).get(numbers[0])
+        if known and known.requests == numbers and known.method == method.name and not is_stale(ledger, known):
+            return known
+        everybody = {client for asked in batch for client in asked.request.group}
+        summary = self.history.summary(everybody)
+        # Of whom the model knows nothing there is nothing to hide.
+        absent = frozenset(never_joined(summary.edges, everybody).tolist())
+        requests = [replace(asked.request, group=asked.request.group - absent) for asked in batch]
+        candidate = method.plan(summary, *requests)
+        public = isinstance(method, Certifying) and method.public_plan
+        return self.history.record_plan(Planned(numbers, candidate, public, method.name))
+
+    def _restart(self, recorder: Recorder, method: Method, plan: Planned) -> None:
+        """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""
+        parent = Place(plan.candidate.node.branch, plan.candidate.node.round)
+        if isinstance(method, Heuristic):
+            leaving = {client for asked in self._asked(plan.requests) for client in asked.request.group}
+            beginning = method.begin(self.history, recorder.place, parent, leaving)
+            recorder.restart(parent, beginning.model, requests=plan.requests, unbounded=beginning.unbounded)
+            return
+        model, sigma = self.history.model(parent), plan.candidate.sigma
+        if not sigma:
+            recorder.restart(parent, model, requests=plan.requests)
+            return
+        start, grid = self.history.model(ROOT), self.history.run.grid
+        unit = UNIT_ROUNDOFF[self.engine.facts.training.precision]
+        noised = noise(model, sigma, self.seed, "restart", recorder.place.branch + 1, grid=grid)
+        # A strict plan looks at no model, not even at a noised one.
+        factor = 1.0 if plan.public_plan else pull_factor(noised, start, sigma)
+        size, parameters = norm(noised), sum(tensor.size for tensor in model.values())
+        recorder.restart(
+            parent,
+            pulled(noised, start, factor) if factor < 1 else noised,
+            requests=plan.requests,
+            sigma=sigma,
+            noise_rounding=grid_rounding(parameters, size, unit, grid),
+            unit_roundoff=unit,
+            shrinkage=factor,
+            shrinkage_rounding=pull_rounding(norm(start), size, unit) if factor < 1 else 0.0,
+        )
+
+    def _retrain(self, recorder: Recorder, branch: Branch, method: Method, until: Stop) -> None:
+        """Train a branch that serves requests to its end, with everybody who remains."""
+        planned = plans(self.history.ledger)[branch.requests[0]].method
+        if planned != method.name:
+            raise ValueError(f"request {branch.requests[0]} is being served by {planned}: go on with that method")
+        server = self.server
+        if isinstance(method, Heuristic):
+            tip = Place(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
+            leaving = {client for asked in self._asked(branch.requests) for client in asked.request.group}
+            beginning = method.begin(self.history, tip, branch.parent or ROOT, leaving)
+            server, until = beginning.server or server, NotBefore(until, beginning.least)
+        train(self.engine, recorder, self.history.remaining(self.engine.clients), until, server)
+        recorder.retrained()
+
+    def _waiting(self, recorder: Recorder) -> list[Asked]:
+        """Give the open requests; those whose clients the newest model does not know are settled here and now."""
+        waiting = []
+        for asked in (each for each in asked_for(self.history.ledger) if each.open):
+            path = self.history.path(group=asked.request.group)
+            if first_joined(path.edges, asked.request.group) < len(path.edges):
+                waiting.append(asked)
+            else:
+                recorder.settle(asked.number)
+        return waiting
+
+    def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
+        """Measure the newest model before the names of the forgotten are gone."""
+        model = recorder.model()
+        gone = sorted_group(client for asked in self._asked(branch.requests) for client in asked.request.group)
+        names = [name for name in self.history.ledger.names(gone).values() if name in self.engine.clients]
+        remaining = self.history.remaining(self.engine.clients)
+        return Scores(
+            retain=self.engine.accuracy(model, remaining),
+            forget=self.engine.accuracy(model, names),
+            test=self.engine.test_accuracy(model),
+        )
+
+    def _in_work(self) -> Branch | None:
+        """Give the newest branch if it serves requests and is not trained to its end."""
+        known = branches(self.history.ledger)
+        branch = known[max(known)]
+        done = {int(entry.body["branch"]) for entry in self.history.ledger.entries("retrained")}
+        return branch if branch.requests and branch.number not in done else None
+
+    def _asked(self, numbers: Sequence[int]) -> list[Asked]:
+        return [asked for asked in asked_for(self.history.ledger) if asked.number in numbers]
+
+    def _recording(self) -> AbstractContextManager[Recorder]:
+        return self.history.recording(
+            self.engine.facts,
+            self.engine.start(),
+            capacity=self.capacity,
+            goal=self.goal,
+            update_interval=self.update_interval,
+        )
+
+
+def pull_factor(noised: Mapping[str, Tensor], start: Mapping[str, Tensor], sigma: float) -> float:
+    """Decide from a noised model alone how far to pull it towards theta_0^0 (``start``); 1 leaves it as it is."""
+    distance = norm({name: tensor - start[name] for name, tensor in noised.items()})
+    return max(shrinkage(distance, sigma, sum(tensor.size for tensor in noised.values())), _SMALLEST_PULL)
+
+
+def outcomes(history: History) -> list[Outcome]:
+    """Give what became of all requests that were served to the end, in the order in which they were."""
+    ledger = history.ledger
+    asked = {each.number: each for each in asked_for(ledger)}
+    known, planned = branches(ledger), plans(ledger)
+    modes = {each.number: each.mode for each in standings(ledger)}
+    trained = {int(entry.body["branch"]): entry.body for entry in ledger.entries("retrained")}
+    logs = {int(entry.body["erasure"]): entry for entry in ledger.entries("erased")}
+    found, seen = [], set[int]()
+    for begun in ledger.entries("erasure"):
+        plan = decode(ErasurePlan, begun.body)
+        if begun.sequence not in logs:
+            continue
+        log = logs[begun.sequence]
+        for number in plan.requests:
+            branch = None if (at := asked[number].branch) is None else known[at]
+            together = branch.requests if branch else (number,)
+            if number in seen:
+                continue
+            seen.update(together)
+            done = trained.get(branch.number) if branch else None
+            found.append(
+                Outcome(
+                    asked=tuple(asked[each] for each in together),
+                    planned=planned[number] if branch else None,
+                    modes=tuple(modes.get(each, Mode.EXACT) for each in together),
+                    branch=branch,
+                    place=Place(branch.number, int(done["rounds"])) if branch and done else None,
+                    model=str(done["model"]) if done else "",
+                    rounds=int(done["rounds"]) if done else 0,
+                    erasure=plan,
+                    completed=log.time,
+                    left=tuple(log.body["left"]),
+                )
+            )
+    return found

@@ -1,0 +1,26 @@
+"""How to forget: one file for each method, one interface for all of them."""
+
+from rescind.methods.dp import Dp
+from rescind.methods.fedaccum import FedAccum
+from rescind.methods.federaser import FedEraser
+from rescind.methods.fine_tuning import FineTuning
+from rescind.methods.last import Last
+from rescind.methods.method import Beginning, Certifying, Heuristic, Method
+from rescind.methods.scratch import Scratch
+from rescind.methods.sifu import PaperSifu, Sifu, StrictSifu
+
+__all__ = [
+    "Beginning",
+    "Certifying",
+    "Dp",
+    "FedAccum",
+    "FedEraser",
+    "FineTuning",
+    "Heuristic",
+    "Last",
+    "Method",
+    "PaperSifu",
+    "Scratch",
+    "Sifu",
+    "StrictSifu",
+]

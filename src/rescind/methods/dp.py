@@ -1,0 +1,32 @@
+"""DP: train with noise in every round, so that forgetting needs none of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rescind.core.facts import DpFedAvg
+from rescind.core.planning import Candidate, cheapest, strict_candidates
+from rescind.core.summary import Request, Summary
+from rescind.methods.method import Certifying
+
+
+@dataclass(frozen=True, slots=True)
+class Dp(Certifying):
+    """Goes back as far as the noise of the rounds, composed, exceeds the budget; often not at all.
+
+    The training has to be DP-FedAvg from its first round on (``rescind.engines.server.NoisedAverage``).
+
+    Paper: Section 5.1. Theory: 8.
+    """
+
+    name: ClassVar[str] = "DP"
+    public_plan: ClassVar[bool] = True
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        """Take the last node at which mu_W is within the budget."""
+        if not isinstance(summary.facts.public, DpFedAvg):
+            raise ValueError(
+                "this run was not trained by DP-FedAvg: its rounds carry no noise that could hide anybody"
+            )
+        return cheapest(strict_candidates(summary, *requests))

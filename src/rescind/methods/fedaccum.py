@@ -1,0 +1,41 @@
+"""FedAccum: add up what the remaining clients once sent, as if they had sent the same without the group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rescind.core.summary import Node, Summary
+from rescind.history.history import History
+from rescind.history.records import Place
+from rescind.methods._stored import load, root, stored_rounds
+from rescind.methods.method import Beginning, Heuristic
+
+
+@dataclass(frozen=True, slots=True)
+class FedAccum(Heuristic):
+    """Starts from theta_0^0 plus the stored updates of the remaining clients, averaged in every stored round.
+
+    Paper: Section 5.1; it is FedEraser without calibration.
+    """
+
+    name: ClassVar[str] = "FedAccum"
+    why: ClassVar[str] = "the stored updates were computed from models that the group had trained"
+
+    def node(self, summary: Summary) -> Node:
+        """Take theta_0^0."""
+        return root(summary)
+
+    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
+        """Add up the stored updates."""
+        start = history.model(parent)
+        model = {name: tensor.astype(np.float64) for name, tensor in start.items()}
+        for round_ in stored_rounds(history, tip, leaving):
+            shares = round_.weights / round_.weights.sum()
+            for share, update in zip(shares, load(history, round_), strict=True):
+                for name, tensor in update.items():
+                    model[name] += share * tensor
+        return Beginning({name: model[name].astype(start[name].dtype) for name in start}, unbounded=True)

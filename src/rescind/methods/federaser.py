@@ -1,0 +1,77 @@
+"""FedEraser: repeat the stored rounds without the group, each update as long as the stored one, its direction new.
+
+Liu, Ma, Yang, Wang, Liu: FedEraser, IWQoS 2021. Of their calibration training, which may be shorter than the usual
+one, this has the full K local steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rescind.core.noise import Tensor
+from rescind.core.summary import Node, Summary
+from rescind.engines.engine import Engine, Replies
+from rescind.engines.server import Average, Made, averaged, norm, updates_of
+from rescind.history.history import History
+from rescind.history.records import Place
+from rescind.methods._stored import StoredRound, load, root, stored_rounds
+from rescind.methods.method import Beginning, Heuristic
+
+
+@dataclass(frozen=True, slots=True)
+class FedEraser(Heuristic):
+    """Calibrates the stored updates of the remaining clients, round by round from theta_0^0, then trains on."""
+
+    name: ClassVar[str] = "FedEraser"
+    why: ClassVar[str] = "the lengths of the updates are those from models that the group had trained"
+
+    def node(self, summary: Summary) -> Node:
+        """Take theta_0^0."""
+        return root(summary)
+
+    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
+        """Repeat the stored rounds from the start."""
+        stored = tuple(stored_rounds(history, tip, leaving))
+        return Beginning(history.model(parent), True, Calibrated(history, stored), least=len(stored))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibrated:
+    """A server that calibrates one stored round after the other, and averages when there are none left."""
+
+    history: History
+    stored: tuple[StoredRound, ...]
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Calibrate the stored round of this number."""
+        if place.round > len(self.stored):
+            return Average().round(engine, model, place, present)
+        round_ = self.stored[place.round - 1]
+        stored = load(self.history, round_)
+        # The first stored updates started from theta_0^0, which the group never touched: they are right as they are.
+        if place.round == 1:
+            steps = (engine.facts.training.steps,) * len(stored)
+            tensors = {name: [tensor + each[name] for each in stored] for name, tensor in model.items()}
+            replies = Replies(round_.names, round_.weights, steps, tensors, batch=0)
+        else:
+            replies = calibrated(model, engine.train(model, place, round_.names), stored)
+        return averaged(model, replies, engine.facts.training.server_learning_rate)
+
+
+def calibrated(model: Mapping[str, Tensor], replies: Replies, stored: Sequence[Mapping[str, Tensor]]) -> Replies:
+    """Give every new update the length of the stored one; one that does not move stays."""
+    updates = list(updates_of(model, replies).values())
+    lengths = [norm(update) for update in updates]
+    scales = [norm(old) / length if length else 0.0 for old, length in zip(stored, lengths, strict=True)]
+    tensors = {
+        name: [
+            (tensor + scale * each[name].astype(np.float64)).astype(tensor.dtype)
+            for scale, each in zip(scales, updates, strict=True)
+        ]
+        for name, tensor in model.items()
+    }
+    return Replies(replies.names, replies.weights, replies.steps, tensors, replies.batch)

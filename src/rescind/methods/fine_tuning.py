@@ -1,0 +1,33 @@
+"""Fine-tuning: go on from the newest model without the group, and hope."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rescind.core.summary import Node, Summary
+from rescind.history.history import History
+from rescind.history.records import Place
+from rescind.methods.method import Beginning, Heuristic
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuning(Heuristic):
+    """Trains the newest model on with the remaining clients.
+
+    Paper: Section 5.1, Appendix A.
+    """
+
+    name: ClassVar[str] = "Fine-tuning"
+    why: ClassVar[str] = (
+        "fine-tuning starts from a model that the group trained; with fewer samples than features it can never forget"
+    )
+
+    def node(self, summary: Summary) -> Node:
+        """Take the newest model."""
+        return summary.kept[-1]
+
+    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+        """Go on with the model as it is."""
+        return Beginning(history.model(parent), unbounded=False)

@@ -1,0 +1,31 @@
+"""Last: never go back, hide the group in the newest model under as much noise as that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rescind.core.planning import Candidate, candidates, left_out
+from rescind.core.summary import Request, Summary
+from rescind.methods.method import Certifying
+
+
+@dataclass(frozen=True, slots=True)
+class Last(Certifying):
+    """Adds noise to the newest model.
+
+    Paper: Section 5.1.
+    """
+
+    name: ClassVar[str] = "Last"
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        """Take the newest model, or say why no noise hides the group there."""
+        newest = summary.kept[-1]
+        for candidate in candidates(summary, *requests):
+            if candidate.node == newest:
+                return candidate
+        reason = next(
+            (each.reason for each in left_out(summary, *requests) if each.node == newest), "no bound is known"
+        )
+        raise ValueError(f"the group cannot be hidden in the newest model: {reason}; use another method")

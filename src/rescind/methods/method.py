@@ -1,0 +1,86 @@
+"""What a method is: a choice of where to restart and, if it cannot certify, a way of its own to go on from there.
+
+Whether a method can certify is in its type. A ``Certifying`` one chooses among the candidates of ``rescind.core``, so
+that what may be claimed is decided there, by recorded facts. A ``Heuristic`` one does something else, and whatever it
+does is recorded as ``heuristic``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rescind.core.facts import Mode
+from rescind.core.noise import Tensor
+from rescind.core.planning import Candidate
+from rescind.core.summary import Node, Request, Summary
+from rescind.engines.server import Server
+from rescind.history.history import History
+from rescind.history.records import Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginning:
+    """How a heuristic branch begins.
+
+    ``model`` is its first model, ``server`` makes its rounds, the federation's own one if it is ``None``, and
+    ``least`` of them belong to the method: no accuracy is good enough before. ``unbounded`` says that the model or
+    the rounds use what no bound covers, so that nothing is known of anybody from there on; it is false only for a
+    kept model as it is, trained on as usual.
+    """
+
+    model: Mapping[str, Tensor]
+    unbounded: bool
+    server: Server | None = None
+    least: int = 0
+
+
+class Method(ABC):
+    """A way to forget. ``name`` is recorded with every plan."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        """Choose where to restart, for requests that are served together."""
+
+
+class Certifying(Method):
+    """A method that restarts at a kept model with the noise that its bound asks for, and trains on as usual.
+
+    ``public_plan`` says that it plans without looking at data.
+    """
+
+    public_plan: ClassVar[bool] = False
+
+
+class Heuristic(Method):
+    """A method that nothing is proven of; ``why`` says so in the plan and in every report."""
+
+    why: ClassVar[str]
+
+    @abstractmethod
+    def node(self, summary: Summary) -> Node:
+        """Choose the kept model to restart from."""
+
+    @abstractmethod
+    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
+        """Give the beginning of the branch that restarts at ``parent``, from what was recorded up to ``tip``.
+
+        It is called again when a branch that was cut off goes on, and has to give the same.
+        """
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:  # noqa: ARG002, it is the same for all
+        """Restart where the method says, and claim nothing."""
+        node = self.node(summary)
+        return Candidate(
+            node=node,
+            sigma=0.0,
+            mode=Mode.HEURISTIC,
+            rechecked=(),
+            releases_mu=0.0,
+            predicted_rounds=summary.curve.rounds_from(summary.curve.distance(node.index)),
+            obstacles=(self.why,),
+        )

@@ -1,0 +1,144 @@
+"""The contract of a method as tests, from a plan to a run that was cut off and goes on.
+
+Derive from ``MethodConformance`` in a test module of yours and give it two fixtures: ``method``, and
+``make_revocable``, a function that makes a federation of at least six clients around a history, always the same one,
+with reproducible noise. For readable failures, call ``pytest.register_assert_rewrite("rescind.testing.methods")``
+before you import it.
+"""
+
+# Tests are asserts, and their names are what they say.
+# ruff: noqa: D102, S101
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from rescind.core.calibration import Budget
+from rescind.core.facts import Mode
+from rescind.core.noise import Tensor
+from rescind.engines.engine import Engine
+from rescind.engines.server import Made, Server
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Outcome, Revocable, outcomes
+from rescind.history.history import History
+from rescind.history.records import Place
+from rescind.methods.method import Certifying, Heuristic, Method
+
+MakeRevocable: TypeAlias = Callable[[History], Revocable]
+
+BUDGET = Budget(8.0, 0.01)
+TRAINED, RETRAINED = Rounds(8), Rounds(5)
+
+
+class CutOff(Exception):
+    """Stands for the death of the process."""
+
+
+class Mortal:
+    """A server that dies before a round."""
+
+    def __init__(self, server: Server, before: Place) -> None:
+        self._server, self._before = server, before
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Make the round, or die."""
+        if place == self._before:
+            raise CutOff
+        return self._server.round(engine, model, place, present)
+
+
+def names_of(revocable: Revocable, *positions: int) -> list[str]:
+    """Give the names of clients by their positions."""
+    return [revocable.engine.clients[at] for at in positions]
+
+
+def in_sequence(revocable: Revocable, method: Method) -> list[Outcome]:
+    """Train, forget two clients, then one more."""
+    revocable.train(TRAINED)
+    revocable.history.ask(names_of(revocable, 0, 1), BUDGET)
+    served = revocable.forget(method, RETRAINED)
+    revocable.history.ask(names_of(revocable, 2), BUDGET)
+    return served + revocable.forget(method, RETRAINED)
+
+
+class MethodConformance:
+    """What every method has to do."""
+
+    def test_it_either_certifies_or_says_why_not(self, method: Method) -> None:
+        assert isinstance(method, Certifying) != isinstance(method, Heuristic)
+        assert method.name
+        if isinstance(method, Heuristic):
+            assert method.why
+
+    def test_a_plan_is_a_kept_model_and_always_the_same(self, method: Method, make_revocable: MakeRevocable) -> None:
+        with History.in_memory() as history:
+            revocable = make_revocable(history)
+            revocable.train(TRAINED)
+            number = history.ask(names_of(revocable, 0), BUDGET)
+            plan = revocable.plan(method, number)
+            assert revocable.plan(method, number) == plan
+            assert Place(plan.candidate.node.branch, plan.candidate.node.round) in history.ledger.kept()
+            assert plan.method == method.name
+
+    def test_nothing_is_claimed_that_is_not_proven(self, method: Method, make_revocable: MakeRevocable) -> None:
+        with History.in_memory() as history:
+            revocable = make_revocable(history)
+            (first, second) = in_sequence(revocable, method)
+            for outcome in (first, second):
+                assert outcome.planned is not None
+                candidate = outcome.planned.candidate
+                if isinstance(method, Heuristic):
+                    assert (candidate.mode, candidate.sigma, outcome.modes) == (
+                        Mode.HEURISTIC,
+                        0.0,
+                        (Mode.HEURISTIC,),
+                    )
+                    assert method.why in candidate.obstacles
+                # Noise that can be drawn again hides nobody.
+                elif candidate.sigma:
+                    assert candidate.mode is Mode.HEURISTIC
+
+    def test_the_forgotten_never_train_again(self, method: Method, make_revocable: MakeRevocable) -> None:
+        with History.in_memory() as history:
+            revocable = make_revocable(history)
+            gone = history.ledger.register(names_of(revocable, 0, 1, 2))
+            in_sequence(revocable, method)
+            assert not [place for place in history.ledger.joined(gone[:2]) if place.branch >= 1]
+            assert not [place for place in history.ledger.joined(gone[2:]) if place.branch >= 2]
+            assert history.verify() == []
+
+    def test_several_requests_can_be_served_together(self, method: Method, make_revocable: MakeRevocable) -> None:
+        with History.in_memory() as history:
+            revocable = make_revocable(history)
+            revocable.train(TRAINED)
+            numbers = [history.ask(names_of(revocable, at), BUDGET) for at in (1, 3)]
+            (outcome,) = revocable.forget(method, RETRAINED, together=True)
+            assert [asked.number for asked in outcome.asked] == numbers
+            assert history.verify() == []
+
+    def test_a_run_that_was_cut_off_ends_with_the_same_model(
+        self, method: Method, make_revocable: MakeRevocable
+    ) -> None:
+        with History.in_memory() as history:
+            whole = in_sequence(make_revocable(history), method)
+            expected = history.model(history.newest)
+        with History.in_memory() as history:
+            revocable = make_revocable(history)
+            mortal = replace(revocable, server=Mortal(revocable.server, Place(1, 3)))
+            try:
+                in_sequence(mortal, method)
+            except CutOff:
+                revocable.forget(method, RETRAINED)
+                revocable.history.ask(names_of(revocable, 2), BUDGET)
+                revocable.forget(method, RETRAINED)
+            cut = outcomes(history)
+            found = history.model(history.newest)
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+        assert [each.model for each in cut] == [each.model for each in whole]
+        assert [each.planned and each.planned.candidate for each in cut] == [
+            each.planned and each.planned.candidate for each in whole
+        ]

@@ -1,0 +1,440 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rescind.core.facts import PublicHead, Sampling
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.training import LocalTraining
+from rescind.engines.seeds import coin, stream
+from rescind.engines.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
+from rescind.engines.simulation.fast import fast
+from rescind.engines.simulation.loop import Loop
+from rescind.history.records import Place
+from rescind.testing.engines import EngineConformance, relative_difference, trained
+
+HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))
+NETWORK = LocalTraining(2, 0.05, UnprovenLoss())
+CLASSES = 3
+NAMES = ("a", "b", "c", "d", "e")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def shard(count, inputs, seed, dtype=np.float64):
+    """Make examples whose classes can be learned: each class has a mean of its own."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, CLASSES, count)
+    means = np.random.default_rng(99).standard_normal((CLASSES, *inputs))
+    return Shard((means[labels] + rng.standard_normal((count, *inputs))).astype(dtype), labels)
+
+
+def federation(counts, inputs):
+    shards = {
+        name: shard(count, inputs, index) for index, (name, count) in enumerate(zip(NAMES, counts, strict=True))
+    }
+    return Federation(shards, shard(40, inputs, 50), CLASSES)
+
+
+def head(counts=(9, 12, 5, 16, 7), features=20, training=HEAD, **options):
+    options = {"secret": b"s", **options}
+    return Simulation(federation(counts, (features,)), SoftmaxHead(features, CLASSES), training, **options)
+
+
+def network(counts=(6, 9, 5, 7, 8), training=NETWORK, **options):
+    options = {"secret": b"s", **options}
+    return Simulation(federation(counts, (1, 18, 18)), Network(1, 18, CLASSES, hidden=8), training, **options)
+
+
+SETTINGS = {
+    "full batch": lambda **options: head(**options),
+    "more examples than features": lambda **options: head((30, 33, 21, 40, 64), features=6, **options),
+    "both": lambda **options: head((30, 12, 5, 20, 14), features=15, **options),
+    "the same number of examples": lambda **options: head((10,) * 5, **options),
+    "single examples": lambda **options: head((1, 2, 1, 3, 1), **options),
+    "batches": lambda **options: head((30, 12, 5, 20, 14), batch=8, **options),
+    "batches of one": lambda **options: head(batch=1, **options),
+    "batches larger than any shard": lambda **options: head(batch=100, **options),
+}
+
+
+class TestFullBatch(EngineConformance):
+    @pytest.fixture
+    def make_engine(self):
+        return head
+
+
+class TestMiniBatchAndPoisson(EngineConformance):
+    @pytest.fixture
+    def make_engine(self):
+        training = replace(HEAD, precision="float32", server_learning_rate=0.5)
+        return lambda: head(training=training, sampling=Sampling.POISSON, rate=0.5, batch=4)
+
+
+class TestNetworkAndFixedSize(EngineConformance):
+    @pytest.fixture
+    def make_engine(self):
+        training = replace(NETWORK, precision="float32")
+        return lambda: network(training=training, sampling=Sampling.FIXED_SIZE, size=2, batch=4)
+
+
+class TestLoop(EngineConformance):
+    @pytest.fixture
+    def make_engine(self):
+        return lambda: head(trainer=Loop, batch=4)
+
+
+# The fast trainers against the loop
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_fast_head_agrees_with_the_loop_after_50_rounds(setting, precision, tolerance):
+    training = replace(HEAD, precision=precision)
+    slow, quick = (trained(SETTINGS[setting](training=training, trainer=each), 50) for each in (Loop, fast))
+    assert relative_difference(slow, quick) <= tolerance
+
+
+@pytest.mark.parametrize("loss", [SoftmaxL2(0.0, 2.0), SoftmaxL2(4.0, 2.0)])
+def test_the_fast_head_agrees_with_the_loop_for_any_l2_term(loss):
+    slow, quick = (trained(head(training=replace(HEAD, loss=loss), trainer=each), 10) for each in (Loop, fast))
+    assert relative_difference(slow, quick) <= 1e-10
+
+
+@pytest.mark.parametrize("batch", [None, 8])
+def test_many_participants_are_trained_in_portions(batch, monkeypatch):
+    monkeypatch.setattr("rescind.engines.simulation.fast._TOGETHER", 2)
+    slow, quick = (trained(head((10, 9, 12, 3, 10), batch=batch, trainer=each), 5) for each in (Loop, fast))
+    assert relative_difference(slow, quick) <= 1e-10
+
+
+# In float64: in float32 one ReLU or maximum that falls to the other side at a tie sets two networks apart.
+@pytest.mark.parametrize("batch", [None, 4])
+def test_the_fast_network_agrees_with_the_loop_after_50_rounds(batch):
+    slow, quick = (trained(network(trainer=each, batch=batch), 50) for each in (Loop, fast))
+    assert relative_difference(slow, quick) <= 1e-10
+
+
+@pytest.mark.parametrize("size", [18, 19, 21, 24, 32])
+def test_the_fast_network_agrees_with_the_loop_on_images_of_any_size(size):
+    data = federation((6, 9, 5, 7, 8), (3, size, size))
+    slow, quick = (
+        trained(Simulation(data, Network(3, size, CLASSES), NETWORK, batch=4, secret=b"s", trainer=each), 2)
+        for each in (Loop, fast)
+    )
+    assert relative_difference(slow, quick) <= 1e-10
+
+
+@pytest.mark.parametrize("make", [head, network])
+def test_two_runs_are_equal_to_the_last_bit(make):
+    def run():
+        training = replace(HEAD if make is head else NETWORK, precision="float32")
+        return trained(make(training=training, batch=4, sampling=Sampling.POISSON, rate=0.6), 10)
+
+    one, other = run(), run()
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_another_secret_gives_other_batches():
+    one, other = (trained(head(batch=4, secret=secret), 1) for secret in (b"s", b"t"))
+    assert relative_difference(one, other) > 1e-6
+
+
+def test_training_learns():
+    for engine in (head(), network()):
+        before, model = engine.test_accuracy(engine.start()), trained(engine, 40)
+        assert engine.test_accuracy(model) > before + 0.3
+        assert engine.accuracy(model, engine.clients) > 0.7
+
+
+def test_nothing_of_torchs_global_state_changes():
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    trained(network(batch=4), 1)
+    trained(head(batch=4), 1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    assert torch.is_grad_enabled()
+
+
+# What is executed
+
+
+@pytest.mark.parametrize("trainer", [Loop, fast])
+def test_one_step_is_the_gradient_of_the_mean_cross_entropy_with_l2_on_all_parameters(trainer):
+    loss = SoftmaxL2(l2=0.2, row_norm=100.0)
+    engine = head(training=LocalTraining(1, 0.5, loss), trainer=trainer)
+    model = {name: np.random.default_rng(3).standard_normal(each.shape) for name, each in engine.start().items()}
+    replies = engine.train(model, Place(0, 1), ["b"])
+    own = shard(12, (20,), 1)
+
+    def value(parameters):
+        logits = own.features @ parameters["weight"].T + parameters["bias"]
+        entropy = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(12), own.labels]
+        return entropy.mean() + 0.1 * sum((each**2).sum() for each in parameters.values())
+
+    for name, tensor in model.items():
+        for index in np.ndindex(tensor.shape):
+            shifted = [{key: each.copy() for key, each in model.items()} for _ in range(2)]
+            shifted[0][name][index] += 1e-5
+            shifted[1][name][index] -= 1e-5
+            slope = (value(shifted[0]) - value(shifted[1])) / 2e-5
+            assert replies.tensors[name][0][index] == pytest.approx(tensor[index] - 0.5 * slope, abs=1e-8)
+
+
+@pytest.mark.parametrize("trainer", [Loop, fast])
+def test_batches_are_permutations_cut_into_pieces(trainer):
+    engine = head((5, 12, 5, 16, 7), training=replace(HEAD, steps=3), batch=4, trainer=trainer)
+    model, place = engine.start(), Place(2, 9)
+    generator = stream(b"s", "batches", "a", 2, 9)
+    order = np.concatenate([generator.permutation(5) for _ in range(3)])
+    own = shard(5, (20,), 0)
+    features = own.features * np.minimum(1, 2 / np.linalg.norm(own.features, axis=1, keepdims=True))
+    weight, bias = np.zeros((CLASSES, 20)), np.zeros(CLASSES)
+    for step in range(3):
+        rows = order[4 * step : 4 * step + 4]
+        odds = np.exp(features[rows] @ weight.T + bias)
+        residuals = odds / odds.sum(axis=1, keepdims=True) - np.eye(CLASSES)[own.labels[rows]]
+        weight, bias = (
+            weight - 0.3 * (residuals.T @ features[rows] / 4 + 0.05 * weight),
+            bias - 0.3 * (residuals.mean(axis=0) + 0.05 * bias),
+        )
+    replies = engine.train(model, place, ["c", "a"])
+    # Rows are clipped a millionth below the norm asked for.
+    np.testing.assert_allclose(replies.tensors["weight"][1], weight, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(replies.tensors["bias"][1], bias, rtol=1e-5, atol=1e-7)
+    assert replies.batch == 4
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_no_row_is_longer_than_the_loss_says(precision):
+    engine = head(training=replace(HEAD, loss=SoftmaxL2(0.1, 1.5), precision=precision))
+    for rows in (engine._examples.features, engine._test.features):
+        norms = np.linalg.norm(rows.numpy().astype(np.float64), axis=1)
+        assert norms.max() <= 1.5
+        # They were all longer.
+        assert norms.min() >= 1.5 * (1 - 2e-6)
+
+
+def test_short_rows_stay_as_they_are():
+    engine = head(training=replace(HEAD, loss=SoftmaxL2(0.1, 1e3)))
+    assert np.array_equal(engine._examples.features.numpy()[:9], shard(9, (20,), 0).features)
+
+
+def test_replies_say_how_many_examples_and_steps():
+    engine = head((9, 12, 5, 16, 7), batch=6)
+    replies = engine.train(engine.start(), Place(0, 1), ["c", "e"])
+    assert replies.weights.tolist() == [5.0, 7.0]
+    assert replies.steps == (4, 4)
+    assert replies.batch == 6
+    assert engine.train(engine.start(), Place(0, 1), ["c"]).batch == 5
+    assert head().train(engine.start(), Place(0, 1), ["d", "a"]).batch == 16
+
+
+def test_a_client_takes_part_by_its_own_coin():
+    place = Place(3, 8)
+    coins = {name: coin(b"s", "sampling", name, 3, 8) for name in NAMES}
+    poisson = head(sampling=Sampling.POISSON, rate=0.5)
+    assert poisson.drawn(place, NAMES) == [name for name in NAMES if coins[name] < 0.5]
+    fixed = head(sampling=Sampling.FIXED_SIZE, size=2)
+    assert set(fixed.drawn(place, NAMES)) == set(sorted(NAMES, key=coins.get)[:2])
+    assert fixed.drawn(place, ["e"]) == ["e"]
+    assert head(sampling=Sampling.POISSON, rate=1.0).drawn(place, NAMES) == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        (Network(3, 32, 10), 122_570),
+        (Network(3, 32, 100, hidden=256), 344_420),
+        (Network(1, 28, 10), 93_322),
+        (SoftmaxHead(784, 10), 7_850),
+    ],
+)
+def test_models_have_as_many_parameters_as_they_should(model, parameters):
+    start = model.start()
+    assert sum(tensor.numel() for tensor in start.values()) == parameters
+    assert {name: each.shape for name, each in model.module().named_parameters()} == {
+        name: each.shape for name, each in start.items()
+    }
+
+
+def test_the_networks_start_is_uniform_within_one_over_the_root_of_the_fan_in():
+    start = Network(3, 32, 10).start()
+    for layer, fan_in in (("convolution_1", 27), ("convolution_2", 288), ("hidden", 1024)):
+        scaled = start[f"{layer}.weight"] * fan_in**0.5
+        assert 0.98 < scaled.abs().max() <= 1
+        assert scaled.var() == pytest.approx(1 / 3, rel=0.15)
+        assert (start[f"{layer}.bias"] * fan_in**0.5).abs().max() <= 1
+    assert not any(tensor.any() for tensor in SoftmaxHead(4, 3).start().values())
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"optimizer": "adam"}, "adam"),
+        ({"momentum": 0.9}, "momentum"),
+        ({"proximal": 0.1}, "proximal"),
+        ({"weight_decay": 0.1}, "weight_decay"),
+        ({"clips_gradients": True}, "clips_gradients"),
+        ({"constant_learning_rate": False}, "learning rate"),
+        ({"server_optimizer": "adam"}, "server's optimizer"),
+        ({"server_momentum": 0.5}, "server_momentum"),
+        ({"untrained_buffers": ("running_mean",)}, "running_mean"),
+        ({"precision": "bfloat16"}, "bfloat16"),
+        ({"loss": UnprovenLoss()}, "UnprovenLoss"),
+        ({"loss": DeclaredLoss(Curvature(0, 1))}, "DeclaredLoss"),
+        ({"loss": LogisticL2(0.1, 1.0)}, "LogisticL2"),
+    ],
+)
+def test_a_training_that_is_not_executed_is_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        head(training=replace(HEAD, **change))
+
+
+@pytest.mark.parametrize("loss", [HEAD.loss, DeclaredLoss(Curvature(-1, 1))])
+def test_a_network_has_no_loss_with_a_curvature(loss):
+    with pytest.raises(ValueError, match=type(loss).__name__):
+        network(training=replace(NETWORK, loss=loss))
+
+
+def test_clipping_of_updates_is_the_servers():
+    assert head(training=replace(HEAD, clips_updates=True)).facts.training.clips_updates
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rate": 0.5}, "rate"),
+        ({"size": 2}, "size"),
+        ({"sampling": Sampling.POISSON}, "rate"),
+        ({"sampling": Sampling.POISSON, "rate": 0.0}, "rate"),
+        ({"sampling": Sampling.POISSON, "rate": float("nan")}, "rate"),
+        ({"sampling": Sampling.FIXED_SIZE}, "size"),
+        ({"sampling": Sampling.FIXED_SIZE, "size": 0}, "size"),
+        ({"sampling": Sampling.FIXED_SIZE, "size": 2, "rate": 0.5}, "rate"),
+        ({"sampling": "everybody"}, "sampling"),
+        ({"batch": 0}, "batch"),
+        ({"batch": 2.5}, "batch"),
+        ({"secret": b""}, "secret"),
+        ({"secret": "words"}, "secret"),
+        ({"public": PublicHead(0.0, 62, 16)}, "parameters"),
+        ({"public": PublicHead(0.0, 63, 15)}, "batch"),
+        ({"public": PublicHead(0.0, 63, 16, steps=3)}, "steps"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        head(**options)
+
+
+def test_public_constants_that_fit_are_recorded():
+    public = PublicHead(0.0, 63, 16)
+    facts = head(public=public, public_schedule=True).facts
+    assert facts.public == public
+    assert facts.strict_obstacles == ()
+    assert facts.obstacles == ()
+    assert network().facts.obstacles != ()
+
+
+def test_a_model_for_other_data_is_refused():
+    data = federation((3,) * 5, (20,))
+    with pytest.raises(ValueError, match="shape"):
+        Simulation(data, SoftmaxHead(19, CLASSES), HEAD, secret=b"s")
+    with pytest.raises(ValueError, match="4"):
+        Simulation(data, SoftmaxHead(20, 4), HEAD, secret=b"s")
+    with pytest.raises(ValueError, match="18"):
+        Network(1, 17, 3)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda model: model.pop("bias"),
+        lambda model: model.update(extra=np.zeros(3)),
+        lambda model: model.update(bias=np.zeros(3, dtype=np.float32)),
+        lambda model: model.update(bias=np.zeros(4)),
+        lambda model: model.update(bias=np.zeros((3, 1))),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(spoil):
+    engine = head()
+    model = engine.start()
+    spoil(model)
+    for asked in (
+        lambda: engine.train(model, Place(0, 1), NAMES),
+        lambda: engine.train(model, Place(0, 1), []),
+        lambda: engine.accuracy(model, NAMES),
+        lambda: engine.test_accuracy(model),
+    ):
+        with pytest.raises(ValueError, match=r"bias|extra"):
+            asked()
+
+
+def test_a_client_named_twice_is_refused():
+    engine = head()
+    with pytest.raises(ValueError, match="'b'"):
+        engine.train(engine.start(), Place(0, 1), ["b", "a", "b"])
+
+
+def test_the_accuracy_of_nobody_is_refused():
+    engine = head()
+    with pytest.raises(ValueError, match="nobody"):
+        engine.accuracy(engine.start(), [])
+
+
+GOOD = shard(4, (3,), 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (Shard(np.zeros((0, 3)), np.zeros(0, dtype=np.int64)), "no examples"),
+        (Shard(np.zeros((2, 3)), np.array([0, 3])), "outside 0 to 2"),
+        (Shard(np.zeros((2, 3)), np.array([0, -1])), "outside 0 to 2"),
+        (Shard(np.array([[1.0, np.nan, 0.0]]), np.array([0])), "not finite"),
+        (Shard(np.array([[1.0, np.inf, 0.0]]), np.array([0])), "not finite"),
+        (Shard(np.zeros((2, 4)), np.array([0, 1])), "shape"),
+        (Shard(np.zeros((2, 1, 3, 3)), np.array([0, 1])), "shape"),
+        (Shard(np.zeros(2), np.array([0, 1])), "shape"),
+        (Shard(np.zeros((2, 3)), np.array([0, 1, 2])), "labels"),
+        (Shard(np.zeros((2, 3)), np.array([[0], [1]])), "labels"),
+        (Shard(np.zeros((2, 3)), np.array([0.0, 1.0])), "labels"),
+        (Shard(np.zeros((2, 3)), np.array([0, 1], dtype=np.int32)), "labels"),
+        (Shard(np.zeros((2, 3)), [0, 1]), "labels"),
+        (Shard(np.zeros((2, 3), dtype=np.uint8), np.array([0, 1])), "uint8"),
+        (Shard(np.array([["a", "b", "c"]], dtype=object), np.array([0])), "object"),
+        (Shard([[1.0, 2.0, 3.0]], np.array([0])), "list"),
+    ],
+)
+def test_a_shard_that_cannot_be_trained_on_is_refused_by_name(bad, words):
+    with pytest.raises(ValueError, match="client 'bad'") as refusal:
+        Federation({"good": GOOD, "bad": bad}, GOOD, CLASSES)
+    assert words in str(refusal.value)
+
+
+def test_a_federation_has_clients_with_names_and_classes():
+    with pytest.raises(ValueError, match="no client"):
+        Federation({}, GOOD, CLASSES)
+    with pytest.raises(ValueError, match="name"):
+        Federation({"": GOOD}, GOOD, CLASSES)
+    with pytest.raises(ValueError, match="classes"):
+        Federation({"a": GOOD}, GOOD, 1)
+    with pytest.raises(ValueError, match="test data"):
+        Federation({"a": GOOD}, Shard(np.zeros((0, 3)), np.zeros(0, dtype=np.int64)), CLASSES)
+
+
+def test_features_that_the_precision_cannot_hold_are_refused_by_name():
+    large = Shard(np.full((1, 3), 1e300), np.array([0]))
+    training = replace(HEAD, precision="float32")
+    with pytest.raises(ValueError, match="client 'large'"):
+        Simulation(Federation({"large": large}, GOOD, CLASSES), SoftmaxHead(3, CLASSES), training, secret=b"s")

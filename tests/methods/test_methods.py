@@ -1,0 +1,263 @@
+"""Every method: the contract, and where its numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation
+from dp_accounting.pld import PLDAccountant
+
+from benchmarks.simulated import TRAINING, simulation
+from rescind import History
+from rescind.core.calibration import reached_epsilon
+from rescind.core.facts import Mode, PublicHead, Sampling
+from rescind.core.noise import public_sigma
+from rescind.core.sensitivity import client_sensitivities
+from rescind.core.strict import release_mu
+from rescind.core.summary import Request
+from rescind.engines.engine import Replies
+from rescind.engines.server import NoisedAverage
+from rescind.engines.stops import Accuracy, Rounds
+from rescind.forgetting import Revocable
+from rescind.history.records import ROOT, Place, Span
+from rescind.methods import (
+    Dp,
+    FedAccum,
+    FedEraser,
+    FineTuning,
+    Last,
+    Method,
+    PaperSifu,
+    Scratch,
+    Sifu,
+    StrictSifu,
+)
+from rescind.testing.methods import BUDGET, MethodConformance, names_of
+
+SEED = b"noise for tests"
+NOISED = NoisedAverage(clip=0.5, denominator=7.0, noise_multiplier=2.0, seed=SEED)
+
+
+def plain(history: History) -> Revocable:
+    return Revocable(history, simulation(), update_interval=2, seed=SEED)
+
+
+def noised(history: History) -> Revocable:
+    engine = simulation(training=replace(TRAINING, clips_updates=True), public=NOISED.facts, public_schedule=True)
+    return Revocable(history, engine, server=NOISED, seed=SEED)
+
+
+@pytest.mark.parametrize(
+    "method", [Sifu(), PaperSifu(public_sigma(0.05)), Scratch(), Last(), FineTuning(), FedEraser(), FedAccum()]
+)
+class TestMethods(MethodConformance):
+    @pytest.fixture
+    def make_revocable(self) -> Callable[[History], Revocable]:
+        return plain
+
+
+class TestStrict(MethodConformance):
+    @pytest.fixture
+    def method(self) -> Method:
+        return StrictSifu()
+
+    @pytest.fixture
+    def make_revocable(self) -> Callable[[History], Revocable]:
+        public = PublicHead(initial_norm=0.0, parameters=21, batch=15)
+        return lambda history: Revocable(history, simulation(public=public, public_schedule=True), seed=SEED)
+
+
+class TestDp(MethodConformance):
+    @pytest.fixture
+    def method(self) -> Method:
+        return Dp()
+
+    @pytest.fixture
+    def make_revocable(self) -> Callable[[History], Revocable]:
+        return noised
+
+
+def test_what_may_be_claimed_follows_from_the_noise_and_not_from_the_method() -> None:
+    expected = {
+        Sifu(): {Mode.INSTANCE, Mode.EXACT},
+        PaperSifu(public_sigma(4.0)): {Mode.INSTANCE},
+        Scratch(): {Mode.EXACT},
+        Last(): {Mode.INSTANCE},
+        FineTuning(): {Mode.HEURISTIC},
+        FedEraser(): {Mode.HEURISTIC},
+        FedAccum(): {Mode.HEURISTIC},
+    }
+    for method, modes in expected.items():
+        with History.in_memory() as history:
+            revocable = Revocable(history, simulation(secret_noise=True), update_interval=1)
+            revocable.train(Rounds(8))
+            history.ask(names_of(revocable, 0), BUDGET)
+            (outcome,) = revocable.forget(method, Rounds(2))
+            assert outcome.modes[0] in modes, method
+
+
+def test_the_first_request_of_the_papers_rule_is_ifu() -> None:
+    # The last node whose Psi is at most sigma mu*, counted by hand.
+    sigma = public_sigma(0.1)
+    with History.in_memory() as history:
+        revocable = plain(history)
+        revocable.train(Rounds(12))
+        (client,) = history.clients(names_of(revocable, 4))
+        psi = client_sensitivities(history.path().edges, [client], range(13))[:, 0]
+        number = history.ask(names_of(revocable, 4), BUDGET)
+        plan = revocable.plan(PaperSifu(sigma), number)
+        allowed = Request(frozenset([client]), BUDGET).mu * sigma
+        assert plan.candidate.node.round == max(at for at in range(13) if psi[at] <= allowed)
+        assert 0 < plan.candidate.node.round < 12
+
+
+def test_last_says_why_it_cannot() -> None:
+    with History.in_memory() as history:
+        revocable = plain(history)
+        revocable.train(Rounds(6))
+        history.ask(names_of(revocable, 0), BUDGET)
+        revocable.forget(FedAccum(), Rounds(2))
+        number = history.ask(names_of(revocable, 1), BUDGET)
+        with pytest.raises(ValueError, match="cannot be hidden in the newest model: it would take noise of inf"):
+            revocable.plan(Last(), number)
+
+
+def test_dp_needs_noised_rounds() -> None:
+    with History.in_memory() as history:
+        revocable = plain(history)
+        revocable.train(Rounds(3))
+        number = history.ask(names_of(revocable, 0), BUDGET)
+        with pytest.raises(ValueError, match="not trained by DP-FedAvg"):
+            revocable.plan(Dp(), number)
+
+
+def test_stored_updates_are_needed_for_methods_that_start_from_them() -> None:
+    for method in (FedEraser(), FedAccum()):
+        with History.in_memory() as history:
+            revocable = Revocable(history, simulation(), seed=SEED)
+            revocable.train(Rounds(3))
+            history.ask(names_of(revocable, 0), BUDGET)
+            with pytest.raises(ValueError, match="stores no updates"):
+                revocable.forget(method, Rounds(2))
+
+
+def test_fedaccum_adds_up_the_remaining_updates() -> None:
+    """By hand: theta_0 + sum over stored rounds of the remaining participants' weighted mean update."""
+    with History.in_memory() as history:
+        revocable = plain(history)
+        revocable.train(Rounds(7))
+        gone = history.clients(names_of(revocable, 0, 1))
+        expected = np.zeros((3, 6))
+        for round_ in (1, 3, 5, 7):
+            replies = replies_of(revocable, Place(0, round_))
+            model = history.model(Place(0, round_ - 1))["weight"]
+            stay = [at for at, name in enumerate(replies.names) if name not in names_of(revocable, 0, 1)]
+            weights = replies.weights[stay]
+            updates = [replies.tensors["weight"][at] - model for at in stay]
+            expected += sum(w * u for w, u in zip(weights / weights.sum(), updates, strict=True))
+        history.ask(names_of(revocable, 0, 1), BUDGET)
+        begun = FedAccum().begin(history, Place(0, 7), ROOT, gone)
+        np.testing.assert_allclose(begun.model["weight"], expected, rtol=1e-12, atol=1e-15)
+        assert begun.unbounded
+
+
+def test_federaser_takes_the_direction_from_the_new_update_and_the_length_from_the_stored_one() -> None:
+    """By hand, two stored rounds: the first as it was stored, the second calibrated client by client."""
+    with History.in_memory() as history:
+        revocable = Revocable(
+            history, simulation(sampling=Sampling.EVERYBODY, rate=None), update_interval=2, seed=SEED
+        )
+        revocable.train(Rounds(3))
+        gone, names = names_of(revocable, 0), [name for name in revocable.engine.clients if name != "clinic-0"]
+        history.ask(gone, BUDGET)
+        old = {round_: replies_of(revocable, Place(0, round_)) for round_ in (1, 3)}
+        before = {round_: history.model(Place(0, round_ - 1)) for round_ in (1, 3)}
+        weights = old[1].weights[1:] / old[1].weights[1:].sum()
+        model = {"bias": np.zeros(3), "weight": np.zeros((3, 6))}
+        for name in model:
+            updates = old[1].tensors[name][1:] - before[1][name]
+            model[name] = model[name] + np.tensordot(weights, updates, axes=1)
+        new = revocable.engine.train(model, Place(1, 2), names)
+        calibrated = {name: tensor.copy() for name, tensor in model.items()}
+        for at, weight in enumerate(weights):
+            stored = {name: old[3].tensors[name][at + 1] - before[3][name] for name in model}
+            fresh = {name: new.tensors[name][at] - model[name] for name in model}
+            length = np.sqrt(sum((stored[name] ** 2).sum() for name in model))
+            scale = length / np.sqrt(sum((fresh[name] ** 2).sum() for name in model))
+            for name in model:
+                calibrated[name] += weight * scale * fresh[name]
+        (outcome,) = revocable.forget(FedEraser(), Rounds(2))
+        found = history.model(history.newest)
+        for name in model:
+            np.testing.assert_allclose(found[name], calibrated[name], rtol=1e-10, atol=1e-14)
+        assert outcome.rounds == 2
+
+
+def test_federaser_ends_with_its_own_rounds_before_accuracy_counts() -> None:
+    with History.in_memory() as history:
+        revocable = plain(history)
+        revocable.train(Rounds(8))
+        history.ask(names_of(revocable, 0), BUDGET)
+        (outcome,) = revocable.forget(FedEraser(), Accuracy(0.01))
+        assert outcome.rounds == 4
+
+
+def test_the_composed_noise_of_dp_is_what_an_independent_accountant_finds() -> None:
+    """dp-accounting's privacy loss distributions, for as many rounds as a client took part in."""
+    with History.in_memory() as history:
+        revocable = noised(history)
+        revocable.train(Rounds(12))
+        (client,) = history.clients(names_of(revocable, 3))
+        edges = history.path().edges
+        joined = sum(client in edge.clients for edge in edges)
+        assert 0 < joined < 12
+        z = NOISED.facts.noise_multiplier
+        mu = release_mu(edges, [client], z)[-1]
+        accountant = PLDAccountant(neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
+        accountant.compose(GaussianDpEvent(z), joined)
+        for delta in (1e-2, 1e-5):
+            assert reached_epsilon(mu, delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-3)
+
+
+def test_noised_rounds_have_the_noise_that_they_claim() -> None:
+    """The model after a round, minus the mean of the clipped updates by hand, is noise of sigma, empty rounds too."""
+    quiet = replace(NOISED, noise_multiplier=0.02, clip=0.01)
+    engine = simulation(training=replace(TRAINING, clips_updates=True), public=quiet.facts, public_schedule=True)
+    start, place = engine.start(), Place(0, 1)
+    replies = engine.train(start, place, engine.drawn(place, engine.clients))
+    made = quiet.round(engine, start, place, engine.clients)
+    total = np.zeros((3, 6))
+    for at in range(len(replies.names)):
+        update = {name: replies.tensors[name][at] - start[name] for name in start}
+        length = np.sqrt(sum((tensor**2).sum() for tensor in update.values()))
+        assert length > 0.01
+        total += update["weight"] * 0.01 / length
+    np.testing.assert_allclose(made.model["weight"], total / 7.0, atol=6 * quiet.sigma)
+    big = NoisedAverage(1.0, 1.0, 4.0)
+    engine = simulation(
+        training=replace(TRAINING, clips_updates=True),
+        public=big.facts,
+        public_schedule=True,
+        secret_noise=True,
+        rate=1e-9,
+    )
+    drawn = np.concatenate(
+        [big.round(engine, start, place, engine.clients).model["weight"].ravel() for _ in range(200)]
+    )
+    assert not engine.drawn(place, engine.clients)
+    assert np.std(drawn) == pytest.approx(4.0, rel=0.1)
+    assert big.facts.noise_multiplier == pytest.approx(4.0, rel=2e-4)
+    with pytest.raises(ValueError, match="another server"):
+        big.round(simulation(), start, place, engine.clients)
+
+
+def replies_of(revocable: Revocable, place: Place) -> Replies:
+    """Train a recorded round again, which gives the same replies."""
+    (round_,) = revocable.history.ledger.rounds(Span(place.branch, place.round, place.round))
+    names = revocable.history.ledger.names(round_.clients)
+    model = revocable.history.model(Place(place.branch, place.round - 1))
+    listed = set(names.values())
+    return revocable.engine.train(model, place, [name for name in revocable.engine.clients if name in listed])
