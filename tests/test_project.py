@@ -94,8 +94,9 @@ def test_links_between_pages_lead_somewhere(path):
     assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
 
 
-def test_the_readme_example_prints_what_the_readme_says(tmp_path):
-    text = (ROOT / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("path", [path for path in PAGES if "```python" in path.read_text("utf-8")], ids=name_of)
+def test_the_examples_of_a_page_print_what_the_page_says(path, tmp_path):
+    text = path.read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```\n^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == text.count("```python") > 0
     for code, shown in blocks:

@@ -52,7 +52,7 @@ def summary_of(edges: Sequence[Edge], kept: Sequence[int] | None = None, **chang
     length = len(edges)
     nodes = [Node(index, 0, index) for index in (kept if kept is not None else range(length + 1))]
     powers = 0.8 ** np.arange(length + 1)
-    curve = RecoveryCurve(np.arange(length + 1.0), 10 * (powers - powers[-1]))
+    curve = RecoveryCurve(np.arange(length + 1.0), 10 * (powers - powers[-1]), 10 * (1 - powers), 1000.0)
     values = {"edges": edges, "kept": nodes, "facts": FACTS, "curve": curve, "parameters": 40, **changes}
     return Summary(**values)  # type: ignore[arg-type]
 
@@ -266,7 +266,7 @@ def test_strict_candidates_do_not_depend_on_any_update() -> None:
     summary = summary_of(EDGES, facts=STRICT_FACTS)
     found = strict_candidates(summary, request)
     louder = [replace(edge, distances=edge.distances * 50, update_norm=9.0) for edge in EDGES]  # type: ignore[type-var]
-    other_curve = RecoveryCurve(np.array([0.0, 20.0]), np.array([99.0, 0.0]))
+    other_curve = RecoveryCurve(np.array([0.0, 20.0]), np.array([99.0, 0.0]), np.zeros(2), 1.0)
     assert strict_candidates(summary_of(louder, facts=STRICT_FACTS, curve=other_curve), request) == found
     assert {each.mode for each in found[1:]} == {Mode.STRICT}
     assert found[0].mode is Mode.EXACT
@@ -581,7 +581,7 @@ def test_noise_counts_in_the_predicted_rounds() -> None:
     facts = replace(STRICT_FACTS, public=PublicHead(150.0, parameters=1000, batch=10))
     head, strict = facts.head_bound(), strict_candidates(replace(summary, facts=facts), request)
     assert len(strict) == 21
-    public = RecoveryCurve.public(TRAINING.factor(), head.initial_norm + head.radius, len(EDGES))
+    public = RecoveryCurve.public(TRAINING.factor(), head.initial_norm + head.radius, len(EDGES), 1000)
     for each in strict:
         assert each.predicted_rounds == predicted_rounds(public, each.node.index, each.sigma, 1000, shrinks=False)
 

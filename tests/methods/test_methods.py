@@ -15,6 +15,7 @@ from rescind import History
 from rescind.core.calibration import reached_epsilon
 from rescind.core.facts import Mode, PublicHead, Sampling
 from rescind.core.noise import public_sigma
+from rescind.core.planning import strict_candidates
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.strict import release_mu
 from rescind.core.summary import Request
@@ -261,3 +262,30 @@ def replies_of(revocable: Revocable, place: Place) -> Replies:
     model = revocable.history.model(Place(place.branch, place.round - 1))
     listed = set(names.values())
     return revocable.engine.train(model, place, [name for name in revocable.engine.clients if name in listed])
+
+
+def test_a_strict_claim_needs_rounds_that_look_at_no_data() -> None:
+    public = PublicHead(initial_norm=0.0, parameters=21, batch=15)
+    for until in (Rounds(6), Accuracy(0.99, most=6)):
+        with History.in_memory() as history:
+            engine = simulation(public=public, public_schedule=True, secret_noise=True)
+            revocable = Revocable(history, engine)
+            revocable.train(until)
+            number = history.ask(names_of(revocable, 0), BUDGET)
+            expected = {Mode.STRICT if until.public else Mode.INSTANCE, Mode.EXACT}
+            summary = history.summary(history.clients(names_of(revocable, 0)))
+            request = Request(history.clients(names_of(revocable, 0)), BUDGET)
+            assert {each.mode for each in strict_candidates(summary, request)} == expected
+            assert revocable.plan(StrictSifu(), number).candidate.mode in expected
+
+
+def test_whoever_waits_is_left_out_of_calibrated_rounds() -> None:
+    with History.in_memory() as history:
+        revocable = plain(history)
+        revocable.train(Rounds(6))
+        history.ask(names_of(revocable, 0), BUDGET)
+        waiting = history.clients(names_of(revocable, 1))
+        number = history.ask(names_of(revocable, 1), BUDGET)
+        served = revocable.forget(FedEraser(), Rounds(3))
+        assert [each.asked[0].number for each in served][-1] == number
+        assert all(place.branch == 0 for place in history.ledger.joined(np.array(sorted(waiting))))

@@ -96,8 +96,9 @@ class Facts:
 
     ``independent_randomness``: every client's batches, dropout and augmentation are seeded by (secret, client,
     round). ``redrawn_rounds``: a round was drawn again because too few replied. ``secret_noise``: noise comes from
-    the operating system's generator. ``public_schedule``: kept nodes were placed without looking at data.
-    ``public``: what one of the two strict bounds rests on, if any.
+    the operating system's generator. ``public_schedule``: kept nodes were placed without looking at data. ``public``:
+    what one of the two strict bounds rests on, if any. ``public_rounds``: no training ended by a rule that looks at
+    data, such as an accuracy.
 
     Theory: 6 and 7.
     """
@@ -109,10 +110,11 @@ class Facts:
     secret_noise: bool
     public_schedule: bool = False
     public: PublicHead | DpFedAvg | None = None
+    public_rounds: bool = True
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
-        for name in ("independent_randomness", "redrawn_rounds", "secret_noise", "public_schedule"):
+        for name in ("independent_randomness", "redrawn_rounds", "secret_noise", "public_schedule", "public_rounds"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):

@@ -83,7 +83,8 @@ def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
 def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
     """Give the candidates whose node and noise depend on nobody's data, ranked by public quantities only.
 
-    With noise that can be drawn again they are ``heuristic``, for experiments; any other obstacle is an error.
+    Where training ended by a rule that looks at data they are ``instance``, and with noise that can be drawn again
+    ``heuristic``, for experiments; any other obstacle is an error.
 
     Theory: 7 and 8.
     """
@@ -96,10 +97,12 @@ def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, 
         raise ValueError("no strict plan: " + "; ".join(obstacles))
     if isinstance(facts.public, DpFedAvg):
         # DP-FedAvg promises no contraction: all that is public is that later nodes are further on.
-        public = RecoveryCurve(np.array([0.0, length]), np.array([1.0, 0.0]))
+        public = RecoveryCurve(np.array([0.0, length]), np.array([1.0, 0.0]), np.zeros(2), 0.0)
     else:
         head = facts.head_bound()
-        public = RecoveryCurve.public(facts.training.factor(), head.initial_norm + head.radius, length)
+        public = RecoveryCurve.public(
+            facts.training.factor(), head.initial_norm + head.radius, length, summary.parameters
+        )
     considered = _considered(summary, _owed(summary, requests, _public), public, strict=True)
     return tuple(each for each in considered if isinstance(each, Candidate))
 
@@ -297,7 +300,9 @@ def _candidate(
         obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden])
         obstacles += noise_obstacles if hidden else ()
     noise = sigma if hidden else 0.0
-    proven = Mode.EXACT if not hidden else Mode.STRICT if strict else Mode.INSTANCE
+    # A number of rounds that data decided is one more constant that only an instance takes as given.
+    whatever_the_data = strict and summary.facts.public_rounds
+    proven = Mode.EXACT if not hidden else Mode.STRICT if whatever_the_data else Mode.INSTANCE
     return Candidate(
         node=node,
         sigma=noise,

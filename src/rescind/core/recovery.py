@@ -12,6 +12,8 @@ import numpy as np
 
 from rescind.core._checks import not_negative
 from rescind.core.edges import Floats
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.training import LocalTraining
 
 # Below this the noise outweighs the signal in the noised node, and shrinking it pays.
 SHRINK_BELOW = 0.5
@@ -19,64 +21,103 @@ SHRINK_BELOW = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoveryCurve:
-    """How training approached its last model: ``distances[j]`` is ||theta - theta_last|| at node ``nodes[j]``.
+    """How training approached its last model: ``excess[j]`` is what was left to gain at node ``nodes[j]``.
 
-    ``nodes`` are nodes of the path, the first theta_0^0, the last the last model (distance 0). The distances are the
-    recorded ones or, from ``public``, what follows from constants alone. ``trained`` counts the rounds up to each
-    node where that is another number than the node's: an erased stretch is one edge of many rounds.
+    ``nodes`` are nodes of the path, the first theta_0^0, the last the last model (excess 0); ``travelled`` holds
+    their distances from theta_0^0. Noise adds ``noise_cost`` sigma^2 to the excess. ``trained`` counts the rounds up
+    to each node where that is another number than the node's: an erased stretch is one edge of many rounds.
 
     Theory: 12.
     """
 
     nodes: Floats
-    distances: Floats
+    excess: Floats
+    travelled: Floats
+    noise_cost: float
     trained: Floats | None = None
 
     def __post_init__(self) -> None:
-        if len(self.nodes) != len(self.distances) or len(self.nodes) < 2:
-            raise ValueError("a recovery curve needs two nodes or more, each with its distance")
+        sizes = {len(values) for values in (self.nodes, self.excess, self.travelled)}
+        if sizes != {len(self.nodes)} or len(self.nodes) < 2:
+            raise ValueError("a recovery curve needs two nodes or more, each with its excess and the way travelled")
         trained = self._trained
         if trained.shape != self.nodes.shape or not ((np.diff(trained) >= 0).all() and trained[-1] > trained[0]):
             raise ValueError("a recovery curve needs the rounds trained up to each node, more at its end than before")
-        if not ((np.diff(self.nodes) > 0).all() and (self.distances >= 0).all()):
-            raise ValueError("a recovery curve needs increasing nodes and distances of at least 0")
+        if not ((np.diff(self.nodes) > 0).all() and (self.excess >= 0).all() and (self.travelled >= 0).all()):
+            raise ValueError("a recovery curve needs increasing nodes, and excesses and distances of at least 0")
+        not_negative("noise_cost", self.noise_cost)
 
     @classmethod
-    def public(cls, contraction: float, radius: float, rounds: int) -> RecoveryCurve:
-        """Give the curve that a public ``contraction`` (rho) and ``radius`` allow: radius * rho^n.
+    def measured(
+        cls,
+        nodes: Floats,
+        trained: Floats,
+        moves: Floats,
+        travelled: Floats,
+        parameters: int,
+        training: LocalTraining,
+    ) -> RecoveryCurve:
+        """Give the curve of recorded models: ``moves`` are the distances between each and the next.
+
+        A round that moves the model by w gains about ||w||^2 / (eta_s K eta) of loss, since w is about that many
+        gradients; k rounds that move it by as much gain a k-th of that. To an L2 head's loss noise adds about
+        sigma^2 (beta - lambda)/2, however many parameters there are; for other losses the mean curvature of the way
+        from theta_0^0 to the last model stands in for every direction's.
+
+        Theory: 12.
+        """
+        rounds = np.diff(trained)
+        pace = training.server_learning_rate * training.steps * training.learning_rate
+        gains = np.where(rounds > 0, moves**2 / (np.maximum(rounds, 1) * pace), 0.0)
+        excess = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
+        loss = training.loss
+        if isinstance(loss, SoftmaxL2 | LogisticL2):
+            # Half of it: the steep directions, where noise costs most, are free of it after a round or two.
+            cost = (loss.curvature.high - loss.curvature.low) / 4
+        else:
+            cost = parameters * float(excess[0]) / float(travelled[-1]) ** 2 if travelled[-1] else 0.0
+        return cls(nodes, excess, travelled, cost, trained)
+
+    @classmethod
+    def public(cls, contraction: float, radius: float, rounds: int, parameters: int) -> RecoveryCurve:
+        """Give the curve that a public ``contraction`` (rho) and ``radius`` allow, in squared distances.
 
         This is all that a strict plan may look at.
 
         Theory: 12.
         """
         nodes = np.arange(rounds + 1, dtype=np.float64)
-        return cls(nodes, radius * contraction**nodes)
+        return cls(nodes, (radius * contraction**nodes) ** 2, np.zeros(rounds + 1), float(parameters))
 
     @property
     def rounds(self) -> float:
         """The rounds that training took, and so what retraining from theta_0^0 is expected to take."""
         return float(self._trained[-1] - self._trained[0])
 
-    def distance(self, node: float) -> float:
-        """Give the distance at a node, interpolated between the recorded ones."""
-        return float(np.interp(node, self.nodes, self.distances))
+    def excess_at(self, node: float) -> float:
+        """Give what was left to gain at a node, interpolated between the recorded ones."""
+        return float(np.interp(node, self.nodes, self.excess))
 
-    def rounds_from(self, distance: float) -> float:
-        """Give the rounds still needed at a distance: those that training needed once it had come that near.
+    def travelled_at(self, node: float) -> float:
+        """Give a node's distance from theta_0^0, interpolated between the recorded ones."""
+        return float(np.interp(node, self.nodes, self.travelled))
 
-        Beyond the distance of theta_0^0 the first part's contraction is extrapolated.
+    def rounds_from(self, excess: float) -> float:
+        """Give the rounds still needed with so much to gain: those that training needed from there on.
+
+        Beyond the excess of theta_0^0 the first part's decay is extrapolated.
         """
-        # Training may step back for a while; only the last time it was as far away counts.
-        envelope = np.maximum.accumulate(self.distances[::-1])
+        # Training may step back for a while; only the last time it had as much to gain counts.
+        envelope = np.maximum.accumulate(self.excess[::-1])
         remaining = (self._trained[-1] - self._trained)[::-1]
-        if distance <= envelope[-1]:
-            return float(np.interp(distance, envelope, remaining))
+        if excess <= envelope[-1]:
+            return float(np.interp(excess, envelope, remaining))
         if envelope[-1] == 0.0:
             return self.rounds
         middle = (self._trained[0] + self._trained[-1]) / 2
-        half = max(float(np.interp(middle, self._trained, self.distances)), math.ulp(1.0) * envelope[-1])
+        half = max(float(np.interp(middle, self._trained, self.excess)), math.ulp(1.0) * envelope[-1])
         rate = max(math.log(envelope[-1] / half), 1e-3) / (self.rounds / 2)
-        return self.rounds + math.log(distance / float(envelope[-1])) / rate
+        return self.rounds + math.log(excess / float(envelope[-1])) / rate
 
     @property
     def _trained(self) -> Floats:
@@ -105,14 +146,13 @@ def predicted_rounds(
 ) -> float:
     """Predict the rounds from a node with noise ``sigma`` on its ``parameters`` (d) to a model as good as the last.
 
-    The noise is orthogonal to what is left to learn, so the distances add as squares; after shrinking by s the
-    node lies (1-s) of the way back to theta_0^0 and s of the noise is left. The curve turns distance into rounds.
-    A strict plan does not shrink.
+    Noise adds its cost to what was left to gain. After shrinking by s the node lies (1-s) of the way back to
+    theta_0^0, where a convex loss is at most the mean of its ends, and s^2 of the noise's cost is left. The curve
+    turns what is to gain into rounds. A strict plan does not shrink.
 
     Theory: 12.
     """
-    start, here = curve.distance(curve.nodes[0]), curve.distance(node)
-    noise = sigma * math.sqrt(parameters)
-    travelled = max(start - here, 0.0)
-    kept = shrinkage(math.hypot(travelled, noise), sigma, parameters) if shrinks else 1.0
-    return curve.rounds_from(math.hypot((1 - kept) * start + kept * here, kept * noise))
+    start, here = curve.excess_at(curve.nodes[0]), curve.excess_at(node)
+    noised = math.hypot(curve.travelled_at(node), sigma * math.sqrt(parameters))
+    kept = shrinkage(noised, sigma, parameters) if shrinks else 1.0
+    return curve.rounds_from((1 - kept) * start + kept * here + kept**2 * curve.noise_cost * sigma**2)

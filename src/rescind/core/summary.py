@@ -148,7 +148,7 @@ class Summary:
 
     def _check_protection(self, earlier: Forgotten) -> None:
         behind = earlier.protected_from
-        noised_rounds = earlier.mode is Mode.STRICT and isinstance(self.facts.public, DpFedAvg)
+        noised_rounds = isinstance(self.facts.public, DpFedAvg)
         if behind is None:
             if earlier.mode not in (Mode.EXACT, Mode.HEURISTIC) and not noised_rounds:
                 raise ValueError(f"a request that was served as {earlier.mode.value} has to name its noise")

@@ -8,13 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rescind.core._checks import at_most_one
 
 
 class Stop(Protocol):
-    """A rule by which training ends."""
+    """A rule by which training ends; ``public`` if it looks at nobody's data."""
+
+    @property
+    def public(self) -> bool:
+        """Whether it is known beforehand when training ends."""
 
     @property
     def most(self) -> int:
@@ -32,6 +36,7 @@ class Rounds:
     """Ends when the branch has so many rounds."""
 
     most: int
+    public: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.most < 0:
@@ -56,6 +61,11 @@ class NotBefore:
     least: int
 
     @property
+    def public(self) -> bool:
+        """The other rule's."""
+        return self.rule.public
+
+    @property
     def most(self) -> int:
         """The other rule's."""
         return self.rule.most
@@ -76,6 +86,7 @@ class Accuracy:
     least: int = 0
     most: int = 10_000
     every: int = 1
+    public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         at_most_one("threshold", self.threshold)

@@ -28,6 +28,8 @@ def train(
         measured = engine.accuracy(model, present)
         return measured
 
+    if not until.public:
+        recorder.ends_by_data()
     with bar(f"branch {recorder.place.branch}", until.most) as show:
         while not until.reached(recorder.place.round, accuracy):
             place = Place(recorder.place.branch, recorder.place.round + 1)

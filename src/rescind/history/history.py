@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
@@ -147,7 +150,7 @@ class History:
         return Summary(
             edges=path.edges,
             kept=[Node(index, kept[index].branch, kept[index].round) for index in sorted(kept)],
-            facts=run.facts,
+            facts=replace(run.facts, public_rounds=not any(self.ledger.entries("ends by data"))),
             curve=self._curve(path, kept),
             parameters=run.parameters,
             forgotten=[each.forgotten(path) for each in owed],
@@ -247,20 +250,24 @@ class History:
             recorded.check_same(run)
 
     def _curve(self, path: Path, kept: Mapping[int, Place]) -> RecoveryCurve:
-        """Measure how far each kept model is from the newest, one tensor at a time."""
+        """Measure how far each kept model is from the next one and from the first."""
         digests, nodes = self.ledger.kept(), sorted(kept)
-        last = digests[kept[nodes[-1]]]
-        squares = [
-            sum(
-                float(np.square(np.subtract(there, here, dtype=np.float64)).sum())
-                for (_, here), (_, there) in zip(
-                    self.models.stream(digests[kept[node]]), self.models.stream(last), strict=True
-                )
-            )
-            for node in nodes
-        ]
-        trained = np.array([path.trained[node] for node in nodes], dtype=np.float64)
-        return RecoveryCurve(np.array(nodes, dtype=np.float64), np.sqrt(squares), trained)
+        models = [digests[kept[node]] for node in nodes]
+        return RecoveryCurve.measured(
+            nodes=np.array(nodes, dtype=np.float64),
+            trained=np.array([path.trained[node] for node in nodes], dtype=np.float64),
+            moves=np.array([self._distance(here, there) for here, there in pairwise(models)]),
+            travelled=np.array([self._distance(models[0], there) for there in models]),
+            parameters=self.run.parameters,
+            training=self.run.facts.training,
+        )
+
+    def _distance(self, one: str, other: str) -> float:
+        """Measure the distance of two stored models, one tensor at a time."""
+        pairs = zip(self.models.stream(one), self.models.stream(other), strict=True)
+        return math.sqrt(
+            sum(float(np.square(np.subtract(there, here, dtype=np.float64)).sum()) for (_, here), (_, there) in pairs)
+        )
 
     def _now(self) -> str:
         return self._clock().isoformat()

@@ -18,7 +18,7 @@ from rescind.core.edges import Clients
 from rescind.history.commitments import canonical
 from rescind.history.records import Entry, Place, Round, Span, Stretch
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 _LONGEST_NAME = 1024

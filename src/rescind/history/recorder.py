@@ -222,6 +222,12 @@ class Recorder:
         if bool(hidden) != bool(branch.sigma) and not (heuristic or isinstance(self._run.facts.public, DpFedAvg)):
             raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
 
+    def ends_by_data(self) -> None:
+        """Record, once a branch, that a rule which looks at data decides when its training ends."""
+        self._check_usable()
+        if all(int(entry.body["branch"]) != self._place.branch for entry in self._ledger.entries("ends by data")):
+            self._ledger.append("ends by data", {"branch": self._place.branch}, self._now())
+
     def retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""
         self._check_usable()

@@ -173,11 +173,11 @@ def standings(ledger: Ledger) -> tuple[Standing, ...]:
             continue
         for number in branch.requests:
             request, hidden = requests[number], number in branch.hidden
-            # Without noise of its own a strict claim rests on the noise of every round, a heuristic one on nothing.
-            unhidden = Mode.EXACT if plan.candidate.mode is Mode.INSTANCE else plan.candidate.mode
-            mode = plan.candidate.mode if hidden else unhidden
             noise = branch.number if hidden else None
             spent = (request.mu,) if hidden else ()
+            # Noise that only earlier requests need leaves this one as untouched as it was.
+            needless = bool(branch.sigma) and not hidden and plan.candidate.mode is not Mode.HEURISTIC
+            mode = Mode.EXACT if needless else plan.candidate.mode
             standing += (Standing(number, request, mode, plan.public_plan, noise, spent),)
     return standing
 

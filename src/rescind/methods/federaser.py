@@ -50,7 +50,7 @@ class Calibrated:
         """Calibrate the stored round of this number."""
         if place.round > len(self.stored):
             return Average().round(engine, model, place, present)
-        round_ = self.stored[place.round - 1]
+        round_ = _among(self.stored[place.round - 1], present)
         stored = load(self.history, round_)
         # The first stored updates started from theta_0^0, which the group never touched: they are right as they are.
         if place.round == 1:
@@ -60,6 +60,14 @@ class Calibrated:
         else:
             replies = calibrated(model, engine.train(model, place, round_.names), stored)
         return averaged(model, replies, engine.facts.training.server_learning_rate)
+
+
+def _among(round_: StoredRound, present: Sequence[str]) -> StoredRound:
+    """Leave out who does not train any more."""
+    stay = [at for at, name in enumerate(round_.names) if name in set(present)]
+    return StoredRound(
+        tuple(round_.names[at] for at in stay), round_.weights[stay], tuple(round_.digests[at] for at in stay)
+    )
 
 
 def calibrated(model: Mapping[str, Tensor], replies: Replies, stored: Sequence[Mapping[str, Tensor]]) -> Replies:

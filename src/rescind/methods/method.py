@@ -81,6 +81,6 @@ class Heuristic(Method):
             mode=Mode.HEURISTIC,
             rechecked=(),
             releases_mu=0.0,
-            predicted_rounds=summary.curve.rounds_from(summary.curve.distance(node.index)),
+            predicted_rounds=summary.curve.rounds_from(summary.curve.excess_at(node.index)),
             obstacles=(self.why,),
         )
