@@ -64,12 +64,15 @@ class PublicHead:
 
 @dataclass(frozen=True, slots=True)
 class DpFedAvg:
-    """Training in which every round is noised: ``noise_multiplier`` is z, the others are its conditions.
+    """Training in which every round is noised: ``noise_multiplier`` is z, ``sigma`` what the mean gets of it.
+
+    The others are its conditions.
 
     Theory: 8.
     """
 
     noise_multiplier: float
+    sigma: float
     updates_are_clipped: bool
     weights_at_most_one: bool
     constant_denominator: bool

@@ -249,7 +249,7 @@ def _considered(
             )
             continue
         sigma = 0.0 if noised_already else public_sigma(max(needed, smallest))
-        reasons = () if noised_already else _noise_obstacles(summary, node, owed, sigma)
+        reasons = _noise_obstacles(summary, node, owed, sigma)
         if not _within_releases(node, owed):
             reasons += ("earlier releases have used up the budget that has to cover several",)
         if reasons:
@@ -261,6 +261,9 @@ def _considered(
 def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: float) -> tuple[str, ...]:
     """Say why noise of this size, as it is really drawn, would not keep the promises."""
     smallest, largest = sigma_limits(summary.grid)
+    draws = None
+    if not sigma and isinstance(summary.facts.public, DpFedAvg):
+        sigma, draws = summary.facts.public.sigma, node.index
     if not is_public_sigma(sigma):
         return (f"sigma {sigma:g} is not on the public list of powers of sqrt 2",)
     if not smallest <= sigma <= largest:
@@ -268,7 +271,7 @@ def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: flo
     exact = [debt.request for debt in owed if debt.at(node) and debt.request.budget.certifiable]
     # A strict bound takes a public norm for the noise of every earlier edge.
     missed = NORM_MISSED * summary.noise_edges
-    if not all(request.holds(sigma, summary.parameters, summary.grid, missed) for request in exact):
+    if not all(request.holds(sigma, summary.parameters, summary.grid, missed, draws) for request in exact):
         return (
             "floating point takes more than its thousandth of the budget: epsilon or the number of parameters is "
             "too large, or delta too small, for noise on this grid",

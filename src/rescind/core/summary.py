@@ -74,15 +74,18 @@ class Request:
         """The shift that one release may show, rounded down so that all of them together stay within mu*."""
         return self.ideal.mu / math.sqrt(self.releases) * (1 - 1e-12 * (self.releases > 1))
 
-    def holds(self, sigma: float, parameters: int, grid: float, missed: float = 0.0) -> bool:
+    def holds(
+        self, sigma: float, parameters: int, grid: float, missed: float = 0.0, draws: int | None = None
+    ) -> bool:
         """Tell whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
 
-        ``missed`` is the probability that a bound behind it does not hold.
+        ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises where those
+        are not one a release.
 
         Theory: 10.
         """
         ideal = self.ideal
-        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, self.releases, grid)
+        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, draws or self.releases, grid)
         return epsilon <= self.budget.epsilon and delta + missed <= self.budget.delta
 
 

@@ -87,6 +87,7 @@ class NoisedAverage:
         return DpFedAvg(
             # A little less than the noise has pays for the rounding of the clipped updates and of their sum.
             noise_multiplier=self.sigma * self.denominator / self.clip * (1 - 1e-4),
+            sigma=self.sigma,
             updates_are_clipped=True,
             weights_at_most_one=True,
             constant_denominator=True,
