@@ -9,22 +9,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.simulated import simulation
-from rescind import History
+from benchmarks.simulated import TRAINING, simulation
+from rescind import Facts, History
 from rescind.core.calibration import Budget
 from rescind.core.edges import Noise, Shrinkage, Unbounded
-from rescind.core.facts import Mode, Scope
+from rescind.core.facts import Mode, PublicHead, Scope
 from rescind.core.noise import pulled
+from rescind.core.planning import Candidate, candidates
 from rescind.core.recovery import shrinkage
 from rescind.core.sensitivity import group_sensitivity
-from rescind.engines.server import noise
+from rescind.core.summary import Node, Request, Summary
+from rescind.engines.engine import Engine, Replies
+from rescind.engines.server import Average, Made, NoisedAverage, noise
+from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.forgetting import Revocable, outcomes
 from rescind.history.errors import ForgottenClient, StalePlan
 from rescind.history.path import branches
 from rescind.history.records import ROOT, Level, Place
-from rescind.history.requests import asked_for, plans, withdraw
-from rescind.methods import FedAccum, FedEraser, FineTuning, Last, Scratch, Sifu
+from rescind.history.requests import Planned, asked_for, plans, withdraw
+from rescind.methods import (
+    Beginning,
+    Certifying,
+    Dp,
+    FedAccum,
+    FedEraser,
+    FineTuning,
+    Heuristic,
+    Last,
+    Method,
+    OwnRounds,
+    PaperSifu,
+    Scratch,
+    Sifu,
+    StrictSifu,
+)
 from rescind.testing.methods import CutOff, Mortal, names_of
 
 BUDGET = Budget(8.0, 0.01)
@@ -273,3 +292,332 @@ def test_rules_end_a_branch() -> None:
     ):
         with pytest.raises(ValueError, match=r"rounds|threshold"):
             wrong()
+
+
+# What a hostile reader found
+
+
+class Halfway(Heuristic):
+    """Goes back to a node of one's choice, with the model as it is."""
+
+    name = "Halfway"
+    why = "for tests"
+    at = 4
+    unbounded = False
+
+    def node(self, summary: Summary) -> Node:
+        return next(each for each in summary.kept if (each.branch, each.round) == (0, self.at))
+
+    def begin(self, history: History, tip: Place, parent: Place, leaving: object) -> Beginning:  # noqa: ARG002
+        return Beginning(history.model(parent), self.unbounded)
+
+
+def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revocable: Revocable) -> None:
+    history = revocable.history
+    history.ask(names_of(revocable, 0), BUDGET)
+    revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
+    history.ask(names_of(revocable, 1), BUDGET)
+    revocable.forget(Halfway(), Rounds(2), level=Level.OUTPUT)
+    assert [each.modes for each in outcomes(history)] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
+
+
+def test_a_server_of_its_own_is_unbounded(revocable: Revocable) -> None:
+    class Own(Halfway):
+        def rounds(self, history: History, tip: Place, leaving: object) -> OwnRounds:  # noqa: ARG002
+            return OwnRounds(Average(), 0)
+
+    revocable.history.ask(names_of(revocable, 0), BUDGET)
+    with pytest.raises(ValueError, match="rounds of its own, which nothing bounds"):
+        revocable.forget(Own(), Rounds(2))
+
+
+def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -> None:
+    class Liar(Certifying):
+        name = "Liar"
+        sigma = 2.0**-14
+
+        def plan(self, summary: Summary, *requests: Request) -> Candidate:
+            last = candidates(summary, *requests)[-1]
+            return replace(last, sigma=self.sigma, mode=Mode.EXACT)
+
+    class Modest(Liar):
+        sigma = 4.0
+
+    number = revocable.history.ask(names_of(revocable, 0), BUDGET)
+    with pytest.raises(ValueError, match="does not hide the group there"):
+        revocable.plan(Liar(), number)
+    assert revocable.plan(Modest(), number).candidate.mode is Mode.INSTANCE
+
+    class Bold(Halfway):
+        def plan(self, summary: Summary, *requests: Request) -> Candidate:
+            return replace(super().plan(summary, *requests), mode=Mode.STRICT)
+
+    with pytest.raises(ValueError, match="does not certify, and its plan claims strict"):
+        revocable.plan(Bold(), number)
+    history = revocable.history
+    node = Node(6, 0, 6)
+    history.record_plan(Planned((number,), Candidate(node, 1.0, Mode.EXACT, (), 0.0, 1.0), public_plan=False))
+    with history.recording(revocable.engine.facts, revocable.engine.start(), update_interval=1) as recorder:
+        model = {name: tensor + 1 for name, tensor in recorder.model().items()}
+        with pytest.raises(ValueError, match=r"says exact, and model 0\.6 knows clients"):
+            recorder.restart(
+                Place(0, 6), model, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53
+            )
+
+
+def test_an_engine_and_its_server_say_the_same(history: History) -> None:
+    noised = NoisedAverage(0.5, 7.0, 2.0)
+    training = replace(TRAINING, clips_updates=True)
+    engine = simulation(training=training, public=noised.facts, public_schedule=True, secret_noise=True)
+    with pytest.raises(ValueError, match="those of another server"):
+        Revocable(history, engine).train(Rounds(2))
+    with pytest.raises(ValueError, match="those of another server"):
+        Revocable(history, simulation(secret_noise=True), server=noised).train(Rounds(2))
+    with pytest.raises(ValueError, match="the facts call it secret"):
+        Revocable(history, engine, server=replace(noised, seed=SEED)).train(Rounds(2))
+
+
+def test_noised_rounds_prove_nothing_but_their_own_noise() -> None:
+    noised = NoisedAverage(0.5, 7.0, 4.0)
+    training = replace(TRAINING, clips_updates=True)
+    engine = simulation(training=TRAINING, public=noised.facts, public_schedule=True, secret_noise=True)
+    assert any("DP-FedAvg" in each for each in engine.facts.obstacles)
+    engine = simulation(training=training, public=noised.facts, public_schedule=True, secret_noise=True)
+    with History.in_memory() as history:
+        revocable = Revocable(history, engine, server=noised)
+        revocable.train(Rounds(4))
+        history.ask(names_of(revocable, 0), BUDGET)
+        (first,) = revocable.forget(Dp(), Rounds(2))
+        assert first.modes in {(Mode.STRICT,), (Mode.EXACT,)}
+        history.ask(names_of(revocable, 1), BUDGET)
+        revocable.forget(Last(), Rounds(2))
+        # A plan that looked at data: what was strict is an instance now.
+        assert [each.modes for each in outcomes(history)] in (
+            [(Mode.INSTANCE,), (Mode.HEURISTIC,)],
+            [(Mode.EXACT,), (Mode.HEURISTIC,)],
+        )
+
+
+def test_where_rounds_were_drawn_again_nobody_is_unknown(tmp_path: Path) -> None:
+    class Redrawn:
+        def __init__(self, engine: Simulation) -> None:
+            self.engine = engine
+            self.facts = replace(engine.facts, redrawn_rounds=True)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.engine, name)
+
+        def drawn(self, place: Place, present: list[str]) -> list[str]:
+            return [name for name in self.engine.drawn(place, present) if name != "clinic-9" or place.branch == 0]
+
+    with History(tmp_path / "history") as history:
+        revocable = Revocable(history, Redrawn(simulation(secret_noise=True)))  # type: ignore[arg-type]
+        revocable.train(Rounds(4))
+        history.ask(names_of(revocable, 0), BUDGET)
+        revocable.forget(Scratch(), Rounds(3))
+        history.ask(["clinic-9"], BUDGET)
+        (outcome,) = revocable.forget(Sifu(), Rounds(2))
+        assert outcome.branch is not None
+        assert (outcome.branch.parent, outcome.modes) == (Place(1, 0), (Mode.EXACT,))
+
+
+def test_a_settled_request_is_not_exact_behind_something_unbounded(revocable: Revocable) -> None:
+    history = revocable.history
+    for at in (0, 1):
+        history.ask(names_of(revocable, at), BUDGET)
+    served = revocable.forget(Scratch(), Rounds(2))
+    assert [(each.branch is None, each.modes) for each in served] == [(False, (Mode.EXACT,)), (True, (Mode.EXACT,))]
+    history.ask(names_of(revocable, 2), BUDGET)
+    revocable.forget(FedAccum(), Rounds(2))
+    assert [each.modes for each in outcomes(history)] == [(Mode.HEURISTIC,)] * 3
+
+
+@pytest.mark.parametrize("first", [Last(), FineTuning()])
+def test_everybody_so_far_can_be_asked_for_after_any_method(revocable: Revocable, first: Method) -> None:
+    """The second joins late, so that only what the first left has to be hidden with it."""
+
+    class Late:
+        def __init__(self, engine: Engine) -> None:
+            self.engine = engine
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.engine, name)
+
+        def drawn(self, place: Place, present: list[str]) -> list[str]:
+            late = place.branch == 1
+            return [name for name in self.engine.drawn(place, present) if name != "clinic-9" or late]
+
+    with History.in_memory() as history:
+        late = replace(revocable, history=history, engine=Late(revocable.engine))
+        late.train(Rounds(6))
+        history.ask(["clinic-0"], BUDGET)
+        late.forget(first, Rounds(3), level=Level.OUTPUT)
+        history.ask(["clinic-9"], BUDGET, scope=Scope.SEQUENCE)
+        late.forget(Sifu(), Rounds(2), level=Level.OUTPUT)
+        history.ask(["clinic-1"], BUDGET)
+        (last,) = late.forget(Sifu(), Rounds(2))
+        assert last.modes[0] in (Mode.INSTANCE, Mode.EXACT)
+
+
+def test_scores_of_nobody_are_none(revocable: Revocable) -> None:
+    class Gone:
+        """An engine that does not reach the leaver any more."""
+
+        def __init__(self, engine: Engine) -> None:
+            self.engine = engine
+            self.clients = tuple(name for name in engine.clients if name != "clinic-0")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.engine, name)
+
+    revocable.history.ask(names_of(revocable, 0), BUDGET)
+    (outcome,) = replace(revocable, engine=Gone(revocable.engine)).forget(Last(), Rounds(2))
+    assert outcome.scores is not None
+    assert outcome.scores.forget is None
+    assert outcome.scores.retain is not None
+
+
+def test_when_everybody_leaves_there_is_nobody_to_train(revocable: Revocable) -> None:
+    revocable.history.ask(list(revocable.engine.clients), BUDGET)
+    with pytest.raises(ValueError, match="nobody is left who could train"):
+        revocable.forget(Scratch(), Rounds(2))
+
+
+def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = revocable.history
+    number = history.ask(names_of(revocable, 0), BUDGET)
+    assert revocable.plan(PaperSifu(0.25), number).candidate.sigma == 0.25
+    assert revocable.plan(PaperSifu(2.0), number).candidate.sigma == 2.0
+    plan = revocable.plan(Last(), number)
+    before = len(branches(history.ledger))
+    with pytest.raises(ValueError, match=f"request {number} was planned by Last, not by Scratch"):
+        revocable.forget(Scratch(), Rounds(2), approved=plan)
+    assert len(branches(history.ledger)) == before
+    # Somebody trains on while the history is being looked at.
+    summary = History.summary
+
+    def slow(self: History, group: object) -> Summary:
+        found = summary(self, group)  # type: ignore[arg-type]
+        with monkeypatch.context() as once:
+            once.setattr(History, "summary", summary)
+            revocable.train(Rounds(7))
+        return found
+
+    monkeypatch.setattr(History, "summary", slow)
+    late = revocable.plan(Sifu(), number)
+    monkeypatch.undo()
+    with pytest.raises(StalePlan):
+        revocable.forget(Sifu(), Rounds(2), approved=late)
+    plan = revocable.plan(Last(), number)
+    withdraw(history.ledger, number, history._clock())
+    with pytest.raises(StalePlan):
+        revocable.forget(Last(), Rounds(2), approved=plan)
+
+
+def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) -> None:
+    public = PublicHead(initial_norm=0.0, parameters=21, batch=15)
+    revocable = Revocable(history, simulation(public=public, public_schedule=True, secret_noise=True))
+    revocable.train(Rounds(5))
+    number = history.ask(names_of(revocable, 0), BUDGET)
+    plan = revocable.plan(StrictSifu(), number)
+    revocable.train(Accuracy(0.01, most=9))
+    with pytest.raises(StalePlan):
+        revocable.forget(StrictSifu(), Rounds(1), approved=plan)
+
+
+def test_what_a_branch_in_work_needs_is_not_erased(revocable: Revocable) -> None:
+    history = revocable.history
+    history.ask(names_of(revocable, 0), BUDGET)
+    with pytest.raises(CutOff):
+        replace(revocable, engine=Cut(revocable.engine, Place(1, 3))).forget(FedEraser(), Rounds(6))
+    with pytest.raises(ValueError, match="branch 1 may still need stored updates"):
+        history.plan_erasure()
+    assert outcomes(history) == []
+    (outcome,) = revocable.forget(FedEraser(), Rounds(6))
+    assert outcome.rounds == 6
+
+
+def test_an_approved_node_is_not_erased_before_it_is_used(revocable: Revocable) -> None:
+    history = revocable.history
+    history.ask(names_of(revocable, 0), BUDGET)
+    revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
+    number = history.ask(names_of(revocable, 1), BUDGET)
+    history.record_plan(revocable.plan(Halfway(), number))
+    plan = revocable.plan(Halfway(), number)
+    (outcome,) = revocable.forget(Halfway(), Rounds(2), level=Level.PURGE, approved=plan)
+    assert outcome.branch is not None
+    assert outcome.branch.parent == Place(0, 4)
+
+
+def test_who_asks_while_training_runs_is_left_out_of_the_next_round(revocable: Revocable) -> None:
+    history = revocable.history
+    client = history.clients(names_of(revocable, 5))
+
+    class Asking(Average):
+        def round(self, engine: Engine, model: object, place: Place, present: list[str]) -> Made:  # type: ignore[override]
+            if place.round == 9:
+                history.ask(names_of(revocable, 5), BUDGET)
+            return Average.round(self, engine, model, place, present)  # type: ignore[arg-type]
+
+    replace(revocable, server=Asking()).train(Rounds(20))
+    joined = [place.round for place in history.ledger.joined(np.array(sorted(client)))]
+    assert max(joined) <= 9
+
+
+def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None:
+    class Strange(Average):
+        change: dict[str, object] = {}  # noqa: RUF012, set below
+
+        def round(self, engine: Engine, model: object, place: Place, present: list[str]) -> Made:  # type: ignore[override]
+            made = Average.round(self, engine, model, place, present)  # type: ignore[arg-type]
+            return replace(made, replies=replace(made.replies, **self.change))  # type: ignore[arg-type]
+
+    for change, message in (
+        ({"names": ("stranger",)}, "'stranger' replied and was not asked"),
+        ({"steps": (0,)}, "made no local step"),
+    ):
+        server = Strange()
+        Strange.change = change
+        with pytest.raises(ValueError, match=message):
+            replace(revocable, server=server).train(Rounds(9))
+
+    class Changing:
+        def __init__(self, engine: Engine) -> None:
+            self.engine, self.asked = engine, 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.engine, name)
+
+        @property
+        def facts(self) -> Facts:
+            self.asked += 1
+            return self.engine.facts if self.asked < 8 else replace(self.engine.facts, redrawn_rounds=True)
+
+    with pytest.raises(ValueError, match="facts have changed while it trained"):
+        replace(revocable, engine=Changing(revocable.engine)).train(Rounds(20))
+
+
+class Cut:
+    """An engine that dies before a round."""
+
+    def __init__(self, engine: Engine, before: Place) -> None:
+        self.engine, self.before = engine, before
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.engine, name)
+
+    def train(self, model: object, place: Place, names: object) -> Replies:
+        if place == self.before:
+            raise CutOff
+        return self.engine.train(model, place, names)  # type: ignore[arg-type]
+
+
+def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(history: History) -> None:
+    revocable = Revocable(history, simulation(secret_noise=True), capacity=2)
+    revocable.train(Rounds(6))
+    history.ask(names_of(revocable, 0), BUDGET)
+    with pytest.raises(CutOff):
+        replace(revocable, engine=Cut(revocable.engine, Place(1, 12))).forget(FineTuning(), Rounds(14))
+    assert Place(0, 6) not in history.ledger.kept()
+    (outcome,) = revocable.forget(FineTuning(), Rounds(14))
+    assert outcome.rounds == 14

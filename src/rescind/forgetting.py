@@ -6,27 +6,29 @@ release ever has two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Mode
 from rescind.core.noise import Tensor, grid_rounding, pull_rounding, pulled
+from rescind.core.planning import assessed
 from rescind.core.recovery import shrinkage
-from rescind.core.sensitivity import first_joined, never_joined
+from rescind.core.sensitivity import never_joined
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, Server, noise, norm
+from rescind.engines.server import Average, Server, check_server, noise, norm
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import train
 from rescind.history.codec import decode
 from rescind.history.errors import StalePlan
 from rescind.history.history import History
+from rescind.history.ledger import Ledger
 from rescind.history.path import branches
 from rescind.history.recorder import Recorder
 from rescind.history.records import ROOT, Branch, ErasurePlan, Level, Place
-from rescind.history.requests import Asked, Planned, asked_for, is_stale, plans, standings
+from rescind.history.requests import Asked, Planned, asked_for, is_stale, is_unknown, last_change, plans, standings
 from rescind.history.run import Goal
 from rescind.methods.method import Certifying, Heuristic, Method
 
@@ -36,10 +38,13 @@ _SMALLEST_PULL = 2.0**-10
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Accuracies: of the remaining clients and of the forgotten ones, each on its own data, and on held-out data."""
+    """Accuracies: of the remaining clients and of the forgotten ones, each on its own data, and on held-out data.
 
-    retain: float
-    forget: float
+    ``None`` where there is nobody whom the engine can still ask.
+    """
+
+    retain: float | None
+    forget: float | None
     test: float
 
 
@@ -91,12 +96,14 @@ class Revocable:
                 "without one they have to say that it is"
             )
 
+        check_server(self.engine, self.server)
+
     def train(self, until: Stop) -> Place:
         """Train the newest branch on to its end, with all who may take part, and give the newest model's place."""
         with self._recording() as recorder:
             if self._in_work() is not None:
                 raise ValueError("a request is being served: finish it with forget, then train on")
-            train(self.engine, recorder, self.history.remaining(self.engine.clients), until, self.server)
+            train(self.engine, recorder, self._present(), until, self.server)
             return recorder.place
 
     def plan(self, method: Method, *numbers: int) -> Planned:
@@ -107,7 +114,14 @@ class Revocable:
         missing = [number for number in numbers if number not in known]
         if missing or not numbers:
             raise ValueError(f"there is no open request {missing[0] if missing else ''}: open are {list(known)}")
-        return self._planned(method, [known[number] for number in numbers])
+        batch = [known[number] for number in numbers]
+        for asked in batch:
+            if is_unknown(self.history.ledger, asked.request, self.history.run.facts):
+                raise ValueError(
+                    f"the newest model does not know the clients of request {asked.number}: forget settles it "
+                    "without a plan"
+                )
+        return self._planned(method, batch)
 
     def forget(
         self,
@@ -126,22 +140,19 @@ class Revocable:
         scores: dict[int, Scores] = {}
         before = {asked.number for each in outcomes(self.history) for asked in each.asked}
         with self._recording() as recorder:
-            if approved is not None and is_stale(self.history.ledger, approved):
-                raise StalePlan(
-                    f"the history has changed since request {' and '.join(map(str, approved.requests))} was planned: "
-                    "plan again"
-                )
+            if approved is not None:
+                self._check_approved(approved, method)
             while True:
                 if (branch := self._in_work()) is not None:
                     self._retrain(recorder, branch, method, until)
                     scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
                 waiting = self._waiting(recorder)
-                if (due := self.history.plan_erasure(level)).requests:
+                # What an approved plan restarts from may be among what is to go.
+                if approved is None and (due := self.history.plan_erasure(level)).requests:
                     recorder.erase(due)
                 if not waiting:
                     break
-                batch = waiting if together else waiting[:1]
-                plan = approved or self._planned(method, batch)
+                plan = approved or self._planned(method, waiting if together else waiting[:1])
                 self._restart(recorder, method, plan)
                 approved = None
         served = [each for each in outcomes(self.history) if each.asked[0].number not in before]
@@ -153,16 +164,33 @@ class Revocable:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
         numbers, ledger = tuple(asked.number for asked in batch), self.history.ledger
         known = plans(ledger).get(numbers[0])
-        if known and known.requests == numbers and known.method == method.name and not is_stale(ledger, known):
+        if known and known.requests == numbers and known.method == str(method) and not is_stale(ledger, known):
             return known
+        # Before the history is looked at: training may go on meanwhile.
+        seen = last_change(ledger)
         everybody = {client for asked in batch for client in asked.request.group}
         summary = self.history.summary(everybody)
-        # Of whom the model knows nothing there is nothing to hide.
-        absent = frozenset(never_joined(summary.edges, everybody).tolist())
-        requests = [replace(asked.request, group=asked.request.group - absent) for asked in batch]
-        candidate = method.plan(summary, *requests)
-        public = isinstance(method, Certifying) and method.public_plan
-        return self.history.record_plan(Planned(numbers, candidate, public, method.name))
+        requests = [asked.request for asked in batch]
+        if not summary.facts.redrawn_rounds:
+            # Of whom the model knows nothing there is nothing to hide.
+            absent = frozenset(never_joined(summary.edges, everybody).tolist())
+            requests = [replace(request, group=request.group - absent) for request in requests]
+        candidate, public = method.plan(summary, *requests), False
+        if isinstance(method, Certifying):
+            public = method.public_plan
+            node, sigma = candidate.node, candidate.sigma
+            candidate = assessed(summary, *requests, node=node, sigma=sigma, strict=public)
+        elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
+            raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
+        return self.history.record_plan(Planned(numbers, candidate, public, str(method), seen))
+
+    def _check_approved(self, plan: Planned, method: Method) -> None:
+        """Refuse a plan that is not this method's, or that is about another history than there is now."""
+        numbers = " and ".join(map(str, plan.requests))
+        if plan.method != str(method):
+            raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
+        if self._in_work() is not None or is_stale(self.history.ledger, plan):
+            raise StalePlan(f"the history has changed since request {numbers} was planned: plan again")
 
     def _restart(self, recorder: Recorder, method: Method, plan: Planned) -> None:
         """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""
@@ -170,6 +198,12 @@ class Revocable:
         if isinstance(method, Heuristic):
             leaving = {client for asked in self._asked(plan.requests) for client in asked.request.group}
             beginning = method.begin(self.history, recorder.place, parent, leaving)
+            own = method.rounds(self.history, recorder.place, leaving)
+            if own and not beginning.unbounded:
+                raise ValueError(
+                    f"{method.name} has rounds of its own, which nothing bounds: it has to say unbounded"
+                )
+            check_server(self.engine, own.server if own else self.server)
             recorder.restart(parent, beginning.model, requests=plan.requests, unbounded=beginning.unbounded)
             return
         model, sigma = self.history.model(parent), plan.candidate.sigma
@@ -196,27 +230,39 @@ class Revocable:
     def _retrain(self, recorder: Recorder, branch: Branch, method: Method, until: Stop) -> None:
         """Train a branch that serves requests to its end, with everybody who remains."""
         planned = plans(self.history.ledger)[branch.requests[0]].method
-        if planned != method.name:
+        if planned != str(method):
             raise ValueError(f"request {branch.requests[0]} is being served by {planned}: go on with that method")
         server = self.server
         if isinstance(method, Heuristic):
             tip = Place(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
             leaving = {client for asked in self._asked(branch.requests) for client in asked.request.group}
-            beginning = method.begin(self.history, tip, branch.parent or ROOT, leaving)
-            server, until = beginning.server or server, NotBefore(until, beginning.least)
-        train(self.engine, recorder, self.history.remaining(self.engine.clients), until, server)
+            own = method.rounds(self.history, tip, leaving)
+            server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
+        train(self.engine, recorder, self._present(), until, server)
         recorder.retrained()
 
     def _waiting(self, recorder: Recorder) -> list[Asked]:
         """Give the open requests; those whose clients the newest model does not know are settled here and now."""
         waiting = []
         for asked in (each for each in asked_for(self.history.ledger) if each.open):
-            path = self.history.path(group=asked.request.group)
-            if first_joined(path.edges, asked.request.group) < len(path.edges):
-                waiting.append(asked)
-            else:
+            if is_unknown(self.history.ledger, asked.request, self.history.run.facts):
                 recorder.settle(asked.number)
+            else:
+                waiting.append(asked)
         return waiting
+
+    def _present(self) -> Callable[[], Sequence[str]]:
+        """Give a function that tells who may take part now; requests can arrive while training runs."""
+        known, names = -1, list[str]()
+
+        def present() -> Sequence[str]:
+            nonlocal known, names
+            count = sum(1 for _ in self.history.ledger.entries("request", "withdrawal"))
+            if count != known:
+                known, names = count, self.history.remaining(self.engine.clients)
+            return names
+
+        return present
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""
@@ -225,8 +271,8 @@ class Revocable:
         names = [name for name in self.history.ledger.names(gone).values() if name in self.engine.clients]
         remaining = self.history.remaining(self.engine.clients)
         return Scores(
-            retain=self.engine.accuracy(model, remaining),
-            forget=self.engine.accuracy(model, names),
+            retain=self.engine.accuracy(model, remaining) if remaining else None,
+            forget=self.engine.accuracy(model, names) if names else None,
             test=self.engine.test_accuracy(model),
         )
 
@@ -262,6 +308,7 @@ def outcomes(history: History) -> list[Outcome]:
     asked = {each.number: each for each in asked_for(ledger)}
     known, planned = branches(ledger), plans(ledger)
     modes = {each.number: each.mode for each in standings(ledger)}
+    modes |= _settled(ledger)
     trained = {int(entry.body["branch"]): entry.body for entry in ledger.entries("retrained")}
     logs = {int(entry.body["erasure"]): entry for entry in ledger.entries("erased")}
     found, seen = [], set[int]()
@@ -273,15 +320,15 @@ def outcomes(history: History) -> list[Outcome]:
         for number in plan.requests:
             branch = None if (at := asked[number].branch) is None else known[at]
             together = branch.requests if branch else (number,)
-            if number in seen:
+            if number in seen or (branch and branch.number not in trained):
                 continue
             seen.update(together)
-            done = trained.get(branch.number) if branch else None
+            done = trained[branch.number] if branch else None
             found.append(
                 Outcome(
                     asked=tuple(asked[each] for each in together),
                     planned=planned[number] if branch else None,
-                    modes=tuple(modes.get(each, Mode.EXACT) for each in together),
+                    modes=tuple(modes[each] for each in together),
                     branch=branch,
                     place=Place(branch.number, int(done["rounds"])) if branch and done else None,
                     model=str(done["model"]) if done else "",
@@ -292,3 +339,13 @@ def outcomes(history: History) -> list[Outcome]:
                 )
             )
     return found
+
+
+def _settled(ledger: Ledger) -> dict[int, Mode]:
+    """Give what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
+    begun = [entry.sequence for entry in ledger.entries("branch") if decode(Branch, entry.body).unbounded]
+    last = max(begun, default=0)
+    return {
+        int(entry.body["request"]): Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
+        for entry in ledger.entries("settlement")
+    }

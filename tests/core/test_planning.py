@@ -11,6 +11,7 @@ from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Sampling, Scop
 from rescind.core.noise import GRID, is_public_sigma, public_sigma, really_reached, sigma_limits
 from rescind.core.planning import (
     Candidate,
+    assessed,
     candidates,
     cheapest,
     left_out,
@@ -648,7 +649,13 @@ def test_the_classic_formula_decides_with_its_own_threshold() -> None:
 
 def test_a_plan_that_looks_at_data_adds_noise_whatever_the_rounds_had() -> None:
     request = Request(frozenset({0, 3}), BUDGET)
-    assert candidates(summary_of(EDGES, facts=dp_fedavg(2.0)), request) == candidates(summary_of(EDGES), request)
+    found, plain = (
+        candidates(summary_of(EDGES, facts=dp_fedavg(2.0)), request),
+        candidates(summary_of(EDGES), request),
+    )
+    assert [(each.node, each.sigma) for each in found] == [(each.node, each.sigma) for each in plain]
+    # Clipped updates over a constant are no mean: the bound that asked for the noise does not hold for them.
+    assert {each.mode for each in found if each.sigma} == {Mode.HEURISTIC}
 
 
 def test_an_untouched_node_is_not_exact_where_rounds_were_drawn_again() -> None:
@@ -724,3 +731,24 @@ def test_the_noise_of_every_round_pays_for_its_own_rounding() -> None:
 def test_the_heads_bound_has_all_its_public_constants() -> None:
     facts = replace(STRICT_FACTS, public=PublicHead(3.0, parameters=40, batch=10, steps=9, grid=2.0**-10))
     assert facts.head_bound() == HeadBound.of(TRAINING, 3.0, 40, 10, steps=9, grid=2.0**-10)
+
+
+def test_what_a_choice_is_worth_follows_from_the_facts() -> None:
+    summary = summary_of(EDGES)
+    for each in candidates(summary, FIRST):
+        assert assessed(summary, FIRST, node=each.node, sigma=each.sigma) == each
+        if each.sigma:
+            with pytest.raises(ValueError, match="does not hide the group there"):
+                assessed(summary, FIRST, node=each.node, sigma=each.sigma / 2)
+        else:
+            # Noise that is not needed is not drawn.
+            assert assessed(summary, FIRST, node=each.node, sigma=1.0) == each
+    strict = replace(summary, facts=STRICT_FACTS)
+    for each in strict_candidates(strict, FIRST):
+        assert assessed(strict, FIRST, node=each.node, sigma=each.sigma, strict=True) == each
+    with pytest.raises(ValueError, match="no strict plan: sigma 63 is not on the public list"):
+        assessed(strict, FIRST, node=strict.kept[-1], sigma=63.0, strict=True)
+    spent = replace(FIRST, releases=2)
+    paper = paper_choice(summary, FIRST, sigma=0.9)
+    assert assessed(summary, FIRST, node=paper.node, sigma=0.9) == paper
+    assert assessed(summary, spent, node=summary.kept[0], sigma=0.0).mode is Mode.EXACT

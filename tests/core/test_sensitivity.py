@@ -532,3 +532,12 @@ def test_behind_an_unbounded_edge_nothing_is_known_of_anybody(
     # Truncation before it undoes it.
     tracker.truncate(max(start - back, 0))
     assert np.isfinite(tracker.sensitivities(np.array(everybody))).all()
+
+
+def test_what_a_stretch_says_counts_for_nothing_behind_an_unbounded_edge() -> None:
+    """The stretch names client 0 only, so that 9 would pass for somebody who was never there."""
+    stretch = Erased(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
+    path = [Unbounded(), stretch, round_of([0, 1])]
+    for client in (0, 9):
+        assert np.isinf(group_sensitivity(path, {client})[1:]).all()
+        assert np.isinf(client_sensitivities(path, [client], range(1, 4))).all()

@@ -322,3 +322,5 @@ def test_behind_an_unbounded_edge_nothing_strict_is_known() -> None:
     path = [public_round([0, 1], [1.0, 1.0], [0.9, 0.9]), Unbounded()]
     assert strict_sensitivity(path, {7}, BARE)[-1] == np.inf
     assert release_mu(path, {7}, 1.0)[-1] == np.inf
+    stretch = Erased(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
+    assert np.isinf(strict_sensitivity([Unbounded(), stretch], {7}, BARE)[1:]).all()

@@ -438,3 +438,21 @@ def test_features_that_the_precision_cannot_hold_are_refused_by_name():
     training = replace(HEAD, precision="float32")
     with pytest.raises(ValueError, match="client 'large'"):
         Simulation(Federation({"large": large}, GOOD, CLASSES), SoftmaxHead(3, CLASSES), training, secret=b"s")
+
+
+def test_nobodys_numbers_depend_on_who_else_there_is() -> None:
+    """Bitwise: the largest client's size used to decide the padding of everybody."""
+    rng = np.random.default_rng(0)
+    shards = {
+        f"client-{at}": Shard(rng.normal(size=(count, 40)), rng.integers(0, 3, count))
+        for at, count in enumerate((9, 17, 30, 33))
+    }
+    head = LocalTraining(4, 0.7, SoftmaxL2(0.01, 1.0), precision="float32")
+    with_all, without = (
+        Simulation(Federation(chosen, shards["client-0"], 3), SoftmaxHead(40, 3), head, secret=b"s")
+        for chosen in (shards, {name: shards[name] for name in list(shards)[:3]})
+    )
+    names = list(shards)[:3]
+    one, other = (engine.train(engine.start(), Place(0, 1), names) for engine in (with_all, without))
+    for name in one.tensors:
+        assert np.asarray(one.tensors[name]).tobytes() == np.asarray(other.tensors[name]).tobytes()

@@ -268,9 +268,10 @@ def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> N
     trained(history, 2, range(5))
     trained(history, 2, range(6))
     with pytest.raises(ValueError, match="knows clients of request"):
-        history.settle(history.ask([name(5)], BUDGET))
+        history.settle(number := history.ask([name(5)], BUDGET))
+    with pytest.raises(ValueError, match=f"request {number} is about some of these clients already"):
+        history.ask([name(4), name(5)], BUDGET)
     restarted(history, planned(history, 0, Place(0, 2)))
-    number = history.ask([name(5)], BUDGET)
     history.settle(number)
     plan = history.plan_erasure()
     client = next(iter(history.clients([name(5)])))

@@ -126,7 +126,12 @@ class Facts:
     @property
     def obstacles(self) -> tuple[str, ...]:
         """Why a guarantee with noise is not proven; empty means that it is."""
-        return tuple(str(obstacle) for obstacle in self.training.obstacles) + self._broken_rules
+        noised_rounds = ("the rounds are DP-FedAvg's: their own noise is what hides, and nothing else is proven",)
+        return (
+            tuple(str(obstacle) for obstacle in self.training.obstacles)
+            + self._broken_rules
+            + (noised_rounds if isinstance(self.public, DpFedAvg) else ())
+        )
 
     @property
     def strict_obstacles(self) -> tuple[str, ...]:

@@ -88,22 +88,14 @@ def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, 
 
     Theory: 7 and 8.
     """
-    facts, length = summary.facts, max(len(summary.edges), 1)
+    facts = summary.facts
     obstacles = tuple(each for each in facts.strict_obstacles if each != REPRODUCIBLE)
     obstacles += _classic_budgets([*requests, *(each.request for each in summary.forgotten)])
     if not all(each.public_plan for each in summary.forgotten):
         obstacles += ("an earlier request was served by a plan that looked at data",)
     if obstacles:
         raise ValueError("no strict plan: " + "; ".join(obstacles))
-    if isinstance(facts.public, DpFedAvg):
-        # DP-FedAvg promises no contraction: all that is public is that later nodes are further on.
-        public = RecoveryCurve(np.array([0.0, length]), np.array([1.0, 0.0]), np.zeros(2), 0.0)
-    else:
-        head = facts.head_bound()
-        public = RecoveryCurve.public(
-            facts.training.factor(), head.initial_norm + head.radius, length, summary.parameters
-        )
-    considered = _considered(summary, _owed(summary, requests, _public), public, strict=True)
+    considered = _considered(summary, _owed(summary, requests, _public), _public_curve(summary), strict=True)
     return tuple(each for each in considered if isinstance(each, Candidate))
 
 
@@ -141,6 +133,29 @@ def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidat
     return _candidate(summary, owed, position, sigma, summary.curve, obstacles, strict=False)
 
 
+def assessed(summary: Summary, *requests: Request, node: Node, sigma: float, strict: bool = False) -> Candidate:
+    """Give what may be claimed of a restart at ``node`` with noise ``sigma``; refuse noise that is too small.
+
+    Whoever chose them, what they are worth follows from the facts.
+
+    Theory: 12.
+    """
+    owed = _owed(summary, requests, _public if strict else _measured)
+    position = list(summary.kept).index(node)
+    noise_obstacles: tuple[str, ...] = ()
+    if any(debt.at(node) for debt in owed):
+        needed = _needed(node, position, owed)
+        if not needed <= sigma:
+            raise ValueError(f"noise of {sigma:g} does not hide the group there: it takes at least {needed:g}")
+        noise_obstacles = _noise_obstacles(summary, node, owed, sigma)
+        if not _within_releases(node, owed):
+            raise ValueError("earlier releases have used up the budget that has to cover several")
+        if strict and noise_obstacles:
+            raise ValueError("no strict plan: " + "; ".join(noise_obstacles))
+    curve = _public_curve(summary) if strict else summary.curve
+    return _candidate(summary, owed, position, sigma, curve, noise_obstacles, strict=strict)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Debt:
     """A group that some request promised to hide, and the noise that takes at each kept node before ``until``."""
@@ -171,7 +186,8 @@ def _owed(
     if not requests:
         raise ValueError("a plan is made for one request or more")
     absent = never_joined(summary.edges, {client for request in requests for client in request.group})
-    if len(absent):
+    # Where rounds were drawn again, whoever was there may have had a part in it without being recorded.
+    if len(absent) and not summary.facts.redrawn_rounds:
         raise ValueError(f"client {absent[0]} took part in no round on this path: there is nothing of it to forget")
     owed, everybody = [], frozenset[int]()
     for promise, mode, until, spent in promises:
@@ -210,6 +226,16 @@ def _public(summary: Summary, request: Request, group: Group) -> Floats:
         shift = release_mu(summary.edges, group, facts.public.noise_multiplier)[kept]
         return np.where(shift <= request.mu, 0.0, np.inf)
     return strict_sensitivity(summary.edges, group, facts.head_bound())[kept] / request.mu
+
+
+def _public_curve(summary: Summary) -> RecoveryCurve:
+    """Give the approach to the last model that public quantities tell."""
+    facts, length = summary.facts, max(len(summary.edges), 1)
+    if isinstance(facts.public, DpFedAvg):
+        # DP-FedAvg promises no contraction: all that is public is that later nodes are further on.
+        return RecoveryCurve(np.array([0.0, length]), np.array([1.0, 0.0]), np.zeros(2), 0.0)
+    head = facts.head_bound()
+    return RecoveryCurve.public(facts.training.factor(), head.initial_norm + head.radius, length, summary.parameters)
 
 
 def _needed(node: Node, position: int, owed: list[_Debt]) -> float:

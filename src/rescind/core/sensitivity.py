@@ -39,18 +39,20 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
     Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
     """
     leaving = sorted_group(group)
-    psi, parted = 0.0, False
+    psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
-        if isinstance(edge, Aggregation):
+        bounded = bounded and not isinstance(edge, Unbounded)
+        if not bounded:
+            # Whatever a later stretch says of whom it names: nothing is known any more.
+            psi = np.inf
+        elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())
             psi = edge.factor_over(~inside) * psi + group_delta(edge, inside)
         elif isinstance(edge, Erased):
             psi = erased_group_sensitivity(edge, leaving)
             parted = bool(members(edge.clients, leaving).any())
-        elif isinstance(edge, Unbounded):
-            psi, parted = np.inf, True
         else:
             psi *= edge.factor
         psi += edge.rounding if parted else 0.0
@@ -68,10 +70,13 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
     order = np.searchsorted(wanted, np.array(listed, dtype=np.int64))
     if not all(0 <= node <= len(edges) for node in nodes):
         raise ValueError(f"nodes {list(nodes)!r} do not all lie on the path, which has nodes 0 to {len(edges)}")
-    psi, parted = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_)
+    psi, parted, bounded = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_), True
     read = {0: psi}
     for node, edge in enumerate(edges, start=1):
-        if isinstance(edge, Aggregation):
+        bounded = bounded and not isinstance(edge, Unbounded)
+        if not bounded:
+            psi = np.full(len(wanted), np.inf)
+        elif isinstance(edge, Aggregation):
             places, found = _places(edge.clients, wanted)
             factors, deltas = np.full(len(wanted), edge.factor), np.zeros(len(wanted))
             own_factors, own_deltas = client_terms(edge)
@@ -81,8 +86,6 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
             places, found = _places(edge.clients, wanted)
             psi = psi.copy()
             psi[places], parted[places] = edge.sensitivities[found], True
-        elif isinstance(edge, Unbounded):
-            psi, parted = np.full(len(wanted), np.inf), np.ones(len(wanted), dtype=np.bool_)
         else:
             psi = edge.factor * psi
         psi = psi + edge.rounding * parted

@@ -135,9 +135,13 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     """
     leaving = sorted_group(group)
     largest = max(bound.initial_norm, bound.radius)
-    psi, parted = 0.0, False
+    psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
+        bounded = bounded and not isinstance(edge, Unbounded)
+        if not bounded:
+            nodes.append(math.inf)
+            continue
         rounding = bound.rounding_unit * (largest + bound.rounding_offset)
         if isinstance(edge, Erased):
             psi = _past_erased(edge, leaving)
@@ -151,8 +155,6 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
         elif isinstance(edge, Shrinkage):
             psi = math.inf if parted else 0.0
-        elif isinstance(edge, Unbounded):
-            psi = math.inf
         elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())

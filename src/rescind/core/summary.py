@@ -141,15 +141,17 @@ class Summary:
         for edge in self.edges:
             self._check_training(edge)
         _check_stretches(self.edges)
+        everybody = frozenset[int]()
         for earlier in self.forgotten:
-            self._check_protection(earlier)
+            everybody |= earlier.request.group
+            self._check_protection(earlier, everybody)
 
     def _check_training(self, edge: Edge) -> None:
         rate = self.facts.training.server_learning_rate
         if isinstance(edge, Aggregation) and edge.server_learning_rate != rate:
             raise ValueError(f"a round has server learning rate {edge.server_learning_rate:g}, the training {rate:g}")
 
-    def _check_protection(self, earlier: Forgotten) -> None:
+    def _check_protection(self, earlier: Forgotten, everybody: Group) -> None:
         behind = earlier.protected_from
         noised_rounds = isinstance(self.facts.public, DpFedAvg)
         if behind is None:
@@ -158,7 +160,8 @@ class Summary:
             return
         if not (1 <= behind <= len(self.edges) and isinstance(self.edges[behind - 1], Noise | Erased)):
             raise ValueError(f"no noise lies before node {behind}, which is to protect an earlier request")
-        if first_joined(self.edges, earlier.request.group) >= behind:
+        hidden = everybody if earlier.request.scope is Scope.SEQUENCE else earlier.request.group
+        if first_joined(self.edges, hidden) >= behind:
             raise ValueError(f"nobody of an earlier request took part before its noise at node {behind}")
         if not earlier.spent:
             raise ValueError("an earlier request that was served with noise has spent some mu: say how much")

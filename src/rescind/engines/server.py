@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -32,7 +32,11 @@ class Made:
 
 
 class Server(Protocol):
-    """Makes the model at a place out of the one before it."""
+    """Makes the model at a place out of the one before it; ``facts`` are DP-FedAvg's if that is what it does."""
+
+    @property
+    def facts(self) -> DpFedAvg | None:
+        """What a strict claim rests on, if the server's noise is what hides."""
 
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Ask clients of those present to train, and combine what they reply."""
@@ -44,6 +48,8 @@ class Average:
 
     Paper: Eq. (aggregation). Theory: 3.
     """
+
+    facts: ClassVar[None] = None
 
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Train a round of FedAvg."""
@@ -96,8 +102,9 @@ class NoisedAverage:
 
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Train a round of DP-FedAvg."""
-        if engine.facts.public != self.facts:
-            raise ValueError("the engine's facts are those of another server: give it this server's, as `public`")
+        check_server(engine, self)
+        if (self.seed is None) != engine.facts.secret_noise:
+            raise ValueError("the rounds' noise is reproducible and the facts call it secret, or the other way round")
         replies = engine.train(model, place, engine.drawn(place, present))
         updates = [_clipped(update, self.clip) for update in updates_of(model, replies).values()]
         # In float64 whatever the model's type is, so that a sum differs by no more than one update without a client.
@@ -116,6 +123,16 @@ class NoisedAverage:
         )
         new = {name: noised[name].astype(tensor.dtype) for name, tensor in model.items()}
         return Made(clipped, new, averaged(model, clipped, 1.0).measured)
+
+
+def check_server(engine: Engine, server: Server) -> None:
+    """Refuse a server that does not do what the engine's facts say."""
+    stated = engine.facts.public if isinstance(engine.facts.public, DpFedAvg) else None
+    if server.facts != stated:
+        raise ValueError(
+            "the engine's facts are those of another server: give it this server's facts as `public`, or the server "
+            "that its facts are about"
+        )
 
 
 def noise(

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Average, Server, norm, updates_of
+from rescind.engines.server import Average, Server, check_server, norm, updates_of
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.records import Place
 
 
 def train(
-    engine: Engine, recorder: Recorder, present: Sequence[str], until: Stop, server: Server | None = None
+    engine: Engine,
+    recorder: Recorder,
+    present: Callable[[], Sequence[str]],
+    until: Stop,
+    server: Server | None = None,
 ) -> None:
     """Train the newest branch with those present until its end; what is recorded already is not trained again.
 
-    Nothing of a round outlives a failure: the next call goes on from the last round that was recorded.
+    Who is present is asked before every round. Nothing of a round outlives a failure: the next call goes on from the
+    last round that was recorded.
     """
-    server, model, measured = server or Average(), recorder.model(), -1.0
+    server, model, measured, facts = server or Average(), recorder.model(), -1.0, engine.facts
+    check_server(engine, server)
 
     def accuracy() -> float:
         nonlocal measured
-        measured = engine.accuracy(model, present)
+        measured = engine.accuracy(model, present())
         return measured
 
     if not until.public:
@@ -33,7 +39,13 @@ def train(
     with bar(f"branch {recorder.place.branch}", until.most) as show:
         while not until.reached(recorder.place.round, accuracy):
             place = Place(recorder.place.branch, recorder.place.round + 1)
-            made = server.round(engine, model, place, present)
+            asked = present()
+            if not asked:
+                raise ValueError("nobody is left who could train: everybody was forgotten or waits to be")
+            made = server.round(engine, model, place, asked)
+            _check(made.replies, asked)
+            if engine.facts != facts:
+                raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
             recorder.record(
                 made.replies.names,
                 made.replies.weights,
@@ -45,6 +57,15 @@ def train(
             )
             model = made.model
             show(place.round, measured)
+
+
+def _check(replies: Replies, asked: Sequence[str]) -> None:
+    """Refuse replies of who was not asked, and steps that nobody can have made."""
+    strangers = set(replies.names).difference(asked)
+    if strangers:
+        raise ValueError(f"{sorted(strangers)[0]!r} replied and was not asked to train")
+    if any(steps < 1 for steps in replies.steps):
+        raise ValueError("a participant says that it made no local step")
 
 
 def rounding(training: LocalTraining, model: Mapping[str, Tensor], replies: Replies) -> float:

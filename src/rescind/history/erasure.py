@@ -52,6 +52,9 @@ _WEIGHTS_PER_OCTAVE = 4
 def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> ErasurePlan:
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
     known, tip, kept = branches(ledger), newest(ledger), ledger.kept()
+    trained = {int(entry.body["branch"]) for entry in ledger.entries("retrained")}
+    if known[tip.branch].unbounded and tip.branch not in trained:
+        raise ValueError(f"branch {tip.branch} may still need stored updates: finish forgetting, then erase")
     covered = _covered(ledger, level)
     due = [asked for asked in asked_for(ledger) if asked.served and asked.number not in covered]
     clients = frozenset(client for asked in due for client in asked.request.group)

@@ -208,6 +208,11 @@ class History:
         Without another ``deadline`` it is a month from now, as in GDPR art. 12.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
+        for asked in requests.asked_for(self.ledger):
+            if not asked.withdrawn and asked.request.group & request.group:
+                raise ValueError(
+                    f"request {asked.number} is about some of these clients already: withdraw it, or leave them out"
+                )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 
     def record_plan(self, plan: requests.Planned) -> requests.Planned:
@@ -217,7 +222,7 @@ class History:
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         with self.ledger.writing():
-            requests.settle(self.ledger, number, self.run.facts.training, self._now())
+            requests.settle(self.ledger, number, self.run.facts, self._now())
 
     def plan_erasure(self, level: Level = Level.PURGE) -> ErasurePlan:
         """List what has to go of all clients that were forgotten, without touching anything."""

@@ -176,6 +176,8 @@ class Recorder:
             shrinkage_rounding=shrinkage_rounding,
             requests=tuple(requests),
             hidden=hidden if sigma else (),
+            # Where every round was noised nothing more may be needed.
+            bare=() if sigma or isinstance(self._run.facts.public, DpFedAvg) else hidden,
             unbounded=unbounded,
         )
         self._check_restart(branch, parent, hidden)
@@ -204,7 +206,7 @@ class Recorder:
         if (
             plan is None
             or plan.requests != branch.requests
-            or plan.entry < max(entry.sequence for entry in self._ledger.entries("branch"))
+            or plan.seen < max(entry.sequence for entry in self._ledger.entries("branch"))
         ):
             raise StalePlan(f"request {numbers} has no plan since the last restart: plan it, record the plan")
         node = plan.candidate.node
@@ -214,12 +216,14 @@ class Recorder:
                 f"{plan.candidate.sigma:g}, not {parent} and {branch.sigma:g}"
             )
         heuristic = plan.candidate.mode is Mode.HEURISTIC
+        if hidden and plan.candidate.mode is Mode.EXACT:
+            raise ValueError(f"the plan of request {numbers} says exact, and {parent} knows clients that are to go")
         if branch.unbounded and not heuristic:
             raise ValueError(
                 f"the plan of request {numbers} says {plan.candidate.mode.value}: every step needs a bound"
             )
-        # Where every round was noised nothing more may be needed; where nothing is claimed nothing is.
-        if bool(hidden) != bool(branch.sigma) and not (heuristic or isinstance(self._run.facts.public, DpFedAvg)):
+        noised_rounds = isinstance(self._run.facts.public, DpFedAvg) and plan.public_plan
+        if bool(hidden) != bool(branch.sigma) and not (heuristic or noised_rounds):
             raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
 
     def ends_by_data(self) -> None:
@@ -237,7 +241,7 @@ class Recorder:
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         self._check_usable()
-        settle(self._ledger, number, self._run.facts.training, self._now())
+        settle(self._ledger, number, self._run.facts, self._now())
         self._gone = forgotten_clients(self._ledger)
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:

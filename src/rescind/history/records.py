@@ -89,7 +89,7 @@ class Branch:
     Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0; one that was not pulled
     towards theta_0^0 has ``shrinkage`` 1; one whose model came about in another way is ``unbounded``. ``model`` is
     the SHA-256 of the model it starts with, ``requests`` the numbers of the requests it serves, and ``hidden`` those
-    of all requests whose clients its noise has to hide.
+    of all requests whose clients its noise has to hide; ``bare`` are those whose clients nothing hides there.
     """
 
     number: int
@@ -102,6 +102,7 @@ class Branch:
     shrinkage_rounding: float = 0.0
     requests: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
+    bare: tuple[int, ...] = ()
     unbounded: bool = False
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rescind.core.edges import sorted_group
-from rescind.core.facts import Mode, Scope
+from rescind.core.facts import Facts, Mode, Scope
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Forgotten, Request
@@ -15,7 +15,7 @@ from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, lineage, newest, path_to
-from rescind.history.records import Branch, Place
+from rescind.history.records import ROOT, Branch, Place
 
 _WEAKEST_LAST = list(Mode)
 
@@ -51,14 +51,15 @@ class Asked:
 class Planned:
     """The way that was chosen to serve requests together; ``public_plan`` if it was chosen without looking at data.
 
-    ``method`` is the name of the method that chose it, ``entry`` the number of its entry in the journal.
+    ``method`` says which method chose it, ``seen`` is the number of the journal's last entry that it took into
+    account, that of its own entry unless told.
     """
 
     requests: tuple[int, ...]
     candidate: Candidate
     public_plan: bool
     method: str = ""
-    entry: int = 0
+    seen: int = 0
 
 
 def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) -> int:
@@ -86,8 +87,10 @@ def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
         "candidate": encode(candidate),
         "public_plan": plan.public_plan,
         "method": plan.method,
+        "seen": plan.seen,
     }
-    return replace(plan, candidate=candidate, entry=ledger.append("plan", body, time.isoformat()).sequence)
+    entry = ledger.append("plan", body, time.isoformat())
+    return replace(plan, candidate=candidate, seen=plan.seen or entry.sequence)
 
 
 def plans(ledger: Ledger) -> dict[int, Planned]:
@@ -96,14 +99,23 @@ def plans(ledger: Ledger) -> dict[int, Planned]:
     for entry in ledger.entries("plan"):
         numbers = tuple(int(number) for number in entry.body["requests"])
         candidate, public = decode(Candidate, entry.body["candidate"]), bool(entry.body["public_plan"])
-        planned = Planned(numbers, candidate, public, str(entry.body["method"]), entry.sequence)
+        planned = Planned(
+            numbers, candidate, public, str(entry.body["method"]), int(entry.body["seen"]) or entry.sequence
+        )
         found |= dict.fromkeys(numbers, planned)
     return found
 
 
+def last_change(ledger: Ledger) -> int:
+    """Give the number of the last entry that a plan depends on."""
+    kinds = ("run", "round", "branch", "erasure", "ends by data")
+    return max((entry.sequence for entry in ledger.entries(*kinds)), default=0)
+
+
 def is_stale(ledger: Ledger, plan: Planned) -> bool:
-    """Tell whether models were made, begun or erased since a plan was recorded."""
-    return any(entry.sequence > plan.entry for entry in ledger.entries("round", "branch", "erasure"))
+    """Tell whether a plan is about a history that has changed, or about a request that is not open any more."""
+    waiting = {asked.number for asked in asked_for(ledger) if asked.open}
+    return last_change(ledger) > plan.seen or not waiting.issuperset(plan.requests)
 
 
 def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
@@ -126,12 +138,17 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
     )
 
 
-def settle(ledger: Ledger, number: int, training: LocalTraining, time: str) -> None:
+def is_unknown(ledger: Ledger, request: Request, facts: Facts) -> bool:
+    """Tell whether nobody of a request ever touched the newest model."""
+    path = path_to(ledger, newest(ledger), facts.training, sorted_group(request.group))
+    # Where rounds were drawn again, who was absent may have had a part in that.
+    redrawn = facts.redrawn_rounds and len(path.edges) > 0
+    return not redrawn and first_joined(path.edges, request.group) == len(path.edges)
+
+
+def settle(ledger: Ledger, number: int, facts: Facts, time: str) -> None:
     """Record that a request is served without a restart, because nobody of it ever touched the newest model."""
-    group = check_open(ledger, number).request.group
-    if first_joined((path := path_to(ledger, newest(ledger), training, sorted_group(group))).edges, group) < len(
-        path.edges
-    ):
+    if not is_unknown(ledger, check_open(ledger, number).request, facts):
         raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
     ledger.append("settlement", {"request": number}, time)
 
@@ -185,14 +202,18 @@ def standings(ledger: Ledger) -> tuple[Standing, ...]:
 def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Sequence[Asked]) -> tuple[int, ...]:
     """Give the requests whose clients have touched a model, and whose own noise does not lie before it."""
     upstream = {place.branch for place in lineage(branches(ledger), parent)}
-    noised = [each for each in standings(ledger) if each.branch is not None]
-    promises: list[tuple[int, Request, int | None]] = [(each.number, each.request, each.branch) for each in noised]
-    promises += [(asked.number, asked.request, None) for asked in new]
-    owed = sorted_group(client for _, request, _ in promises for client in request.group)
+    earlier = standings(ledger)
+    promises: list[tuple[int, Request, int | None, bool]] = [
+        (each.number, each.request, each.branch, each.branch is not None) for each in earlier
+    ]
+    promises += [(asked.number, asked.request, None, True) for asked in new]
+    owed = sorted_group(client for _, request, _, _ in promises for client in request.group)
     path = path_to(ledger, parent, training, owed)
     everybody, found = frozenset[int](), []
-    for number, request, noise in promises:
+    for number, request, noise, counts in promises:
         everybody |= request.group
+        if not counts:
+            continue
         groups = {request.group, everybody} if request.scope is Scope.SEQUENCE else {request.group}
         touched = any(first_joined(path.edges, group) < path.index[parent] for group in groups)
         if touched and noise not in upstream:
@@ -202,18 +223,20 @@ def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Seque
 
 def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mapping[int, Branch]) -> Standing:
     """Give what an earlier request is owed after a later restart."""
-    if branch.unbounded:
+    if branch.unbounded or earlier.number in branch.bare:
         return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
     if plan is not None and earlier.request.group in plan.candidate.weakened:
-        mode = earlier.mode if earlier.branch is None else _weaker(earlier.mode, Mode.INSTANCE)
-        earlier = replace(earlier, mode=mode, public_plan=False)
+        weaker = Mode.INSTANCE if earlier.mode is Mode.STRICT else earlier.mode
+        earlier = replace(earlier, mode=weaker, public_plan=False)
     if plan is not None and earlier.number in branch.hidden:
         spent = (*earlier.spent, earlier.request.mu)
         mode = _weaker(earlier.mode, plan.candidate.mode)
         return replace(earlier, mode=mode, branch=branch.number, spent=spent)
     if earlier.branch is None or earlier.branch in _upstream(branch, known):
         return earlier
-    return replace(earlier, mode=Mode.EXACT, branch=None, spent=())
+    # What was never proven may rest on rounds that were drawn again: only theta_0^0 is free of those.
+    unproven = earlier.mode is Mode.HEURISTIC and branch.parent != ROOT
+    return replace(earlier, mode=Mode.HEURISTIC if unproven else Mode.EXACT, branch=None, spent=())
 
 
 def check_open(ledger: Ledger, number: int) -> Asked:

@@ -5,7 +5,7 @@ from rescind.methods.fedaccum import FedAccum
 from rescind.methods.federaser import FedEraser
 from rescind.methods.fine_tuning import FineTuning
 from rescind.methods.last import Last
-from rescind.methods.method import Beginning, Certifying, Heuristic, Method
+from rescind.methods.method import Beginning, Certifying, Heuristic, Method, OwnRounds
 from rescind.methods.scratch import Scratch
 from rescind.methods.sifu import PaperSifu, Sifu, StrictSifu
 
@@ -19,6 +19,7 @@ __all__ = [
     "Heuristic",
     "Last",
     "Method",
+    "OwnRounds",
     "PaperSifu",
     "Scratch",
     "Sifu",

@@ -19,7 +19,7 @@ from rescind.engines.server import Average, Made, averaged, norm, updates_of
 from rescind.history.history import History
 from rescind.history.records import Place
 from rescind.methods._stored import StoredRound, load, root, stored_rounds
-from rescind.methods.method import Beginning, Heuristic
+from rescind.methods.method import Beginning, Heuristic, OwnRounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,14 @@ class FedEraser(Heuristic):
         """Take theta_0^0."""
         return root(summary)
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
-        """Repeat the stored rounds from the start."""
+    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+        """Go back to the start."""
+        return Beginning(history.model(parent), unbounded=True)
+
+    def rounds(self, history: History, tip: Place, leaving: Collection[int]) -> OwnRounds:
+        """Repeat the stored rounds, then go on as usual."""
         stored = tuple(stored_rounds(history, tip, leaving))
-        return Beginning(history.model(parent), True, Calibrated(history, stored), least=len(stored))
+        return OwnRounds(Calibrated(history, stored), least=len(stored))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +49,7 @@ class Calibrated:
 
     history: History
     stored: tuple[StoredRound, ...]
+    facts: ClassVar[None] = None
 
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Calibrate the stored round of this number."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import Any, ClassVar
 
 from rescind.core.facts import Mode
 from rescind.core.noise import Tensor
@@ -23,18 +23,22 @@ from rescind.history.records import Place
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beginning:
-    """How a heuristic branch begins.
+    """How a heuristic branch begins: with ``model``.
 
-    ``model`` is its first model, ``server`` makes its rounds, the federation's own one if it is ``None``, and
-    ``least`` of them belong to the method: no accuracy is good enough before. ``unbounded`` says that the model or
-    the rounds use what no bound covers, so that nothing is known of anybody from there on; it is false only for a
-    kept model as it is, trained on as usual.
+    ``unbounded`` says that the model or the rounds to come use what no bound covers, so that nothing is known of
+    anybody from there on; it is false only for a kept model as it is, trained on as usual.
     """
 
     model: Mapping[str, Tensor]
     unbounded: bool
-    server: Server | None = None
-    least: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnRounds:
+    """Rounds that are not as usual: ``server`` makes them, and ``least`` of them come before any accuracy counts."""
+
+    server: Server
+    least: int
 
 
 class Method(ABC):
@@ -44,7 +48,16 @@ class Method(ABC):
 
     @abstractmethod
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Choose where to restart, for requests that are served together."""
+        """Choose where to restart, for requests that are served together.
+
+        Of a certifying method's candidate the node and sigma count: what they are worth is worked out anew.
+        """
+
+    def __str__(self) -> str:
+        """Give the name and what the method was made with: a plan is that method's and no other's."""
+        options: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        made_with = [f"{each.name}={getattr(self, each.name)!r}" for each in options]
+        return f"{self.name} ({', '.join(made_with)})" if made_with else self.name
 
 
 class Certifying(Method):
@@ -67,10 +80,14 @@ class Heuristic(Method):
 
     @abstractmethod
     def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
-        """Give the beginning of the branch that restarts at ``parent``, from what was recorded up to ``tip``.
+        """Give the beginning of the branch that restarts at ``parent``, from what was recorded up to ``tip``."""
+
+    def rounds(self, history: History, tip: Place, leaving: Collection[int]) -> OwnRounds | None:  # noqa: ARG002
+        """Give the branch's own way of making rounds, if it has one.
 
         It is called again when a branch that was cut off goes on, and has to give the same.
         """
+        return None
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:  # noqa: ARG002, it is the same for all
         """Restart where the method says, and claim nothing."""

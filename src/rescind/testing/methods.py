@@ -43,6 +43,7 @@ class Mortal:
 
     def __init__(self, server: Server, before: Place) -> None:
         self._server, self._before = server, before
+        self.facts = server.facts
 
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Make the round, or die."""
@@ -82,7 +83,7 @@ class MethodConformance:
             plan = revocable.plan(method, number)
             assert revocable.plan(method, number) == plan
             assert Place(plan.candidate.node.branch, plan.candidate.node.round) in history.ledger.kept()
-            assert plan.method == method.name
+            assert plan.method == str(method)
 
     def test_nothing_is_claimed_that_is_not_proven(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:

@@ -46,7 +46,6 @@ class _Head:
         self._steps = training.steps
         self._rate = training.learning_rate
         self._decay = 1 - training.learning_rate * l2_of(training)
-        self._largest = max(map(examples.count, examples.spans))
         self._grams: dict[str, torch.Tensor] = {}
 
     def train(self, start: Tensors, names: Sequence[str], batches: Batches) -> dict[str, torch.Tensor]:
@@ -109,9 +108,11 @@ class _Head:
             weight = torch.baddbmm(weight, residuals, features, beta=self._decay)
         return bias, weight
 
-    def _padded(self, count: int) -> int:
-        """Give the size to which a batch is padded, so that few sizes remain."""
-        return min(self._largest, 1 << (count - 1).bit_length())
+    @staticmethod
+    def _padded(count: int) -> int:
+        """Round up to four significant bits: few sizes, little waste, and nobody's depends on who else there is."""
+        step = 1 << max((count - 1).bit_length() - 4, 0)
+        return -(-count // step) * step
 
     def _rows(self, names: Sequence[str], batches: Batches, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Give the examples of every step, (steps or 1, participants, size), and what multiplies their residuals.
