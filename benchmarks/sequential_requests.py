@@ -3,7 +3,7 @@
 Softmax regression on MNIST's pixels, 100 clients of 100 images and one class each, 10 of them drawn for every round,
 10 full-batch steps, as in the paper. Three times ten clients leave, all who have the digit 0, then 1, then 2; each
 method retrains until the remaining clients' mean accuracy on their own data is back at the threshold. The guarantee
-asked for is the paper's, (10, 0.01), jointly for each group.
+asked for is the paper's, (10, 0.01), jointly for each group; the prefix before a restart is kept, as there.
 
 Not as in the paper: plain SGD without the momentum of the authors' code, and so a larger learning rate, 0.039 of the
 2/beta = 0.0396 at which the theorem ends (rows clipped to norm 10, L2 term 0.001); the threshold is 90 %, which plain
@@ -34,6 +34,7 @@ from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy
 from rescind.forgetting import Revocable
+from rescind.history.records import Level
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
 
 CLIENTS, EACH, DRAWN, LEAVING = 100, 100, 10, 10
@@ -96,7 +97,11 @@ def measured(task: Task) -> list[dict[str, Any]]:
         for request in range(task.requests):
             leaving = list(engine.clients[request * LEAVING : (request + 1) * LEAVING])
             history.ask(leaving, BUDGET)
-            (outcome,) = revocable.forget(task.method, task.until)
+            try:
+                (outcome,) = revocable.forget(task.method, task.until, level=Level.OUTPUT)
+            except ValueError as refusal:
+                print(f"{task.method.name}, request {request + 1}: {refusal}", file=sys.stderr)
+                break
             model, scores = history.model(history.newest), outcome.scores
             assert outcome.planned is not None
             assert scores is not None
