@@ -144,6 +144,15 @@ def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable
     assert served[0].planned == plan
 
 
+def test_only_the_last_plan_of_a_request_can_be_approved(revocable: Revocable) -> None:
+    """What may be claimed is read from the plan that was recorded last."""
+    number = revocable.history.ask(names_of(revocable, 0), BUDGET)
+    first = revocable.plan(FineTuning(), number)
+    revocable.plan(Last(), number)
+    with pytest.raises(StalePlan, match=f"request {number} was planned again since"):
+        revocable.forget(FineTuning(), Rounds(2), approved=first)
+
+
 def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> None:
     history = revocable.history
     with pytest.raises(ValueError, match="no open request 99: open are"):

@@ -95,7 +95,6 @@ class Revocable:
                 "with a seed the noise is reproducible, and the engine's facts have to say that it is not secret; "
                 "without one they have to say that it is"
             )
-
         check_server(self.engine, self.server)
 
     def train(self, until: Stop) -> Place:
@@ -191,6 +190,8 @@ class Revocable:
             raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
         if self._in_work() is not None or is_stale(self.history.ledger, plan):
             raise StalePlan(f"the history has changed since request {numbers} was planned: plan again")
+        if plans(self.history.ledger)[plan.requests[0]] != plan:
+            raise StalePlan(f"request {numbers} was planned again since: approve that plan, or plan again")
 
     def _restart(self, recorder: Recorder, method: Method, plan: Planned) -> None:
         """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""

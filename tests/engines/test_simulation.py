@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rescind import History
 from rescind.core.facts import PublicHead, Sampling
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
@@ -11,7 +12,9 @@ from rescind.engines.seeds import coin, stream
 from rescind.engines.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
 from rescind.engines.simulation.fast import fast
 from rescind.engines.simulation.loop import Loop
-from rescind.history.records import Place
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.records import Place, Span
 from rescind.testing.engines import EngineConformance, relative_difference, trained
 
 HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))
@@ -456,3 +459,41 @@ def test_nobodys_numbers_depend_on_who_else_there_is() -> None:
     one, other = (engine.train(engine.start(), Place(0, 1), names) for engine in (with_all, without))
     for name in one.tensors:
         assert np.asarray(one.tensors[name]).tobytes() == np.asarray(other.tensors[name]).tobytes()
+
+
+def test_the_loop_and_the_fast_path_leave_the_same_history() -> None:
+    """Fifty recorded rounds: the same journal, participants and weights; numbers and models to 1e-10."""
+    rng = np.random.default_rng(1)
+    shards = {
+        f"client-{at}": Shard(rng.normal(size=(8 + 5 * at, 12)), rng.integers(0, 3, 8 + 5 * at)) for at in range(5)
+    }
+    histories = []
+    for trainer in (Loop, fast):
+        engine = Simulation(
+            Federation(shards, shards["client-0"], 3),
+            SoftmaxHead(12, 3),
+            LocalTraining(3, 0.7, SoftmaxL2(0.01, 1.0)),
+            sampling=Sampling.POISSON,
+            rate=0.6,
+            batch=6,
+            secret=b"the same",
+            trainer=trainer,
+        )
+        history = History.in_memory()
+        Revocable(history, engine).train(Rounds(50))
+        histories.append(history)
+    one, other = ([entry.kind for entry in history.ledger.entries()] for history in histories)
+    assert one == other
+    span = Span(0, 1, 50)
+    rounds = zip(*(history.ledger.rounds(span) for history in histories), strict=True)
+    for here, there in rounds:
+        assert here.clients.tolist() == there.clients.tolist()
+        for field in ("weight", "steps"):
+            assert (here.participants[field] == there.participants[field]).all()
+        np.testing.assert_allclose(here.participants["distance"], there.participants["distance"], rtol=1e-9)
+    assert list(histories[0].ledger.kept()) == list(histories[1].ledger.kept())
+    models = [history.model(history.newest) for history in histories]
+    for name in models[0]:
+        np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-10, atol=1e-12)
+    for history in histories:
+        history.close()
