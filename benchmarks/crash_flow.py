@@ -22,7 +22,6 @@ import numpy as np
 
 from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, places, said, tell, watch
 from benchmarks._measure import progress
-from benchmarks.simulated import simulation
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable, outcomes
@@ -34,6 +33,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.records import Level, Span
 from rescind.history.requests import asked_for
 from rescind.methods import FedAccum, FedEraser, FineTuning, Last, Method, Scratch, Sifu
+from rescind.testing.small import simulation
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TRAINED, RETRAINED = Rounds(6), Rounds(4)

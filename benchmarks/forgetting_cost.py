@@ -190,6 +190,10 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--data", help="the folder of mnist.npz; else the environment variable RESCIND_DATA")
     chosen = options.parse_args()
+    try:
+        sets.load("mnist", chosen.data)
+    except (ValueError, FileNotFoundError) as missing:
+        options.error(str(missing))
     settings = [each for each in SETTINGS if not chosen.quick or (each.clients, each.l2) == (100, 0.001)]
     settings = settings[:2] if chosen.quick else settings
     budgets, seeds = (BUDGETS[::2], range(1)) if chosen.quick else (BUDGETS, range(3))

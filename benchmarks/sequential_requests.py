@@ -8,7 +8,8 @@ asked for is the paper's, (10, 0.01), jointly for each group; the prefix before 
 Not as in the paper: plain SGD without the momentum of the authors' code, and so a larger learning rate, 0.039 of the
 2/beta = 0.0396 at which the theorem ends (rows clipped to norm 10, L2 term 0.001); the threshold is 90 %, which plain
 SGD reaches after some hundred rounds (93 % takes thousands); noise is calibrated exactly. ``forget`` is the accuracy
-on the ten that have just left, ``earlier`` on those who left before, ``round`` the one gone back to.
+on the ten that have just left, ``earlier`` on those who left before, ``from`` the model gone back to,
+branch and round.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def measured(task: Task) -> list[dict[str, Any]]:
             model, scores = history.model(history.newest), outcome.scores
             assert outcome.planned is not None
             assert scores is not None
-            retain, forget = scores.retain or 0.0, scores.forget or 0.0
+            retain, forget, node = scores.retain or 0.0, scores.forget or 0.0, outcome.planned.candidate.node
             rows.append(
                 {
                     "method": task.method.name,
@@ -113,7 +114,7 @@ def measured(task: Task) -> list[dict[str, Any]]:
                     "trained": trained.round,
                     "rounds": outcome.rounds,
                     "reached": retain >= task.until.threshold,
-                    "round": outcome.planned.candidate.node.round,
+                    "from": f"{node.branch}.{node.round}",
                     "sigma": outcome.planned.candidate.sigma,
                     "mode": outcome.modes[0].value,
                     "forget": round(forget, 4),
@@ -144,6 +145,10 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--data", help="the folder of mnist.npz; else the environment variable RESCIND_DATA")
     chosen = options.parse_args()
+    try:
+        sets.load("mnist", chosen.data)
+    except (ValueError, FileNotFoundError) as missing:
+        options.error(str(missing))
     until = Accuracy(0.85, most=300, every=10) if chosen.quick else Accuracy(0.90, least=50, most=1500, every=10)
     methods = (METHODS[0], METHODS[1], METHODS[4]) if chosen.quick else METHODS
     tasks = [Task(method, until, 1 if chosen.quick else 3, chosen.data) for method in methods]

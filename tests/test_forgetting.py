@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from benchmarks.simulated import TRAINING, simulation
 from rescind import Facts, History
 from rescind.core.calibration import Budget
 from rescind.core.edges import Noise, Shrinkage, Unbounded
@@ -24,7 +24,7 @@ from rescind.engines.server import Average, Made, NoisedAverage, noise
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.forgetting import Revocable, outcomes
-from rescind.history.errors import ForgottenClient, StalePlan
+from rescind.history.errors import ForgottenClient, StalePlan, UnknownClient
 from rescind.history.path import branches
 from rescind.history.records import ROOT, Level, Place
 from rescind.history.requests import Planned, asked_for, plans, withdraw
@@ -45,6 +45,7 @@ from rescind.methods import (
     StrictSifu,
 )
 from rescind.testing.methods import CutOff, Mortal, names_of
+from rescind.testing.small import TRAINING, simulation
 
 BUDGET = Budget(8.0, 0.01)
 SEED = b"noise"
@@ -155,7 +156,7 @@ def test_only_the_last_plan_of_a_request_can_be_approved(revocable: Revocable) -
 
 def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> None:
     history = revocable.history
-    with pytest.raises(ValueError, match="no open request 99: open are"):
+    with pytest.raises(ValueError, match=r"not \[99\]: open are"):
         revocable.plan(Sifu(), 99)
     history.ask(names_of(revocable, 0), BUDGET)
     mortal = replace(revocable, server=Mortal(revocable.server, Place(1, 2)))
@@ -306,13 +307,14 @@ def test_rules_end_a_branch() -> None:
 # What a hostile reader found
 
 
+@dataclass(frozen=True)
 class Halfway(Heuristic):
     """Goes back to a node of one's choice, with the model as it is."""
 
-    name = "Halfway"
-    why = "for tests"
-    at = 4
-    unbounded = False
+    name: ClassVar[str] = "Halfway"
+    why: ClassVar[str] = "for tests"
+    at: int = 4
+    unbounded: bool = False
 
     def node(self, summary: Summary) -> Node:
         return next(each for each in summary.kept if (each.branch, each.round) == (0, self.at))
@@ -341,21 +343,19 @@ def test_a_server_of_its_own_is_unbounded(revocable: Revocable) -> None:
 
 
 def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -> None:
+    @dataclass(frozen=True)
     class Liar(Certifying):
-        name = "Liar"
-        sigma = 2.0**-14
+        name: ClassVar[str] = "Liar"
+        sigma: float = 2.0**-14
 
         def plan(self, summary: Summary, *requests: Request) -> Candidate:
             last = candidates(summary, *requests)[-1]
             return replace(last, sigma=self.sigma, mode=Mode.EXACT)
 
-    class Modest(Liar):
-        sigma = 4.0
-
     number = revocable.history.ask(names_of(revocable, 0), BUDGET)
     with pytest.raises(ValueError, match="does not hide the group there"):
         revocable.plan(Liar(), number)
-    assert revocable.plan(Modest(), number).candidate.mode is Mode.INSTANCE
+    assert revocable.plan(Liar(4.0), number).candidate.mode is Mode.INSTANCE
 
     class Bold(Halfway):
         def plan(self, summary: Summary, *requests: Request) -> Candidate:
@@ -630,3 +630,49 @@ def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(hist
     assert Place(0, 6) not in history.ledger.kept()
     (outcome,) = revocable.forget(FineTuning(), Rounds(14))
     assert outcome.rounds == 14
+
+
+def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable: Revocable) -> None:
+    history = revocable.history
+    number = history.ask(names_of(revocable, 0), BUDGET)
+    entries = len(list(history.ledger.entries()))
+
+    class Nameless(Heuristic):
+        """No dataclass: a plan of one could be carried out by another."""
+
+        name = "Nameless"
+        why = "for tests"
+
+        def node(self, summary: Summary) -> Node:
+            return summary.kept[0]
+
+        def begin(self, history: History, tip: Place, parent: Place, leaving: object) -> Beginning:  # noqa: ARG002
+            return Beginning(history.model(parent), unbounded=True)
+
+    for call, message in (
+        (lambda: revocable.forget(Last(), 3), r"until is 3; give a rule such as Rounds\(10\)"),  # type: ignore[arg-type]
+        (lambda: revocable.train(3), "until is 3"),  # type: ignore[arg-type]
+        (lambda: revocable.forget(Last, Rounds(3)), r"is no method: give one such as Sifu\(\)"),  # type: ignore[arg-type]
+        (lambda: revocable.plan(Sifu, number), "is no method"),  # type: ignore[arg-type]
+        (lambda: revocable.forget(Nameless(), Rounds(3)), "Nameless has to be a dataclass"),
+        (lambda: revocable.forget(Last(), Rounds(3), approved=number), "give what Revocable.plan gave"),  # type: ignore[arg-type]
+        (lambda: Rounds(2.5), "a branch of 2.5 rounds"),  # type: ignore[arg-type]
+        (lambda: PaperSifu(0.05), "take one of the public list, 0.0625"),
+        (lambda: PaperSifu(-1.0), "sigma is -1"),
+        (lambda: replace(revocable, seed="x"), "seed"),  # type: ignore[arg-type]
+        (lambda: history.ask("clinic-1", BUDGET), "give a list of names"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert len(list(history.ledger.entries())) == entries
+    with pytest.raises(UnknownClient, match="did you mean 'clinic-1'"):
+        history.ask(["Clinic-1"], BUDGET)
+    history.withdraw(number)
+    assert history.ask(names_of(revocable, 0), BUDGET) > number
+
+
+def test_noised_rounds_that_could_claim_nothing_are_refused_before_training(history: History) -> None:
+    noised = NoisedAverage(0.5, 7.0, 2.0)
+    engine = simulation(training=replace(TRAINING, clips_updates=True), public=noised.facts, secret_noise=True)
+    with pytest.raises(ValueError, match="say public_schedule=True from the start"):
+        Revocable(history, engine, server=noised)

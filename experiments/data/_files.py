@@ -12,7 +12,9 @@ def place(folder: str | Path | None) -> Path:
     """Give the folder of the data."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
-        raise ValueError(f"no folder of data: pass one as `folder`, or set the environment variable {VARIABLE}")
+        raise ValueError(
+            f"no folder of data: give one (`folder`, or --data), or set the environment variable {VARIABLE}"
+        )
     return Path(chosen)
 
 

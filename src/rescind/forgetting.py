@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 
 from rescind.core.edges import sorted_group
-from rescind.core.facts import Mode
+from rescind.core.facts import REPRODUCIBLE, Mode
 from rescind.core.noise import Tensor, grid_rounding, pull_rounding, pulled
 from rescind.core.planning import assessed
 from rescind.core.recovery import shrinkage
@@ -92,13 +92,20 @@ class Revocable:
     def __post_init__(self) -> None:
         if self.engine.facts.secret_noise != (self.seed is None):
             raise ValueError(
-                "with a seed the noise is reproducible, and the engine's facts have to say that it is not secret; "
-                "without one they have to say that it is"
+                "with a seed the noise is reproducible, and the engine has to say so (secret_noise=False); without a "
+                "seed it has to say that the noise is secret"
             )
+        if self.seed is not None and not isinstance(self.seed, bytes):
+            raise ValueError(f"seed is {self.seed!r}; give bytes")
         check_server(self.engine, self.server)
+        # Found out after the training it would be too late.
+        missing = [each for each in self.engine.facts.strict_obstacles if each != REPRODUCIBLE]
+        if self.server.facts and missing:
+            raise ValueError("DP-FedAvg is worth its noise only if it can be claimed: " + "; ".join(missing))
 
     def train(self, until: Stop) -> Place:
         """Train the newest branch on to its end, with all who may take part, and give the newest model's place."""
+        _check_stop(until)
         with self._recording() as recorder:
             if self._in_work() is not None:
                 raise ValueError("a request is being served: finish it with forget, then train on")
@@ -107,12 +114,13 @@ class Revocable:
 
     def plan(self, method: Method, *numbers: int) -> Planned:
         """Plan open requests together and record the plan, for somebody to look at before ``forget``."""
+        _check_method(method)
         if self._in_work() is not None:
             raise ValueError("a request is being served: finish it with forget, then plan")
         known = {asked.number: asked for asked in asked_for(self.history.ledger) if asked.open}
         missing = [number for number in numbers if number not in known]
         if missing or not numbers:
-            raise ValueError(f"there is no open request {missing[0] if missing else ''}: open are {list(known)}")
+            raise ValueError(f"give the numbers of open requests, not {list(missing)}: open are {list(known)}")
         batch = [known[number] for number in numbers]
         for asked in batch:
             if is_unknown(self.history.ledger, asked.request, self.history.run.facts):
@@ -136,6 +144,10 @@ class Revocable:
         ``approved`` is a plan to carry out first; it is refused with ``StalePlan`` if the history has changed since.
         Erasing at a ``level`` ends each request.
         """
+        _check_method(method)
+        _check_stop(until)
+        if approved is not None and not isinstance(approved, Planned):
+            raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
         before = {asked.number for each in outcomes(self.history) for asked in each.asked}
         with self._recording() as recorder:
@@ -295,6 +307,19 @@ class Revocable:
             goal=self.goal,
             update_interval=self.update_interval,
         )
+
+
+def _check_method(method: object) -> None:
+    """Refuse what is no method, before anything is done."""
+    if not isinstance(method, Method):
+        raise ValueError(f"{method!r} is no method: give one such as Sifu()")
+    if not is_dataclass(method):
+        raise ValueError(f"{type(method).__name__} has to be a dataclass: its fields tell one plan from another")
+
+
+def _check_stop(until: object) -> None:
+    if not all(hasattr(until, name) for name in ("public", "most", "reached")):
+        raise ValueError(f"until is {until!r}; give a rule such as Rounds(10) or Accuracy(0.9)")
 
 
 def pull_factor(noised: Mapping[str, Tensor], start: Mapping[str, Tensor], sigma: float) -> float:

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -209,9 +210,9 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
     with reopened().recording(FACTS, START):
         pass
     other = reopened().recording(FACTS, START, capacity=3, goal=Goal(BUDGET, 0.5))
-    with pytest.raises(DifferentRun, match="other capacity and goal"), other:
+    with pytest.raises(DifferentRun, match="recorded with capacity 32, not 3 and goal None"), other:
         pass
-    with pytest.raises(DifferentRun, match="other tensors"), reopened().recording(FACTS, {"theta": np.zeros(13)}):
+    with pytest.raises(DifferentRun, match="with tensors"), reopened().recording(FACTS, {"theta": np.zeros(13)}):
         pass
 
 
@@ -340,3 +341,14 @@ def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> 
             with pytest.raises(ValueError, match=message):
                 recorder.restart(parent, START, requests=request)
     assert history.newest == Place(0, 2)
+
+
+def test_what_is_different_is_named_down_to_the_field(reopened: Opened) -> None:
+    with reopened().recording(FACTS, START):
+        pass
+    faster = replace(FACTS, training=replace(FACTS.training, learning_rate=0.25))
+    with (
+        pytest.raises(DifferentRun, match=r"facts\.training\.learning_rate 0\.5, not 0\.25"),
+        reopened().recording(faster, START),
+    ):
+        pass

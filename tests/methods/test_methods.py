@@ -10,7 +10,6 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation
 from dp_accounting.pld import PLDAccountant
 
-from benchmarks.simulated import TRAINING, simulation
 from rescind import History
 from rescind.core.calibration import reached_epsilon
 from rescind.core.facts import Mode, PublicHead, Sampling
@@ -37,6 +36,7 @@ from rescind.methods import (
     StrictSifu,
 )
 from rescind.testing.methods import BUDGET, MethodConformance, names_of
+from rescind.testing.small import TRAINING, simulation
 
 SEED = b"noise for tests"
 NOISED = NoisedAverage(clip=0.5, denominator=7.0, noise_multiplier=2.0, seed=SEED)

@@ -138,11 +138,14 @@ class Facts:
         """Why nothing can be said that holds for every data set; empty means that it can."""
         found = self._broken_rules
         if not self.public_schedule:
-            found += ("kept nodes were not placed by a public schedule",)
+            found += ("kept nodes are not placed by a public schedule: say public_schedule=True from the start",)
         if isinstance(self.public, DpFedAvg):
             return found + self.public.obstacles
         if self.public is None:
-            return (*found, "neither an L2 head's constants nor DP-FedAvg's noise multiplier are recorded")
+            return (
+                *found,
+                "neither an L2 head's constants (public=PublicHead(...)) nor those of DP-FedAvg are recorded",
+            )
         try:
             self.head_bound()
         except ValueError as refusal:

@@ -39,8 +39,8 @@ class Rounds:
     public: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.most < 0:
-            raise ValueError(f"a branch of {self.most} rounds cannot be trained: give 0 or more")
+        if not isinstance(self.most, int) or self.most < 0:
+            raise ValueError(f"a branch of {self.most!r} rounds cannot be trained: give 0 or more")
 
     @classmethod
     def share(cls, share: float, of: int) -> Rounds:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
@@ -118,13 +119,19 @@ class History:
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
         """Give the pseudonyms of these names; ``UnknownClient`` if one never took part."""
+        if isinstance(names, str):
+            raise ValueError(f"names is {names!r}; give a list of names")
         found = self.ledger.pseudonyms(names)
         unknown = [name for name in names if name not in found]
         if unknown:
             gone = self.ledger.forgotten(unknown)
             if gone:
                 raise UnknownClient(f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased")
-            raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here")
+            everybody = self.ledger.identities()
+            # Of more names the search would take longer than people wait.
+            near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", or it has not taken part yet"
+            raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here{hint}")
         return frozenset(found.values())
 
     def remaining(self, names: Sequence[str]) -> list[str]:
@@ -205,15 +212,21 @@ class History:
     ) -> int:
         """Record that clients ask to be forgotten, and give the request's number; also while training runs.
 
+        The number is that of its entry in the journal.
         Without another ``deadline`` it is a month from now, as in GDPR art. 12.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
         for asked in requests.asked_for(self.ledger):
             if not asked.withdrawn and asked.request.group & request.group:
                 raise ValueError(
-                    f"request {asked.number} is about some of these clients already: withdraw it, or leave them out"
+                    f"request {asked.number} is about some of these clients already: leave them out, or take it back "
+                    f"with withdraw({asked.number})"
                 )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
+
+    def withdraw(self, number: int) -> None:
+        """Record that a request was taken back; only an open one can be."""
+        requests.withdraw(self.ledger, number, self._clock())
 
     def record_plan(self, plan: requests.Planned) -> requests.Planned:
         """Record how open requests are going to be served, and give the plan as it was recorded."""

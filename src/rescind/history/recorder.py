@@ -193,7 +193,10 @@ class Recorder:
         if branch.sigma and not (branch.noise_rounding > 0 and branch.unit_roundoff > 0):
             raise ValueError("noise needs its noise_rounding (see grid_rounding) and unit_roundoff")
         if not edges and branch.model != self._kept[parent]:
-            raise ValueError(f"without noise or shrinking a branch starts with its parent's own model, {parent}")
+            raise ValueError(
+                f"without noise or shrinking a branch starts with its parent's own model, {parent}; another one is "
+                "unbounded, and has to say so"
+            )
         if not branch.requests:
             if edges or hidden:
                 raise ValueError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,12 +65,22 @@ class Run:
 
     def check_same(self, other: Run) -> None:
         """Refuse another run, naming what differs."""
-        different = [each.name for each in fields(self) if getattr(self, each.name) != getattr(other, each.name)]
+        different = list(_differences(self, other))
         if different:
             raise DifferentRun(
-                f"this history was recorded with other {' and '.join(different)}: go on with the recorded ones, or "
-                "start a new history"
+                f"this history was recorded with {' and '.join(different)}: go on with the recorded ones, or start a "
+                "new history"
             )
+
+
+def _differences(recorded: Any, given: Any, inside: str = "") -> Iterator[str]:
+    """Say what differs, down to the fields of what was put together."""
+    for each in fields(recorded):
+        one, other = getattr(recorded, each.name), getattr(given, each.name)
+        if one != other and is_dataclass(one) and type(one) is type(other):
+            yield from _differences(one, other, f"{inside}{each.name}.")
+        elif one != other:
+            yield f"{inside}{each.name} {one!r}, not {other!r}"
 
 
 def described(model: Mapping[str, Tensor]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:

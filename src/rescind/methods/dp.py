@@ -27,6 +27,7 @@ class Dp(Certifying):
         """Take the last node at which mu_W is within the budget."""
         if not isinstance(summary.facts.public, DpFedAvg):
             raise ValueError(
-                "this run was not trained by DP-FedAvg: its rounds carry no noise that could hide anybody"
+                "this run was not trained by DP-FedAvg: its rounds carry no noise that could hide anybody; train "
+                "with server=NoisedAverage(...) from the first round on"
             )
         return cheapest(strict_candidates(summary, *requests))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rescind.core._checks import positive
+from rescind.core.noise import is_public_sigma, public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice, strict_candidates
 from rescind.core.summary import Request, Summary
 from rescind.methods.method import Certifying
@@ -53,6 +55,11 @@ class PaperSifu(Certifying):
 
     sigma: float
     name: ClassVar[str] = "SIFU, paper's rule"
+
+    def __post_init__(self) -> None:
+        positive("sigma", self.sigma)
+        if not is_public_sigma(self.sigma):
+            raise ValueError(f"sigma is {self.sigma:g}; take one of the public list, {public_sigma(self.sigma):g}")
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
         """Take the last node whose sensitivity is at most Psi*."""

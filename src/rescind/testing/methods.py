@@ -12,7 +12,7 @@ before you import it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -71,6 +71,8 @@ class MethodConformance:
 
     def test_it_either_certifies_or_says_why_not(self, method: Method) -> None:
         assert isinstance(method, Certifying) != isinstance(method, Heuristic)
+        has_fields: bool = is_dataclass(method)
+        assert has_fields, "make it a dataclass: its fields tell one plan from another"
         assert method.name
         if isinstance(method, Heuristic):
             assert method.why
