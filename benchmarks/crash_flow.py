@@ -46,7 +46,12 @@ STEPS: tuple[tuple[Method, tuple[tuple[str, ...], ...], Level], ...] = (
     (FedAccum(), (("clinic-5",),), Level.OUTPUT),
     (Scratch(), (("clinic-6",), ("clinic-7", "clinic-8")), Level.PURGE),
 )
-MOMENTS = (*BEGINNINGS, "plan", "after plan", "end of training", "after end of training")
+STEPS_OF_AN_ERASURE = ("identities", "rounds", "updates", "keys", "files", "space and log")
+MOMENTS = (
+    *(moment for moment in BEGINNINGS if moment != "opening"),
+    *("plan", "after plan", "end of training", "after end of training"),
+    *(f"erasing {step}" for step in STEPS_OF_AN_ERASURE),
+)
 LONGEST_LIFE = 1.0
 
 

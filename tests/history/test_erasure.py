@@ -236,3 +236,29 @@ def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> Non
             database.commit()
         with History(copy) as tampered:
             assert tampered.verify() == ["what is left before model 1.0 is not what an erasure left"]
+
+
+def test_an_erasure_that_was_cut_off_says_once_what_remains(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry used to be written before the rounds went, and once more when the erasure was finished."""
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, federation(1), 4, range(6))
+    restarted(history, [name(0)], Place(0, 3))
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    plan = history.plan_erasure()
+    with monkeypatch.context() as cut:
+        cut.setattr(history.ledger, "erase_rounds", dying)
+        with pytest.raises(KeyboardInterrupt):
+            history.erase(plan)
+    with history.recording(FACTS, START):
+        pass
+    assert [entry.kind for entry in history.ledger.entries("erasure", "remains", "erased")] == [
+        "erasure",
+        "remains",
+        "erased",
+    ]
+    assert history.verify() == []

@@ -146,17 +146,17 @@ class Eraser:
                 store.delete(digest)
 
     def _erase_rounds(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
-        stretch = None
+        stretch = remains = None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
             path = path_to(self._ledger, Place(plan.branch, 0), self._training)
             forgotten = sorted_group(forgotten_clients(self._ledger))
             salt = secrets.token_bytes(KEY_BYTES)
             stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)
-            # Before it is there: later bounds start from these numbers, so they belong to the chain.
+            # Later bounds start from these numbers, so they belong to the chain.
             body = {"erasure": begun.sequence, "branch": plan.branch, "digest": stretch_digest(stretch)}
-            self._ledger.append("remains", body, time)
-        self._ledger.erase_rounds(plan.spans, stretch, plan.superseded)
+            remains = (body, time)
+        self._ledger.erase_rounds(plan.spans, stretch, plan.superseded, remains)
 
     def _log(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()

@@ -168,12 +168,17 @@ class Ledger(ABC):
 
     @abstractmethod
     def erase_rounds(
-        self, spans: Sequence[Span], stretch: Stretch | None = None, superseded: Sequence[int] = ()
+        self,
+        spans: Sequence[Span],
+        stretch: Stretch | None = None,
+        superseded: Sequence[int] = (),
+        remains: tuple[Mapping[str, Any], str] | None = None,
     ) -> None:
         """Delete the numbers of these rounds, their kept models' references and their updates' digests.
 
         ``stretch``, what is left of them, is written in the same transaction, in the place of one that its branch
-        may have; those of the ``superseded`` branches go. A span from round 0 covers the branch's first model too.
+        may have, and so is an entry of kind ``remains`` with this body and time; those of the ``superseded`` branches
+        go. A span from round 0 covers the branch's first model too.
         """
 
     @abstractmethod

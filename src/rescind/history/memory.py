@@ -152,14 +152,20 @@ class MemoryLedger(Ledger):
             del self._names[name]
 
     def erase_rounds(
-        self, spans: Sequence[Span], stretch: Stretch | None = None, superseded: Sequence[int] = ()
+        self,
+        spans: Sequence[Span],
+        stretch: Stretch | None = None,
+        superseded: Sequence[int] = (),
+        remains: tuple[Mapping[str, Any], str] | None = None,
     ) -> None:
-        def remains(place: Place) -> bool:
+        def stays(place: Place) -> bool:
             return not any(place in span for span in spans)
 
-        self._rounds = {place: each for place, each in self._rounds.items() if remains(place)}
-        self._kept = {place: each for place, each in self._kept.items() if remains(place)}
-        self._updates = {key: each for key, each in self._updates.items() if remains(key[0])}
+        if remains is not None:
+            self._append("remains", *remains, b"")
+        self._rounds = {place: each for place, each in self._rounds.items() if stays(place)}
+        self._kept = {place: each for place, each in self._kept.items() if stays(place)}
+        self._updates = {key: each for key, each in self._updates.items() if stays(key[0])}
         for branch in superseded:
             self._stretches.pop(branch, None)
         if stretch is not None:

@@ -278,9 +278,15 @@ class SqlLedger(Ledger):
             connection.execute(delete(table).where(among(table.c.pseudonym, names)))
 
     def erase_rounds(
-        self, spans: Sequence[Span], stretch: Stretch | None = None, superseded: Sequence[int] = ()
+        self,
+        spans: Sequence[Span],
+        stretch: Stretch | None = None,
+        superseded: Sequence[int] = (),
+        remains: tuple[Mapping[str, Any], str] | None = None,
     ) -> None:
         with self._transaction() as connection:
+            if remains is not None:
+                _append(connection, "remains", *remains)
             for span in spans:
                 _erase_participations(connection, span)
                 for table in (schema.round_, schema.kept, schema.client_update):

@@ -554,7 +554,8 @@ class LedgerConformance:
     def test_a_stretch_is_written_with_the_erasure_and_replaced_by_the_next(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
         first = a_stretch(1, Place(0, 0), [1, 2, 3])
-        ledger.erase_rounds([Span(0, 1, 2)], first)
+        ledger.erase_rounds([Span(0, 1, 2)], first, remains=({"branch": 1}, NOW))
+        assert [(entry.body, entry.time) for entry in ledger.entries("remains")] == [({"branch": 1}, NOW)]
         assert _stretches(ledger) == [_stretch_bits(1, first)]
         nobody = a_stretch(2, Place(0, 1), [], seed=1)
         ledger.erase_rounds([Span(0, 3, 3)], nobody)
