@@ -10,18 +10,20 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from rescind import Facts, History
+from rescind import Facts, History, LocalTraining
 from rescind.core.calibration import Budget
 from rescind.core.edges import Noise, Shrinkage, Unbounded
 from rescind.core.facts import Mode, PublicHead, Scope
 from rescind.core.noise import pulled
 from rescind.core.planning import Candidate, candidates
 from rescind.core.recovery import shrinkage
+from rescind.core.regularity import UnprovenLoss
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, Made, NoisedAverage, noise
-from rescind.engines.simulation import Simulation
+from rescind.engines.simulation import Federation as ImageFederation
+from rescind.engines.simulation import Network, Shard, Simulation
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.forgetting import Revocable, outcomes
 from rescind.history.errors import ForgottenClient, StalePlan, UnknownClient
@@ -676,3 +678,29 @@ def test_noised_rounds_that_could_claim_nothing_are_refused_before_training(hist
     engine = simulation(training=replace(TRAINING, clips_updates=True), public=noised.facts, secret_noise=True)
     with pytest.raises(ValueError, match="say public_schedule=True from the start"):
         Revocable(history, engine, server=noised)
+
+
+def test_a_network_is_recorded_and_forgotten_without_a_claim() -> None:
+    rng = np.random.default_rng(0)
+    shards = {
+        f"phone-{at}": Shard(rng.normal(size=(6, 1, 18, 18)).astype(np.float32), rng.integers(0, 2, 6))
+        for at in range(4)
+    }
+    engine = Simulation(
+        ImageFederation(shards, shards["phone-0"], 2),
+        Network(channels=1, size=18, classes=2, hidden=4),
+        LocalTraining(2, 0.05, UnprovenLoss(), precision="float32"),
+        batch=3,
+        secret=b"phones",
+    )
+    with History.in_memory() as history:
+        revocable = Revocable(history, engine)
+        revocable.train(Rounds(3))
+        assert all(edge.rounding > 0 for edge in history.path().edges)
+        history.ask(["phone-1"], Budget(10.0, 0.01))
+        (last,) = revocable.forget(Last(), Rounds(1))
+        assert last.modes == (Mode.HEURISTIC,)
+        history.ask(["phone-2"], Budget(10.0, 0.01))
+        (scratch,) = revocable.forget(Scratch(), Rounds(1))
+        assert scratch.modes == (Mode.EXACT,)
+        assert history.verify() == []

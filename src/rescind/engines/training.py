@@ -8,7 +8,7 @@ from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Average, Server, check_server, norm, updates_of
+from rescind.engines.server import Average, Made, Server, check_server, norm, updates_of
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.records import Place
@@ -51,7 +51,7 @@ def train(
                 made.replies.weights,
                 made.replies.steps,
                 made.measured,
-                rounding(engine.facts.training, model, made.replies),
+                rounding(engine.facts.training, model, made),
                 made.model,
                 updates_of(model, made.replies) if recorder.stores_updates else None,
             )
@@ -68,13 +68,15 @@ def _check(replies: Replies, asked: Sequence[str]) -> None:
         raise ValueError("a participant says that it made no local step")
 
 
-def rounding(training: LocalTraining, model: Mapping[str, Tensor], replies: Replies) -> float:
+def rounding(training: LocalTraining, model: Mapping[str, Tensor], made: Made) -> float:
     """Give r of a round: the bound's own, or for a loss without one what the longest update makes of it."""
+    replies, measured = made.replies, made.measured
     if not replies.names:
         return 0.0
     gradient_bound = training.loss.gradient_bound
     if gradient_bound is None:
-        longest = max(norm(update) for update in updates_of(model, replies).values())
+        # No update is longer than its distance from the mean and the mean's own length.
+        longest = float(measured.distances.max()) + measured.update_norm
         gradient_bound = longest / (training.learning_rate * min(replies.steps))
     parameters = sum(tensor.size for tensor in model.values())
     return training.rounding(norm(model), parameters, replies.batch, gradient_bound, max(replies.steps))
