@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks._measure import finish, parser, progress
+from benchmarks._measure import finish, progress
+from benchmarks._mnist import parsed
 from experiments.data import features, partitions, sets
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
@@ -187,13 +188,7 @@ def row_of(setting: Setting, budget: Budget, runs: Sequence[dict[str, Any]]) -> 
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--data", help="the folder of mnist.npz; else the environment variable RESCIND_DATA")
-    chosen = options.parse_args()
-    try:
-        sets.load("mnist", chosen.data)
-    except (ValueError, FileNotFoundError) as missing:
-        options.error(str(missing))
+    chosen = parsed(__doc__)
     settings = [each for each in SETTINGS if not chosen.quick or (each.clients, each.l2) == (100, 0.001)]
     settings = settings[:2] if chosen.quick else settings
     budgets, seeds = (BUDGETS[::2], range(1)) if chosen.quick else (BUDGETS, range(3))

@@ -26,7 +26,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._measure import finish, parser, progress
+from benchmarks._measure import finish, progress
+from benchmarks._mnist import parsed
 from experiments.data import partitions, sets
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.core.calibration import Budget
@@ -142,13 +143,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--data", help="the folder of mnist.npz; else the environment variable RESCIND_DATA")
-    chosen = options.parse_args()
-    try:
-        sets.load("mnist", chosen.data)
-    except (ValueError, FileNotFoundError) as missing:
-        options.error(str(missing))
+    chosen = parsed(__doc__)
     until = Accuracy(0.85, most=300, every=10) if chosen.quick else Accuracy(0.90, least=50, most=1500, every=10)
     methods = (METHODS[0], METHODS[1], METHODS[4]) if chosen.quick else METHODS
     tasks = [Task(method, until, 1 if chosen.quick else 3, chosen.data) for method in methods]

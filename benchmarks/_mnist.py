@@ -1,0 +1,20 @@
+"""What the measurements on MNIST share: where it lies, found out before anything is begun."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks._measure import parser
+from experiments.data import sets
+
+
+def parsed(description: str | None) -> argparse.Namespace:
+    """Read the options, ``--data`` among them, and end with a message if MNIST is not there."""
+    options = parser(description)
+    options.add_argument("--data", help="the folder of mnist.npz; else the environment variable RESCIND_DATA")
+    chosen = options.parse_args()
+    try:
+        sets.load("mnist", chosen.data)
+    except (ValueError, FileNotFoundError) as missing:
+        options.error(str(missing))
+    return chosen
