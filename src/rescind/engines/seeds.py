@@ -21,6 +21,11 @@ def stream(secret: bytes, *words: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(number(secret, *words)))
 
 
+def round_seed(secret: bytes, branch: int, round_: int) -> bytes:
+    """Give what a round's participants derive their own randomness from, each with its name."""
+    return number(secret, "round", branch, round_).to_bytes(32, "big")
+
+
 def number(secret: bytes, *words: str | int) -> int:
     """Give an integer below 2^256 for these words."""
     # Lengths first, so that no two lists of words have the same bytes.

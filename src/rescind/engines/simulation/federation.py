@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# Rows are clipped this much below the norm asked for, so that rounding cannot carry them above it again.
-_MARGIN = 2.0**-20
+from rescind.engines.heads import MARGIN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +89,8 @@ def _clip(rows: torch.Tensor, row_norm: float) -> None:
     """Scale rows that are longer than ``row_norm`` down to it, in place."""
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
     # Also those so close below that the norm's own rounding might hide that they are longer.
-    long = norms > row_norm * (1 - _MARGIN / 2)
-    rows.mul_(torch.where(long, row_norm * (1 - _MARGIN) / norms, 1.0).to(rows.dtype))
+    long = norms > row_norm * (1 - MARGIN / 2)
+    rows.mul_(torch.where(long, row_norm * (1 - MARGIN) / norms, 1.0).to(rows.dtype))
 
 
 def _check(whose: str, shard: Shard, classes: int) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from rescind.core.regularity import SoftmaxL2
+from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.simulation.federation import Examples
 from rescind.engines.simulation.models import Model
@@ -27,7 +27,7 @@ class Trainer(Protocol):
 
 def l2_of(training: LocalTraining) -> float:
     """Give lambda, the factor of the loss's own L2 term; 0 where it has none."""
-    return training.loss.l2 if isinstance(training.loss, SoftmaxL2) else 0.0
+    return training.loss.l2 if isinstance(training.loss, SoftmaxL2 | LogisticL2) else 0.0
 
 
 class Loop:

@@ -1,4 +1,4 @@
-"""What is trained: a softmax head on given features, or a small convolutional network on images."""
+"""What is trained: a softmax or logistic head on given features, or a small convolutional network on images."""
 
 from __future__ import annotations
 
@@ -56,6 +56,44 @@ class SoftmaxHead:
         with torch.device("meta"):
             layer = nn.Linear(self.features, self.classes)
         return layer.to_empty(device="cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticHead:
+    """Logistic regression of two classes with one logit, w x + b, from zero."""
+
+    features: int
+
+    @property
+    def classes(self) -> int:
+        """Two."""
+        return 2
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return (self.features,)
+
+    def start(self) -> dict[str, torch.Tensor]:
+        """Give zeros."""
+        return {
+            "bias": torch.zeros(1, dtype=torch.float64),
+            "weight": torch.zeros((1, self.features), dtype=torch.float64),
+        }
+
+    def module(self) -> nn.Module:
+        """Give the linear layer, with a second logit that is always 0."""
+        with torch.device("meta"):
+            layer = _OneLogit(self.features, 1)
+        return layer.to_empty(device="cpu")
+
+
+class _OneLogit(nn.Linear):
+    """The cross entropy of (0, z) is the logistic loss of z."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        logit = super().forward(inputs)
+        return torch.cat([torch.zeros_like(logit), logit], dim=1)
 
 
 @dataclass(frozen=True, slots=True)

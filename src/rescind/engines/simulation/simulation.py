@@ -11,14 +11,14 @@ import torch
 
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling
 from rescind.core.noise import Tensor
-from rescind.core.regularity import SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
-from rescind.engines.seeds import coin, stream
+from rescind.engines.seeds import coin, round_seed, stream
 from rescind.engines.simulation.fast import channels_last, fast
 from rescind.engines.simulation.federation import Examples, Federation, examples
 from rescind.engines.simulation.loop import Trainer
-from rescind.engines.simulation.models import Model, SoftmaxHead
+from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
 from rescind.history.records import Place
 
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -69,7 +69,7 @@ class Simulation:
         if refusals:
             raise ValueError("; ".join(refusals))
         dtype = _PRECISIONS[training.precision]
-        row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2) else None
+        row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
         self._examples = examples(federation.shards, dtype, row_norm)
         self._test = examples({"test data": federation.test}, dtype, row_norm)
         self._rate, self._size, self._batch = rate, size, batch
@@ -154,7 +154,7 @@ class Simulation:
 
     def _batches(self, name: str, place: Place) -> torch.Tensor:
         """Cut permutations of a client's examples, one after the other, into the batches of its steps."""
-        generator = stream(self._secret, "batches", name, place.branch, place.round)
+        generator = stream(round_seed(self._secret, place.branch, place.round), "batches", name)
         count, size, steps = self._examples.count(name), self._batch_size(name), self._facts.training.steps
         needed = steps * size
         permutations = [generator.permutation(count) for _ in range(-(-needed // count))]
@@ -213,7 +213,8 @@ def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
     if training.precision not in _PRECISIONS:
         yield f"the precision is {training.precision!r}: use float32 or float64"
     # The exact type, as a loss that is derived from one of these is another loss.
-    wanted = SoftmaxL2 if isinstance(model, SoftmaxHead) else UnprovenLoss
+    heads: dict[type, type] = {SoftmaxHead: SoftmaxL2, LogisticHead: LogisticL2}
+    wanted = heads.get(type(model), UnprovenLoss)
     if type(training.loss) is not wanted:
         yield (
             f"the loss is {type(training.loss).__name__}, but what is executed for a {type(model).__name__} "

@@ -1,0 +1,70 @@
+"""What a client executes for an L2 head, in numpy: row clipping, plain SGD, the L2 term on all parameters.
+
+This is all that a certificate above ``exact`` needs of a client. The simulator computes the same on torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescind.core.noise import Tensor
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.training import LocalTraining
+
+# Rows are clipped this much below the norm asked for, so that rounding cannot carry them above it again.
+MARGIN = 2.0**-20
+
+
+def clipped_rows(rows: Tensor, row_norm: float) -> Tensor:
+    """Scale the rows that are longer than ``row_norm`` (R) down to it.
+
+    Theory: 2.
+    """
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    # Also those so close below that the norm's own rounding might hide that they are longer.
+    long = norms > row_norm * (1 - MARGIN / 2)
+    scales = np.divide(row_norm * (1 - MARGIN), norms, out=np.ones_like(norms), where=long)
+    return np.asarray(rows * scales.astype(rows.dtype))
+
+
+def trained_head(
+    model: Mapping[str, Tensor],
+    rows: Tensor,
+    labels: NDArray[np.int64],
+    training: LocalTraining,
+    batches: NDArray[np.int64] | None = None,
+) -> dict[str, Tensor]:
+    """Make K steps of SGD from a model, {"bias": (c,), "weight": (c, f)}, and give the model after them.
+
+    c is the number of classes, or 1 for logistic regression. ``batches`` (K, b) chooses the rows of every step, which
+    are all of them otherwise.
+
+    Theory: 2.
+    """
+    loss = training.loss
+    if not isinstance(loss, SoftmaxL2 | LogisticL2):
+        raise ValueError(f"the loss is {type(loss).__name__}; a head is trained by SoftmaxL2 or LogisticL2")
+    dtype = model["weight"].dtype
+    bias, weight = model["bias"].copy(), model["weight"].copy()
+    clipped = clipped_rows(rows.astype(dtype), loss.row_norm)
+    targets = labels[:, np.newaxis] if isinstance(loss, LogisticL2) else np.eye(len(bias), dtype=np.int64)[labels]
+    decay = 1 - training.learning_rate * loss.l2
+    for step in range(training.steps):
+        chosen = slice(None) if batches is None else batches[step]
+        inputs = clipped[chosen]
+        residuals = _probabilities(inputs @ weight.T + bias) - targets[chosen]
+        rate = training.learning_rate / len(inputs)
+        weight = (decay * weight - rate * residuals.T @ inputs).astype(dtype)
+        bias = (decay * bias - rate * residuals.sum(axis=0)).astype(dtype)
+    return {"bias": bias, "weight": weight}
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    """Give the classes' probabilities, or for one logit that of class 1, without overflow."""
+    if logits.shape[1] == 1:
+        return np.asarray(np.exp(-np.logaddexp(0.0, -logits)))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))

@@ -1,0 +1,103 @@
+"""What a client executes for a head, against the simulator and against the loss itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.training import LocalTraining
+from rescind.engines.heads import clipped_rows, trained_head
+from rescind.engines.seeds import round_seed, stream
+from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
+from rescind.history.records import Place
+
+
+def shards(classes: int, seed: int = 0) -> dict[str, Shard]:
+    rng = np.random.default_rng(seed)
+    return {
+        f"clinic-{at}": Shard(3 * rng.normal(size=(7 + 4 * at, 5)), rng.integers(0, classes, 7 + 4 * at))
+        for at in range(4)
+    }
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize("loss", [SoftmaxL2(0.03, 1.5), LogisticL2(0.03, 1.5)])
+def test_a_client_computes_what_the_simulator_does(loss: SoftmaxL2 | LogisticL2, batch: int | None) -> None:
+    classes, head = (3, SoftmaxHead(5, 3)) if isinstance(loss, SoftmaxL2) else (2, LogisticHead(5))
+    data, training = shards(classes), LocalTraining(6, 0.8, loss)
+    engine = Simulation(Federation(data, data["clinic-0"], classes), head, training, batch=batch, secret=b"s")
+    rng = np.random.default_rng(3)
+    model = {name: rng.normal(size=tensor.shape) for name, tensor in engine.start().items()}
+    place = Place(2, 7)
+    replies = engine.train(model, place, engine.clients)
+    for at, name in enumerate(engine.clients):
+        shard, batches = data[name], None
+        if batch is not None:
+            # As a client would: from the round's seed and its own name.
+            generator, count = stream(round_seed(b"s", 2, 7), "batches", name), len(shard.labels)
+            size = min(batch, count)
+            orders = np.concatenate([generator.permutation(count) for _ in range(-(-6 * size // count))])
+            batches = orders[: 6 * size].reshape(6, size)
+        own = trained_head(model, shard.features, shard.labels, training, batches)
+        for key, tensor in own.items():
+            np.testing.assert_allclose(np.asarray(replies.tensors[key])[at], tensor, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("loss", [SoftmaxL2(0.2, 10.0), LogisticL2(0.2, 10.0)])
+def test_a_step_goes_down_the_gradient_of_the_loss(loss: SoftmaxL2 | LogisticL2) -> None:
+    """Central differences of the loss, written out: mean cross entropy and (lambda/2) ||theta||^2."""
+    rng = np.random.default_rng(1)
+    classes = 3 if isinstance(loss, SoftmaxL2) else 1
+    rows, labels = rng.normal(size=(9, 4)), rng.integers(0, max(classes, 2), 9)
+    model = {"bias": rng.normal(size=classes), "weight": rng.normal(size=(classes, 4))}
+
+    def value(bias: np.ndarray, weight: np.ndarray) -> float:
+        logits = rows @ weight.T + bias
+        if classes == 1:
+            signs = 2 * labels - 1
+            data = np.log1p(np.exp(-signs * logits[:, 0])).mean()
+        else:
+            data = (np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(9), labels]).mean()
+        return float(data + 0.1 * ((bias**2).sum() + (weight**2).sum()))
+
+    after = trained_head(model, rows, labels, LocalTraining(1, 0.5, loss))
+    for name in model:
+        for at in np.ndindex(*model[name].shape):
+            moved = []
+            for step in (1e-6, -1e-6):
+                shifted = {key: tensor.copy() for key, tensor in model.items()}
+                shifted[name][at] += step
+                moved.append(value(**shifted))
+            slope = (moved[0] - moved[1]) / 2e-6
+            assert after[name][at] == pytest.approx(model[name][at] - 0.5 * slope, abs=1e-7)
+
+
+@given(st.floats(0.01, 100), st.integers(0, 1000))
+def test_no_row_is_longer_than_it_may_be(row_norm: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for dtype in (np.float32, np.float64):
+        rows = (rng.normal(size=(20, 7)) * 10.0 ** rng.uniform(-3, 3, (20, 1))).astype(dtype)
+        rows[0] = 0
+        found = clipped_rows(rows, row_norm)
+        assert found.dtype == dtype
+        assert (np.linalg.norm(found.astype(np.float64), axis=1) <= row_norm).all()
+        short = np.linalg.norm(rows.astype(np.float64), axis=1) < row_norm * 0.999
+        assert (found[short] == rows[short]).all()
+
+
+def test_other_losses_are_refused() -> None:
+    model = {"bias": np.zeros(2), "weight": np.zeros((2, 3))}
+    with pytest.raises(ValueError, match="trained by SoftmaxL2 or LogisticL2"):
+        trained_head(model, np.zeros((1, 3)), np.zeros(1, dtype=np.int64), LocalTraining(1, 0.1, UnprovenLoss()))
+
+
+def test_logits_far_out_do_not_overflow() -> None:
+    for classes in (1, 2):
+        model = {"bias": np.zeros(classes), "weight": np.full((classes, 1), 1e6) * np.arange(1, classes + 1)[:, None]}
+        rows, labels = np.array([[900.0], [-900.0]]), np.array([0, 1])
+        loss = LogisticL2(0.0, 1000.0) if classes == 1 else SoftmaxL2(0.0, 1000.0)
+        after = trained_head(model, rows, labels, LocalTraining(1, 0.1, loss))
+        assert all(np.isfinite(tensor).all() for tensor in after.values())
