@@ -12,7 +12,6 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import wraps
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from time import sleep
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, places, said, tell, watch
+from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, announced, places, said, tell, watch
 from benchmarks._measure import progress
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
@@ -59,8 +58,8 @@ def work(reports: Connection, location: Location) -> None:
     """Go on with train-and-forget wherever it stands, to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch(reports, None)
-    History.record_plan = announced(History.record_plan, "plan", reports)  # type: ignore[method-assign]
-    Recorder.retrained = announced(Recorder.retrained, "end of training", reports)  # type: ignore[method-assign]
+    History.record_plan = announced(History.record_plan, "plan", reports, [])  # type: ignore[method-assign]
+    Recorder.retrained = announced(Recorder.retrained, "end of training", reports, [])  # type: ignore[method-assign]
     tell(reports, "phase", "opening")
     with location.open() as history:
         history._clock = lambda: NOON
@@ -93,17 +92,6 @@ def patiently(go_on: Callable[[], None]) -> None:
         except HeldByAnother:
             sleep(0.02)
     go_on()
-
-
-def announced(method: Callable[..., Any], phase: str, reports: Connection) -> Callable[..., Any]:
-    @wraps(method)
-    def telling(*arguments: Any) -> Any:
-        tell(reports, "phase", phase)
-        given = method(*arguments)
-        tell(reports, "phase", f"after {phase}")
-        return given
-
-    return telling
 
 
 def snapshot(location: Location) -> dict[str, object]:

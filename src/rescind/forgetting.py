@@ -209,7 +209,7 @@ class Revocable:
         """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""
         parent = Place(plan.candidate.node.branch, plan.candidate.node.round)
         if isinstance(method, Heuristic):
-            leaving = {client for asked in self._asked(plan.requests) for client in asked.request.group}
+            leaving = self._leaving(plan.requests)
             beginning = method.begin(self.history, recorder.place, parent, leaving)
             own = method.rounds(self.history, recorder.place, leaving)
             if own and not beginning.unbounded:
@@ -248,8 +248,7 @@ class Revocable:
         server = self.server
         if isinstance(method, Heuristic):
             tip = Place(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
-            leaving = {client for asked in self._asked(branch.requests) for client in asked.request.group}
-            own = method.rounds(self.history, tip, leaving)
+            own = method.rounds(self.history, tip, self._leaving(branch.requests))
             server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
         train(self.engine, recorder, self._present(), until, server)
         recorder.retrained()
@@ -280,8 +279,8 @@ class Revocable:
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""
         model = recorder.model()
-        gone = sorted_group(client for asked in self._asked(branch.requests) for client in asked.request.group)
-        names = [name for name in self.history.ledger.names(gone).values() if name in self.engine.clients]
+        gone = self.history.ledger.names(sorted_group(self._leaving(branch.requests)))
+        names = [name for name in gone.values() if name in self.engine.clients]
         remaining = self.history.remaining(self.engine.clients)
         return Scores(
             retain=self.engine.accuracy(model, remaining) if remaining else None,
@@ -296,8 +295,10 @@ class Revocable:
         done = {int(entry.body["branch"]) for entry in self.history.ledger.entries("retrained")}
         return branch if branch.requests and branch.number not in done else None
 
-    def _asked(self, numbers: Sequence[int]) -> list[Asked]:
-        return [asked for asked in asked_for(self.history.ledger) if asked.number in numbers]
+    def _leaving(self, numbers: Sequence[int]) -> set[int]:
+        """Give everybody whom these requests are about."""
+        asked = (each for each in asked_for(self.history.ledger) if each.number in numbers)
+        return {client for each in asked for client in each.request.group}
 
     def _recording(self) -> AbstractContextManager[Recorder]:
         return self.history.recording(

@@ -15,7 +15,7 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 
 # Rows are clipped this much below the norm asked for, so that rounding cannot carry them above it again.
-MARGIN = 2.0**-20
+_MARGIN = 2.0**-20
 
 
 def clipped_rows(rows: Tensor, row_norm: float) -> Tensor:
@@ -25,8 +25,8 @@ def clipped_rows(rows: Tensor, row_norm: float) -> Tensor:
     """
     norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     # Also those so close below that the norm's own rounding might hide that they are longer.
-    long = norms > row_norm * (1 - MARGIN / 2)
-    scales = np.divide(row_norm * (1 - MARGIN), norms, out=np.ones_like(norms), where=long)
+    long = norms > row_norm * (1 - _MARGIN / 2)
+    scales = np.divide(row_norm * (1 - _MARGIN), norms, out=np.ones_like(norms), where=long)
     return np.asarray(rows * scales.astype(rows.dtype))
 
 

@@ -8,7 +8,7 @@ from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Average, Made, Server, check_server, norm, updates_of
+from rescind.engines.server import Made, Server, check_server, norm, updates_of
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.records import Place
@@ -19,14 +19,14 @@ def train(
     recorder: Recorder,
     present: Callable[[], Sequence[str]],
     until: Stop,
-    server: Server | None = None,
+    server: Server,
 ) -> None:
     """Train the newest branch with those present until its end; what is recorded already is not trained again.
 
     Who is present is asked before every round. Nothing of a round outlives a failure: the next call goes on from the
     last round that was recorded.
     """
-    server, model, measured, facts = server or Average(), recorder.model(), -1.0, engine.facts
+    model, measured, facts = recorder.model(), -1.0, engine.facts
     check_server(engine, server)
 
     def accuracy() -> float:

@@ -9,7 +9,6 @@ import numpy as np
 
 from rescind.core.edges import Floats, sorted_group
 from rescind.core.noise import Tensor
-from rescind.core.summary import Node, Summary
 from rescind.history.history import History
 from rescind.history.path import branches, lineage
 from rescind.history.records import Place, Span
@@ -51,8 +50,3 @@ def stored_rounds(history: History, tip: Place, leaving: Collection[int]) -> lis
 def load(history: History, round_: StoredRound) -> list[Mapping[str, Tensor]]:
     """Load the updates of a stored round, in the order of its names."""
     return [history.updates.load(digest) for digest in round_.digests]
-
-
-def root(summary: Summary) -> Node:
-    """Give theta_0^0."""
-    return summary.kept[0]

@@ -11,7 +11,7 @@ import numpy as np
 from rescind.core.summary import Node, Summary
 from rescind.history.history import History
 from rescind.history.records import Place
-from rescind.methods._stored import load, root, stored_rounds
+from rescind.methods._stored import load, stored_rounds
 from rescind.methods.method import Beginning, Heuristic
 
 
@@ -27,7 +27,7 @@ class FedAccum(Heuristic):
 
     def node(self, summary: Summary) -> Node:
         """Take theta_0^0."""
-        return root(summary)
+        return summary.kept[0]
 
     def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
         """Add up the stored updates."""

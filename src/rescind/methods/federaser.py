@@ -18,7 +18,7 @@ from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, Made, averaged, norm, updates_of
 from rescind.history.history import History
 from rescind.history.records import Place
-from rescind.methods._stored import StoredRound, load, root, stored_rounds
+from rescind.methods._stored import StoredRound, load, stored_rounds
 from rescind.methods.method import Beginning, Heuristic, OwnRounds
 
 
@@ -31,7 +31,7 @@ class FedEraser(Heuristic):
 
     def node(self, summary: Summary) -> Node:
         """Take theta_0^0."""
-        return root(summary)
+        return summary.kept[0]
 
     def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
         """Go back to the start."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescind.engines.heads import MARGIN
+from rescind.engines.heads import clipped_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,17 +80,9 @@ def examples(shards: Mapping[str, Shard], dtype: torch.dtype, row_norm: float | 
         if not rows.isfinite().all():
             raise ValueError(f"client {name!r}: a feature is too large for {dtype}: scale the features")
         if row_norm is not None:
-            _clip(rows, row_norm)
+            rows.copy_(torch.from_numpy(clipped_rows(rows.numpy(), row_norm)))
         labels[spans[name]] = torch.from_numpy(np.array(shard.labels))
     return Examples(features, labels, spans)
-
-
-def _clip(rows: torch.Tensor, row_norm: float) -> None:
-    """Scale rows that are longer than ``row_norm`` down to it, in place."""
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    # Also those so close below that the norm's own rounding might hide that they are longer.
-    long = norms > row_norm * (1 - MARGIN / 2)
-    rows.mul_(torch.where(long, row_norm * (1 - MARGIN) / norms, 1.0).to(rows.dtype))
 
 
 def _check(whose: str, shard: Shard, classes: int) -> None:
