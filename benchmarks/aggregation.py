@@ -12,44 +12,18 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from functools import lru_cache
-from io import BytesIO
-from math import prod
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from benchmarks._measure import best_seconds, finish, parser
 from rescind.core.aggregation import Aggregator
+from rescind.engines.flower.arrays import view
 
 PARTICIPANTS = 20
 LAYERS = 10
-
-
-@lru_cache
-def parsed(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Give what the header of an .npy file says; kept, as all participants send the same few."""
-    stream = BytesIO(header)
-    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    return read_header[npy.read_magic(stream)](stream)
-
-
-def view(array: Array) -> NDArray[np.float32]:
-    """Give the tensor in an Array without copying it, read-only."""
-    if array.stype != "numpy.ndarray":
-        raise ValueError(f"serialised as {array.stype}, must be numpy.ndarray")
-    # Magic string and version take 8 bytes, the header's length 2 in version 1 and 4 later.
-    start = 10 if array.data[6] == 1 else 12
-    start += int.from_bytes(array.data[8:start], "little")
-    shape, fortran_order, dtype = parsed(array.data[:start])
-    if dtype.hasobject:
-        raise ValueError("pickled objects are never loaded")
-    flat = np.frombuffer(array.data, dtype, count=prod(shape), offset=start)
-    return flat.reshape(shape, order="F" if fortran_order else "C")
 
 
 def shapes(parameters: int) -> list[tuple[int, ...]]:

@@ -120,7 +120,7 @@ def measured(task: Task) -> list[dict[str, Any]]:
                     "mode": outcome.modes[0].value,
                     "forget": round(forget, 4),
                     "retain": round(retain, 4),
-                    "test": round(scores.test, 4),
+                    "test": round(engine.test_accuracy(model), 4),
                     "earlier": round(engine.accuracy(model, earlier), 4) if earlier else None,
                 }
             )

@@ -20,7 +20,7 @@ from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, noise, norm
 from rescind.engines.stops import NotBefore, Stop
-from rescind.engines.training import train
+from rescind.engines.training import Watch, ignore, train
 from rescind.history.codec import decode
 from rescind.history.errors import StalePlan
 from rescind.history.history import History
@@ -45,7 +45,7 @@ class Scores:
 
     retain: float | None
     forget: float | None
-    test: float
+    test: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class Revocable:
 
     ``server`` makes the rounds; ``capacity``, ``goal`` and ``update_interval`` are those of ``History.recording``.
     ``seed`` makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
-    say so.
+    say so. ``watch`` is shown every model once its round is recorded. ``scored``: accuracies are measured once a
+    request is served, the forgotten clients' too, whom nobody would ask in a real federation.
     """
 
     history: History
@@ -88,6 +89,8 @@ class Revocable:
     goal: Goal | None = None
     update_interval: int = 0
     seed: bytes | None = None
+    watch: Watch = ignore
+    scored: bool = True
 
     def __post_init__(self) -> None:
         if self.engine.facts.secret_noise != (self.seed is None):
@@ -109,7 +112,7 @@ class Revocable:
         with self._recording() as recorder:
             if self._in_work() is not None:
                 raise ValueError("a request is being served: finish it with forget, then train on")
-            train(self.engine, recorder, self._present(), until, self.server)
+            train(self.engine, recorder, self._present(), until, self.server, self.watch)
             return recorder.place
 
     def plan(self, method: Method, *numbers: int) -> Planned:
@@ -156,7 +159,8 @@ class Revocable:
             while True:
                 if (branch := self._in_work()) is not None:
                     self._retrain(recorder, branch, method, until)
-                    scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
+                    if self.scored:
+                        scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
                 waiting = self._waiting(recorder)
                 # What an approved plan restarts from may be among what is to go.
                 if approved is None and (due := self.history.plan_erasure(level)).requests:
@@ -250,7 +254,7 @@ class Revocable:
             tip = Place(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
             own = method.rounds(self.history, tip, self._leaving(branch.requests))
             server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
-        train(self.engine, recorder, self._present(), until, server)
+        train(self.engine, recorder, self._present(), until, server, self.watch)
         recorder.retrained()
 
     def _waiting(self, recorder: Recorder) -> list[Asked]:
@@ -265,13 +269,16 @@ class Revocable:
 
     def _present(self) -> Callable[[], Sequence[str]]:
         """Give a function that tells who may take part now; requests can arrive while training runs."""
-        known, names = -1, list[str]()
+        seen: tuple[int, tuple[str, ...]] = (-1, ())
+        names: list[str] = []
 
         def present() -> Sequence[str]:
-            nonlocal known, names
+            nonlocal seen, names
             count = sum(1 for _ in self.history.ledger.entries("request", "withdrawal"))
-            if count != known:
-                known, names = count, self.history.remaining(self.engine.clients)
+            # Clients of a real federation come and go.
+            now = (count, self.engine.clients)
+            if now != seen:
+                seen, names = now, self.history.remaining(now[1])
             return names
 
         return present

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.heads import clipped_rows, trained_head
-from rescind.engines.seeds import round_seed, stream
+from rescind.engines.seeds import batches, client_seed
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.history.records import Place
 
@@ -34,14 +34,11 @@ def test_a_client_computes_what_the_simulator_does(loss: SoftmaxL2 | LogisticL2,
     place = Place(2, 7)
     replies = engine.train(model, place, engine.clients)
     for at, name in enumerate(engine.clients):
-        shard, batches = data[name], None
+        shard, chosen = data[name], None
         if batch is not None:
-            # As a client would: from the round's seed and its own name.
-            generator, count = stream(round_seed(b"s", 2, 7), "batches", name), len(shard.labels)
-            size = min(batch, count)
-            orders = np.concatenate([generator.permutation(count) for _ in range(-(-6 * size // count))])
-            batches = orders[: 6 * size].reshape(6, size)
-        own = trained_head(model, shard.features, shard.labels, training, batches)
+            count = len(shard.labels)
+            chosen = batches(client_seed(b"s", name, place), count, min(batch, count), training.steps)
+        own = trained_head(model, shard.features, shard.labels, training, chosen)
         for key, tensor in own.items():
             np.testing.assert_allclose(np.asarray(replies.tensors[key])[at], tensor, rtol=1e-12, atol=1e-13)
 

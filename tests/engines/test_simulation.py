@@ -8,7 +8,7 @@ from rescind import History
 from rescind.core.facts import PublicHead, Sampling
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
-from rescind.engines.seeds import coin, round_seed, stream
+from rescind.engines.seeds import client_seed, coin, stream
 from rescind.engines.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
 from rescind.engines.simulation.fast import fast
 from rescind.engines.simulation.loop import Loop
@@ -195,7 +195,7 @@ def test_one_step_is_the_gradient_of_the_mean_cross_entropy_with_l2_on_all_param
 def test_batches_are_permutations_cut_into_pieces(trainer):
     engine = head((5, 12, 5, 16, 7), training=replace(HEAD, steps=3), batch=4, trainer=trainer)
     model, place = engine.start(), Place(2, 9)
-    generator = stream(round_seed(b"s", 2, 9), "batches", "a")
+    generator = stream(client_seed(b"s", "a", place), "batches")
     order = np.concatenate([generator.permutation(5) for _ in range(3)])
     own = shard(5, (20,), 0)
     features = own.features * np.minimum(1, 2 / np.linalg.norm(own.features, axis=1, keepdims=True))

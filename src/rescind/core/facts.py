@@ -46,6 +46,33 @@ class Sampling(Enum):
     FIXED_SIZE = "a fixed number of clients: in the world without the group its places stay empty"
 
 
+class Source(Enum):
+    """On whose word something is known.
+
+    Theory: 7.
+    """
+
+    CHECKED = "checked by the server"
+    EXECUTED = "executed by our helper"
+    REPORTED = "reported by the client"
+    DECLARED = "declared by the operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """On whose word the facts are known: what clients execute, who they are, how far each is from the mean.
+
+    ``reachable`` is about who could take part in a round: that this did not depend on the forgotten clients.
+
+    Theory: 7.
+    """
+
+    training: Source = Source.DECLARED
+    identity: Source = Source.DECLARED
+    distances: Source = Source.CHECKED
+    reachable: Source = Source.DECLARED
+
+
 @dataclass(frozen=True, slots=True)
 class PublicHead:
     """What a strict bound for an L2 head needs beside the training: all of it public.
@@ -101,7 +128,8 @@ class Facts:
     round). ``redrawn_rounds``: a round was drawn again because too few replied. ``secret_noise``: noise comes from
     the operating system's generator. ``public_schedule``: kept nodes were placed without looking at data. ``public``:
     what one of the two strict bounds rests on, if any. ``public_rounds``: no training ended by a rule that looks at
-    data, such as an accuracy.
+    data, such as an accuracy. ``frozen``: the SHA-256 of tensors that belong to the model, are public and are never
+    trained, if there are any. ``sources``: on whose word all this is known.
 
     Theory: 6 and 7.
     """
@@ -114,6 +142,8 @@ class Facts:
     public_schedule: bool = False
     public: PublicHead | DpFedAvg | None = None
     public_rounds: bool = True
+    frozen: str = ""
+    sources: Sources = Sources()
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rescind.core._checks import at_most_one, not_negative, positive
-from rescind.core.regularity import DeclaredLoss, Loss, local_factor
+from rescind.core.regularity import DeclaredLoss, LogisticL2, Loss, SoftmaxL2, local_factor
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 
@@ -94,6 +94,21 @@ class LocalTraining:
         positive("parameters", parameters)
         unit = 2 * (steps or self.steps) * UNIT_ROUNDOFF[self.precision] * (parameters + batch + 16)
         return unit * (parameter_norm + self.learning_rate * bound)
+
+    def longest_update(self, parameter_norm: float, steps: int | None = None) -> float | None:
+        """Bound ||theta_i - theta^n|| of whoever executes this; None if nothing bounds it.
+
+        A step adds at most eta (L + lambda ||theta^n||) to an update and scales what it has by 1 - eta (lambda + mu).
+        ``parameter_norm`` is ||theta^n||, ``steps`` K_i where it differs.
+        """
+        loss = self.loss
+        if not isinstance(loss, SoftmaxL2 | LogisticL2) or self.obstacles:
+            return None
+        longest, scale = 0.0, abs(1 - self.learning_rate * (loss.l2 + self.proximal))
+        for _ in range(self.steps if steps is None else steps):
+            longest = scale * longest + self.learning_rate * (loss.gradient_bound + loss.l2 * parameter_norm)
+        # More than the client's own rounding can add.
+        return longest * (1 + 1e-6)
 
     @property
     def declared(self) -> tuple[str, ...]:

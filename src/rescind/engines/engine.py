@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rescind.core.edges import Floats
@@ -17,7 +17,8 @@ class Replies:
     """What the participants of a round sent back, in one order.
 
     ``weights`` are the n_i, ``steps`` the K_i; ``tensors`` holds, tensor by tensor, every participant's own one after
-    its local training (a part of theta_i^{n+1}); ``batch`` is the largest batch that anybody used.
+    its local training (a part of theta_i^{n+1}); ``batch`` is the largest batch that anybody used. ``rejected`` says
+    of whose replies no use is made, and why.
     """
 
     names: tuple[str, ...]
@@ -25,6 +26,7 @@ class Replies:
     steps: tuple[int, ...]
     tensors: Mapping[str, Sequence[Tensor]]
     batch: int
+    rejected: Mapping[str, str] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -51,8 +53,8 @@ class Engine(Protocol):
     def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
         """Let the named clients train from a model; ``place`` is that of the model that the round will make."""
 
-    def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
-        """Give the mean of the named clients' accuracies, each on its own training data."""
+    def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
+        """Give the mean of the named clients' accuracies, each on its own training data; None if nobody tells."""
 
-    def test_accuracy(self, model: Mapping[str, Tensor]) -> float:
-        """Give the accuracy on held-out data that belongs to no client."""
+    def test_accuracy(self, model: Mapping[str, Tensor]) -> float | None:
+        """Give the accuracy on held-out data that belongs to no client; None if there is none."""

@@ -51,14 +51,16 @@ def trained_head(
     bias, weight = model["bias"].copy(), model["weight"].copy()
     clipped = clipped_rows(rows.astype(dtype), loss.row_norm)
     targets = labels[:, np.newaxis] if isinstance(loss, LogisticL2) else np.eye(len(bias), dtype=np.int64)[labels]
-    decay = 1 - training.learning_rate * loss.l2
+    # FedProx's term pulls towards the model that came; without it, this is 0.
+    pull = training.learning_rate * training.proximal
+    decay = 1 - training.learning_rate * loss.l2 - pull
     for step in range(training.steps):
         chosen = slice(None) if batches is None else batches[step]
         inputs = clipped[chosen]
         residuals = _probabilities(inputs @ weight.T + bias) - targets[chosen]
         rate = training.learning_rate / len(inputs)
-        weight = (decay * weight - rate * residuals.T @ inputs).astype(dtype)
-        bias = (decay * bias - rate * residuals.sum(axis=0)).astype(dtype)
+        weight = (decay * weight + pull * model["weight"] - rate * residuals.T @ inputs).astype(dtype)
+        bias = (decay * bias + pull * model["bias"] - rate * residuals.sum(axis=0)).astype(dtype)
     return {"bias": bias, "weight": weight}
 
 

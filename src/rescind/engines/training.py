@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
@@ -13,6 +14,12 @@ from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.records import Place
 
+Watch: TypeAlias = Callable[[Place, Mapping[str, Tensor]], None]
+
+
+def ignore(place: Place, model: Mapping[str, Tensor]) -> None:
+    """Look away."""
+
 
 def train(
     engine: Engine,
@@ -20,18 +27,22 @@ def train(
     present: Callable[[], Sequence[str]],
     until: Stop,
     server: Server,
+    watch: Watch = ignore,
 ) -> None:
     """Train the newest branch with those present until its end; what is recorded already is not trained again.
 
-    Who is present is asked before every round. Nothing of a round outlives a failure: the next call goes on from the
-    last round that was recorded.
+    Who is present is asked before every round, and ``watch`` is shown every model once its round is recorded. Nothing
+    of a round outlives a failure: the next call goes on from the last round that was recorded.
     """
     model, measured, facts = recorder.model(), -1.0, engine.facts
     check_server(engine, server)
 
     def accuracy() -> float:
         nonlocal measured
-        measured = engine.accuracy(model, present())
+        found = engine.accuracy(model, present())
+        if found is None:
+            raise ValueError("no client told an accuracy, and the rule by which training ends asks for it")
+        measured = found
         return measured
 
     if not until.public:
@@ -46,6 +57,8 @@ def train(
             _check(made.replies, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
+            if made.replies.rejected:
+                recorder.reject(made.replies.rejected)
             recorder.record(
                 made.replies.names,
                 made.replies.weights,
@@ -57,11 +70,12 @@ def train(
             )
             model = made.model
             show(place.round, measured)
+            watch(place, model)
 
 
 def _check(replies: Replies, asked: Sequence[str]) -> None:
     """Refuse replies of who was not asked, and steps that nobody can have made."""
-    strangers = set(replies.names).difference(asked)
+    strangers = {*replies.names, *replies.rejected}.difference(asked)
     if strangers:
         raise ValueError(f"{sorted(strangers)[0]!r} replied and was not asked to train")
     if any(steps < 1 for steps in replies.steps):

@@ -15,7 +15,7 @@ import numpy as np
 
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
-from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Sampling, Scope
+from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Sampling, Scope, Source, Sources
 from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.summary import Node, Request
@@ -30,7 +30,7 @@ _CLASSES: dict[str, type] = {
     for known in (
         *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasurePlan, Facts, Goal),
         *(Level, LocalTraining, LogisticL2, Mode, Node, Place, PublicHead, Request, Run, Sampling, Scope, SoftmaxL2),
-        *(Span, UnprovenLoss),
+        *(Source, Sources, Span, UnprovenLoss),
     )
 }
 _CLASS = "class"

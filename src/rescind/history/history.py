@@ -31,7 +31,7 @@ from rescind.history.locations import opened
 from rescind.history.memory import MemoryLedger
 from rescind.history.path import Path, branches, newest, path_to
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ErasurePlan, Level, Place
+from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
 from rescind.history.run import Goal, Run, described
 
 
@@ -118,21 +118,26 @@ class History:
         return path_to(self.ledger, place or self.newest, self.run.facts.training, chosen)
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
-        """Give the pseudonyms of these names; ``UnknownClient`` if one never took part."""
+        """Give the pseudonyms of these names, or of all whom people call so; ``UnknownClient`` if there is nobody."""
         if isinstance(names, str):
             raise ValueError(f"names is {names!r}; give a list of names")
         found = self.ledger.pseudonyms(names)
         unknown = [name for name in names if name not in found]
+        called: dict[str, list[int]] = {}
+        for client, label in self.ledger.labels().items() if unknown else ():
+            called.setdefault(label, []).append(client)
+        same = frozenset(client for name in unknown for client in called.get(name, ()))
+        unknown = [name for name in unknown if name not in called]
         if unknown:
             gone = self.ledger.forgotten(unknown)
             if gone:
                 raise UnknownClient(f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased")
-            everybody = self.ledger.identities()
+            everybody = [*self.ledger.identities(), *called]
             # Of more names the search would take longer than people wait.
             near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", or it has not taken part yet"
             raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here{hint}")
-        return frozenset(found.values())
+        return same.union(found.values())
 
     def remaining(self, names: Sequence[str]) -> list[str]:
         """Give those of the names who may take part: neither forgotten nor waiting to be."""
@@ -145,6 +150,15 @@ class History:
         }
         gone = self.ledger.forgotten([name for name in names if name not in known])
         return [name for name in names if name not in gone and known.get(name) not in leaving]
+
+    def first_weights(self, names: Sequence[str]) -> dict[str, float]:
+        """Give the weight with which each of the names took part first, as far as that is recorded."""
+        found = {}
+        for name, client in self.ledger.pseudonyms(names).items():
+            for place in self.ledger.joined(sorted_group([client]))[:1]:
+                (round_,) = self.ledger.rounds(Span(place.branch, place.round, place.round))
+                found[name] = float(round_.participants["weight"][round_.clients == client][0])
+        return found
 
     def summary(self, group: Iterable[int]) -> Summary:
         """Give what planning needs to know to forget a group."""

@@ -18,7 +18,7 @@ from rescind.core.edges import Clients
 from rescind.history.commitments import canonical
 from rescind.history.records import Entry, Place, Round, Span, Stretch
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 _LONGEST_NAME = 1024
@@ -77,6 +77,10 @@ class Ledger(ABC):
         """Give a name of this run that no other run has, fit for a folder."""
 
     @abstractmethod
+    def secret(self, purpose: str) -> bytes:
+        """Give 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
+
+    @abstractmethod
     def head(self) -> bytes:
         """Give the head of the chain: that of the last entry, ``commitments.NO_HEAD`` if there is none."""
 
@@ -104,6 +108,17 @@ class Ledger(ABC):
     @abstractmethod
     def forgotten(self, names: Sequence[str]) -> set[str]:
         """Give those of the names whose identity was erased; only a keyed digest of each is left to tell."""
+
+    @abstractmethod
+    def label(self, labels: Mapping[str, str]) -> None:
+        """Say what people call these clients, by name; names that are not known are passed over.
+
+        A client's name tells it from all others, a public key for instance; what people call it need not.
+        """
+
+    @abstractmethod
+    def labels(self) -> dict[int, str]:
+        """Give what people call the clients, by pseudonym, as far as it was said; it is erased with the name."""
 
     @abstractmethod
     def keys(self, clients: Clients) -> dict[int, bytes]:
@@ -214,6 +229,11 @@ def checked_names(names: Sequence[str]) -> list[str]:
 def run_identifier(secret: bytes) -> str:
     """Derive the run's public name from its secret."""
     return hmac.digest(secret, b"", "sha256").hex()[:16]
+
+
+def derived_secret(secret: bytes, purpose: str) -> bytes:
+    """Derive what a purpose uses from the run's secret."""
+    return hmac.digest(secret, b"purpose\0" + purpose.encode(), "sha256")
 
 
 def name_digest(secret: bytes, name: str) -> bytes:

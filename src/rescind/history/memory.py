@@ -20,6 +20,7 @@ from rescind.history.ledger import (
     check_round,
     checked_digest,
     checked_names,
+    derived_secret,
     name_digest,
     run_identifier,
 )
@@ -33,6 +34,7 @@ class MemoryLedger(Ledger):
         self._secret = secrets.token_bytes(KEY_BYTES)
         self._entries: list[Entry] = []
         self._names: dict[str, int] = {}
+        self._labels: dict[int, str] = {}
         self._forgotten: set[bytes] = set()
         self._keys: dict[int, bytes] = {}
         self._given_out = 0
@@ -65,6 +67,9 @@ class MemoryLedger(Ledger):
     def identifier(self) -> str:
         return run_identifier(self._secret)
 
+    def secret(self, purpose: str) -> bytes:
+        return derived_secret(self._secret, purpose)
+
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
 
@@ -92,6 +97,13 @@ class MemoryLedger(Ledger):
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
         return {name for name in checked_names(names) if name_digest(self._secret, name) in self._forgotten}
+
+    def label(self, labels: Mapping[str, str]) -> None:
+        checked_names([*labels, *labels.values()])
+        self._labels |= {self._names[name]: label for name, label in labels.items() if name in self._names}
+
+    def labels(self) -> dict[int, str]:
+        return dict(sorted(self._labels.items()))
 
     def keys(self, clients: Clients) -> dict[int, bytes]:
         return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
@@ -149,7 +161,7 @@ class MemoryLedger(Ledger):
     def erase_identities(self, clients: Clients) -> None:
         for name in self.names(clients).values():
             self._forgotten.add(name_digest(self._secret, name))
-            del self._names[name]
+            self._labels.pop(self._names.pop(name), None)
 
     def erase_rounds(
         self,

@@ -235,6 +235,14 @@ class Recorder:
         if all(int(entry.body["branch"]) != self._place.branch for entry in self._ledger.entries("ends by data")):
             self._ledger.append("ends by data", {"branch": self._place.branch}, self._now())
 
+    def reject(self, reasons: Mapping[str, str]) -> None:
+        """Record whose replies to the next round are not used; the reasons tell nothing of what these hold."""
+        self._check_usable()
+        names = list(reasons)
+        for name, client in zip(names, self._ledger.register(names).tolist(), strict=True):
+            place = {"branch": self._place.branch, "round": self._place.round + 1}
+            self._ledger.append("rejection", {**place, "client": client, "reason": reasons[name]}, self._now())
+
     def retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""
         self._check_usable()

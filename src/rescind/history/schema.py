@@ -127,6 +127,8 @@ identity = Table(
     TABLES,
     _number("pseudonym", primary_key=True),
     Column("name", _BYTEWISE, nullable=False),
+    # What people call it.
+    Column("label", Text, nullable=True),
     UniqueConstraint("name").ddl_if(dialect="sqlite"),
     # A B-tree of PostgreSQL refuses long names and copies the short ones; a hash index holds none of them.
     ExcludeConstraint(("name", "="), using="hash").ddl_if(dialect="postgresql"),

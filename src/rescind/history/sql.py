@@ -41,6 +41,7 @@ from rescind.history.ledger import (
     check_round,
     checked_digest,
     checked_names,
+    derived_secret,
     name_digest,
     run_identifier,
 )
@@ -125,6 +126,10 @@ class SqlLedger(Ledger):
             secret = connection.execute(select(schema.run.c.secret)).scalar_one()
         return run_identifier(secret)
 
+    def secret(self, purpose: str) -> bytes:
+        with self._reading() as connection:
+            return derived_secret(connection.execute(select(schema.run.c.secret)).scalar_one(), purpose)
+
     def head(self) -> bytes:
         with self._reading() as connection:
             last = _last_entry(connection)
@@ -148,7 +153,7 @@ class SqlLedger(Ledger):
             given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
             given = {name: number for number, name in enumerate(new, start=given_out + 1)}
             _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES)) for each in given.values()])
-            _insert(connection, schema.identity, [(number, name) for name, number in given.items()])
+            _insert(connection, schema.identity, [(number, name, None) for name, number in given.items()])
         known |= given
         return np.array([known[name] for name in checked], dtype=np.int64)
 
@@ -169,6 +174,20 @@ class SqlLedger(Ledger):
     def forgotten(self, names: Sequence[str]) -> set[str]:
         with self._reading() as connection:
             return _forgotten(connection, checked_names(names))
+
+    def label(self, labels: Mapping[str, str]) -> None:
+        checked_names([*labels, *labels.values()])
+        table = schema.identity
+        with self._beside_the_writer() as connection:
+            for name, label in labels.items():
+                connection.execute(update(table).where(table.c.name == name).values(label=label))
+
+    def labels(self) -> dict[int, str]:
+        table = schema.identity
+        query = select(table.c.pseudonym, table.c.label).where(table.c.label.is_not(None))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(table.c.pseudonym)).all()
+        return {pseudonym: label for pseudonym, label in rows}  # noqa: C416
 
     def keys(self, clients: Clients) -> dict[int, bytes]:
         with self._reading() as connection:

@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -110,6 +111,18 @@ def chunks(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
         for start in range(0, tensor.size, step):
             piece = np.ascontiguousarray(flat[start : start + step], tensor.dtype.newbyteorder("<"))
             yield piece.view(np.uint8).data
+
+
+def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+    """Write tensors to a file, in the place of one that may be there: a reader sees the old one or the new one."""
+    target = Path(path)
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    with unfinished.open("wb") as file:
+        for chunk in chunks(tensors):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(target)
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

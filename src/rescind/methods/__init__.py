@@ -1,6 +1,7 @@
 """How to forget: one file for each method, one interface for all of them."""
 
 from rescind.methods.dp import Dp
+from rescind.methods.exact import Exact
 from rescind.methods.fedaccum import FedAccum
 from rescind.methods.federaser import FedEraser
 from rescind.methods.fine_tuning import FineTuning
@@ -13,6 +14,7 @@ __all__ = [
     "Beginning",
     "Certifying",
     "Dp",
+    "Exact",
     "FedAccum",
     "FedEraser",
     "FineTuning",

@@ -226,8 +226,8 @@ class EngineConformance:
     def test_accuracies_are_shares(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
         for model in (engine.start(), trained(engine, 3)):
-            assert 0 <= engine.test_accuracy(model) <= 1
-            assert 0 <= engine.accuracy(model, engine.clients) <= 1
+            for accuracy in (engine.test_accuracy(model), engine.accuracy(model, engine.clients)):
+                assert accuracy is None or 0 <= accuracy <= 1
 
     def test_accuracy_is_the_mean_of_the_clients_own_in_any_order(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
@@ -235,7 +235,8 @@ class EngineConformance:
         together = engine.accuracy(model, names)
         assert engine.accuracy(model, names[::-1]) == together
         own = [engine.accuracy(model, [name]) for name in names]
-        np.testing.assert_allclose(np.mean(own), together, rtol=1e-12)
+        if together is not None:
+            np.testing.assert_allclose(np.mean(np.array(own, dtype=np.float64)), together, rtol=1e-12)
 
 
 def _reply(replies: Replies, name: str) -> dict[str, Tensor]:

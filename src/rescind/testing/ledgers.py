@@ -109,6 +109,8 @@ def readable(
         "entries": list(ledger.entries()),
         "identities": ledger.identities(),
         "names": ledger.names(group(*clients)),
+        "labels": ledger.labels(),
+        "secret": ledger.secret("tests"),
         "keys": ledger.keys(group(*clients)),
         "last rounds": [ledger.last_round(branch) for branch in branches],
         "rounds": [_bits(each) for span in spans for each in ledger.rounds(span)],
@@ -488,6 +490,26 @@ class LedgerConformance:
         assert broken_links(second.entries()) == []
 
     # Erasure
+
+    def test_people_may_call_clients_otherwise_and_several_alike(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["key-a", "key-b", "key-c"])
+        assert ledger.labels() == {}
+        ledger.label({"key-a": "ann", "key-c": "ann", "unknown": "bob"})
+        assert open_ledger().labels() == {1: "ann", 3: "ann"}
+        ledger.label({"key-a": "Ann’s"})
+        assert ledger.labels() == {1: "Ann’s", 3: "ann"}
+        with refused(ValueError, "no name"):
+            ledger.label({"key-b": ""})
+        ledger.erase_identities(group(1))
+        ledger.label({"key-a": "back"})
+        assert ledger.labels() == {3: "ann"}
+
+    def test_a_secret_is_the_runs_own_and_each_purpose_has_another(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        assert len(ledger.secret("seeds")) == 32
+        assert ledger.secret("seeds") == open_ledger().secret("seeds")
+        assert ledger.secret("seeds") != ledger.secret("noise")
 
     def test_an_erased_identity_is_gone_and_recognised(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()

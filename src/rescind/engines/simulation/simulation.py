@@ -9,18 +9,22 @@ from typing import cast
 import numpy as np
 import torch
 
-from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling
+from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.noise import Tensor
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
-from rescind.engines.seeds import coin, round_seed, stream
+from rescind.engines.seeds import batches, client_seed, drawn
 from rescind.engines.simulation.fast import channels_last, fast
 from rescind.engines.simulation.federation import Examples, Federation, examples
 from rescind.engines.simulation.loop import Trainer
 from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
 from rescind.history.records import Place
 
+# Nobody is asked here: what is said to happen is what this process does.
+_SOURCES = Sources(
+    training=Source.EXECUTED, identity=Source.CHECKED, distances=Source.CHECKED, reachable=Source.CHECKED
+)
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 # Examples that are classified at a time: enough to be fast, few enough for a network's memory.
 _CHUNK = 512
@@ -60,7 +64,7 @@ class Simulation:
         public: PublicHead | DpFedAvg | None = None,
         trainer: Callable[[Model, Examples, LocalTraining], Trainer] = fast,
     ) -> None:
-        self._facts = Facts(training, sampling, True, False, secret_noise, public_schedule, public)
+        self._facts = Facts(training, sampling, True, False, secret_noise, public_schedule, public, sources=_SOURCES)
         refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
         if batch is not None and (not isinstance(batch, int) or batch < 1):
             refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
@@ -97,22 +101,16 @@ class Simulation:
     def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
         """Choose by coins that are each client's own, so that nobody's presence changes another's."""
         self._check_names(present)
-        if self._facts.sampling is Sampling.EVERYBODY:
-            return list(present)
-        coins = {name: coin(self._secret, "sampling", name, place.branch, place.round) for name in present}
-        if self._rate is not None:
-            return [name for name in present if coins[name] < self._rate]
-        chosen = set(sorted(present, key=lambda name: (coins[name], name))[: self._size])
-        return [name for name in present if name in chosen]
+        return drawn(self._secret, place, present, rate=self._rate, size=self._size)
 
     def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
         """Let the named clients train; the tensors of the replies are stacked, (participants, *shape)."""
         start = self._tensors(model)
         self._check_names(names)
         counts = [self._examples.count(name) for name in names]
-        batches = None if self._batch is None else [self._batches(name, place) for name in names]
+        chosen = None if self._batch is None else [self._batches(name, place) for name in names]
         if names:
-            trained = self._trainer.train(start, names, batches)
+            trained = self._trainer.train(start, names, chosen)
         else:
             trained = {name: tensor.new_empty((0, *tensor.shape)) for name, tensor in start.items()}
         return Replies(
@@ -153,12 +151,8 @@ class Simulation:
         return count if self._batch is None else min(self._batch, count)
 
     def _batches(self, name: str, place: Place) -> torch.Tensor:
-        """Cut permutations of a client's examples, one after the other, into the batches of its steps."""
-        generator = stream(round_seed(self._secret, place.branch, place.round), "batches", name)
-        count, size, steps = self._examples.count(name), self._batch_size(name), self._facts.training.steps
-        needed = steps * size
-        permutations = [generator.permutation(count) for _ in range(-(-needed // count))]
-        return torch.from_numpy(np.concatenate(permutations)[:needed].reshape(steps, size))
+        seed, steps = client_seed(self._secret, name, place), self._facts.training.steps
+        return torch.from_numpy(batches(seed, self._examples.count(name), self._batch_size(name), steps))
 
     def _tensors(self, model: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
         """Copy a model into torch, in the start's order."""

@@ -1,0 +1,359 @@
+"""A Flower deployment for the length of a measurement or a test: SuperLink and SuperNodes on loopback, then gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from ipaddress import ip_address
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_HOST = "127.0.0.1"
+_PROGRAMS = Path(sys.executable).parent
+_MARK = "RESCIND_FEDERATION_MEMBER"
+_SECONDS_TO_START = 60.0
+# A killed node is refused until its heartbeat expires: 52 s were seen; refusals cost a start of the program each.
+_SECONDS_TO_RETURN = 120.0
+_SECONDS_BETWEEN_STARTS = 5.0
+_SECONDS_TO_LEAVE = 10.0
+_SECONDS_FOR_A_COMMAND = 60.0
+# A look is a start of flwr, more than a second of computing that the federation then lacks.
+_SECONDS_BETWEEN_LOOKS = 3.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A SuperNode: the name that its key is registered under, and what its ClientApps are told."""
+
+    name: str
+    config: str
+
+
+class Deployment:
+    """A SuperLink and its SuperNodes, with TLS and authenticated nodes or with neither.
+
+    Every process sees the variables of this one, works in the folder, and is gone at the end with all it started.
+    """
+
+    def __init__(self, folder: Path, nodes: Sequence[Node], *, secure: bool = True) -> None:
+        self._folder = folder.resolve()
+        self._nodes = {node.name: node for node in nodes}
+        if len(self._nodes) < len(nodes):
+            raise ValueError("two nodes have the same name")
+        self._secure = secure
+        self._port = _free_port()
+        self._registered: dict[str, int] = {}
+        self._environment = os.environ | {
+            "PATH": os.pathsep.join([str(_PROGRAMS), os.environ.get("PATH", os.defpath)]),
+            "FLWR_HOME": str(self._folder / "flwr-home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._superlink = _Member(self._folder / "superlink.log", self._environment)
+        self._members = {name: _Member(self._folder / f"node-{name}.log", self._environment) for name in self._nodes}
+
+    def __enter__(self) -> Self:
+        (self._folder / "flwr-home").mkdir(parents=True)
+        trust = "insecure = true"
+        if self._secure:
+            _make_certificates(self._folder)
+            trust = f"root-certificates = {json.dumps(str(self._folder / 'ca.crt'))}"
+        configuration = f'[superlink.fed]\naddress = "{_HOST}:{self._port}"\n{trust}\n'
+        (self._folder / "flwr-home" / "config.toml").write_text(configuration)
+        try:
+            self.start_superlink()
+            if self._secure:
+                for name in self._nodes:
+                    self._register(name)
+            for name in self._nodes:
+                self._launch(name)
+            for name in self._nodes:
+                self._await_node(name)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def run(self, app: Path, **config: str | int | float) -> str:
+        """Start a run of an app and give its id; an underscore in a key stands for Flower's hyphen."""
+        words: list[str] = []
+        if config:
+            # A file, because on the command line Flower takes no text with quotes in it. TOML reads JSON's scalars.
+            chosen = self._folder / "run-config.toml"
+            lines = (f"{k.replace('_', '-')} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in config.items())
+            chosen.write_text("".join(lines))
+            words = ["--run-config", str(chosen)]
+        return str(self._ask("run", app.resolve(), "fed", *words)["run-id"])
+
+    def status(self, run: str) -> str:
+        """Give a run's status in Flower's words, such as finished:completed."""
+        (found,) = self._ask("list", "fed", "--run-id", run)["runs"]
+        return str(found["status"])
+
+    def wait(self, run: str, seconds: float) -> str:
+        """Wait for a run to finish and give its status, whichever that is."""
+        end = monotonic() + seconds
+        while not (status := self.status(run)).startswith("finished"):
+            if monotonic() > end:
+                raise TimeoutError(f"run {run} is {status} after {seconds:.0f} s:\n{_tail(self.log(run))}")
+            sleep(_SECONDS_BETWEEN_LOOKS)
+        return status
+
+    def log(self, run: str) -> str:
+        """Give what a run's ServerApp has logged."""
+        return self._command("log", run, "fed", "--show")
+
+    def kill(self, name: str) -> None:
+        """End a node and the ClientApp that it runs at once: it says no goodbye."""
+        self._members[name].kill()
+
+    def start(self, name: str) -> None:
+        """Start a node that does not run, with the key that it had."""
+        self._launch(name)
+        self._await_node(name)
+
+    def kill_superlink(self) -> None:
+        """End the SuperLink and the ServerApp that it runs at once."""
+        self._superlink.kill()
+
+    def start_superlink(self) -> None:
+        """Start a SuperLink that does not run; nodes that were connected to the last one find it by themselves."""
+        words = ["--host", _HOST, "--port", str(self._port), "--database", str(self._folder / "state.db")]
+        if self._secure:
+            words += ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"]
+            words += ["--enable-supernode-auth"]
+        else:
+            words += ["--insecure"]
+        words += ["--disable-runtime-dependency-installation"]
+        self._superlink.start("flower-superlink", *words)
+        self._superlink.wait(self._is_healthy, _SECONDS_TO_START)
+
+    def unregister(self, name: str) -> None:
+        """Bar a node's key for good: a node that runs is refused from now on and ends itself."""
+        self._command("supernode", "unregister", str(self._registered.pop(name)), "fed")
+
+    def node_log(self, name: str) -> str:
+        return self._members[name].log.read_text(errors="replace")
+
+    def superlink_log(self) -> str:
+        return self._superlink.log.read_text(errors="replace")
+
+    def _register(self, name: str) -> None:
+        key = ec.generate_private_key(ec.SECP384R1())
+        _write_key(self._folder / f"node-{name}", key, serialization.PrivateFormat.OpenSSH)
+        public = self._folder / f"node-{name}.pub"
+        public.write_bytes(
+            key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        )
+        self._registered[name] = int(self._ask("supernode", "register", public, "fed", "--name", name)["node-id"])
+
+    def _launch(self, name: str) -> None:
+        words = ["--superlink", f"{_HOST}:{self._port}", "--host", _HOST, "--port", str(_free_port())]
+        if self._secure:
+            words += ["--root-certificates", "ca.crt", "--auth-supernode-private-key", f"node-{name}"]
+        else:
+            words += ["--insecure"]
+        self._members[name].start("flower-supernode", *words, "--node-config", self._nodes[name].config)
+
+    def _await_node(self, name: str) -> None:
+        member, end = self._members[name], monotonic() + _SECONDS_TO_RETURN
+        while True:
+            try:
+                return member.wait(lambda: "SuperNode ID:" in member.said(), _SECONDS_TO_START)
+            except ChildProcessError:
+                # A key that was unregistered is refused in the same words, and for good.
+                refused = "Failed to activate SuperNode" in member.said()
+                if not refused or name not in self._registered or monotonic() > end:
+                    raise
+            sleep(_SECONDS_BETWEEN_STARTS)
+            self._launch(name)
+
+    def _is_healthy(self) -> bool:
+        connection = HTTPConnection(_HOST, self._port, timeout=2)
+        if self._secure:
+            trusted = ssl.create_default_context(cafile=self._folder / "ca.crt")
+            connection = HTTPSConnection(_HOST, self._port, timeout=2, context=trusted)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _ask(self, *words: object) -> dict[str, Any]:
+        said = self._command(*words, "--format", "json")
+        answer: dict[str, Any] = json.loads(said)
+        if not answer.get("success"):
+            raise RuntimeError(f"flwr {' '.join(map(str, words))} failed: {said}")
+        return answer
+
+    def _command(self, *words: object) -> str:
+        command = [str(_PROGRAMS / "flwr"), *map(str, words)]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self._folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS_FOR_A_COMMAND,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            said = _tail(error.stdout + error.stderr)
+            raise RuntimeError(f"{error}\n{said}\nSuperLink:\n{_tail(self._superlink.said())}") from error
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"{error}\nSuperLink:\n{_tail(self._superlink.said())}") from error
+        return done.stdout
+
+    def _end(self) -> None:
+        # The nodes first: they say goodbye to the SuperLink, and wait for one that has gone.
+        members = [*self._members.values(), self._superlink]
+        try:
+            for group in (members[:-1], members[-1:]):
+                for member in group:
+                    member.terminate()
+                end = monotonic() + _SECONDS_TO_LEAVE
+                while not all(member.ended() for member in group) and monotonic() < end:
+                    sleep(0.05)
+        finally:
+            for member in members:
+                member.kill()
+
+
+class _Member:
+    """A program of the deployment with all that it starts, and their log."""
+
+    def __init__(self, log: Path, environment: dict[str, str]) -> None:
+        self.log = log
+        # SuperLink starts its children in sessions of their own: they are known by what they inherit, not by a group.
+        self._mark = f"{_MARK}={log}".encode()
+        self._environment = environment | {_MARK: str(log)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begin = 0
+
+    def start(self, program: str, *words: str) -> None:
+        if not self.ended():
+            raise RuntimeError(f"{self.log.stem} runs already")
+        self.kill()
+        with self.log.open("ab") as output:
+            self._begin = output.tell()
+            self._process = subprocess.Popen(
+                [str(_PROGRAMS / program), *words],
+                cwd=self.log.parent,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """Give what the log has got since the last start."""
+        return self.log.read_bytes()[self._begin :].decode(errors="replace") if self.log.exists() else ""
+
+    def ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def wait(self, ready: Callable[[], bool], seconds: float) -> None:
+        end = monotonic() + seconds
+        while not ready():
+            if self.ended():
+                raise ChildProcessError(f"{self.log.stem} ended before it was ready:\n{_tail(self.said())}")
+            if monotonic() > end:
+                raise TimeoutError(f"{self.log.stem} is not ready after {seconds:.0f} s:\n{_tail(self.said())}")
+            sleep(0.1)
+
+    def terminate(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill what runs, with its children and theirs."""
+        if self._process is not None:
+            self._process.kill()
+            # Flower takes a process that nobody has waited for as alive.
+            self._process.wait()
+        # Whoever is started while this looks is found the next time.
+        while found := self._alive():
+            for each in found:
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            sleep(0.01)
+
+    def _alive(self) -> list[int]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            # Processes end while this looks; those of others are not for us to read. A zombie has no variables.
+            with suppress(OSError):
+                if self._mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return found
+
+
+def _make_certificates(folder: Path) -> None:
+    """Write an authority's certificate (ca.crt) and one for loopback that it has signed (server.pem, server.key)."""
+    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_HOST))])
+    for file, subject, key, extension in (
+        ("ca.crt", "rescind test authority", authority, x509.BasicConstraints(ca=True, path_length=0)),
+        ("server.pem", _HOST, server, address),
+    ):
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(_named(subject))
+            .issuer_name(_named("rescind test authority"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(datetime.now(UTC) - timedelta(hours=1))
+            .not_valid_after(datetime.now(UTC) + timedelta(days=7))
+            .add_extension(extension, critical=file == "ca.crt")
+            .sign(authority, hashes.SHA384())
+        )
+        (folder / file).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _write_key(folder / "server.key", server, serialization.PrivateFormat.PKCS8)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _write_key(file: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+    file.touch(mode=0o600)
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _tail(log: str) -> str:
+    return "\n".join(log.splitlines()[-30:])

@@ -1,0 +1,50 @@
+"""Trains with our helper, unless a fault is asked for."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+import rescind.flower
+from faulty.server_app import CLASSES, FEATURES
+
+app = ClientApp()
+
+
+def data(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Give a client's examples, which follow from its name."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    rows = rng.normal(size=(20 + len(name), FEATURES))
+    return rows, (rows @ rng.normal(size=(FEATURES, CLASSES))).argmax(axis=1)
+
+
+@app.train()
+def train(msg: Message, context: Context) -> Message:
+    """Train, and misbehave as the file says."""
+    path = Path(str(context.node_config.get("fault", "/nowhere")))
+    fault = path.read_text().strip() if path.exists() else ""
+    if fault == "raises":
+        raise RuntimeError("this client was told to fail")
+    if fault in {"hangs", "slow"}:
+        time.sleep(45 if fault == "hangs" else 12)
+    reply = rescind.flower.train_head(msg, context, *data(str(context.node_config["client"])))
+    spoil(reply.content, fault)
+    return reply
+
+
+def spoil(content: RecordDict, fault: str) -> None:
+    """Change what a client sends."""
+    arrays = content.array_records["arrays"]
+    if fault == "NaN":
+        arrays["head.weight"] = Array(np.full((CLASSES, FEATURES), np.nan))
+    elif fault == "wrong shape":
+        arrays["head.weight"] = Array(np.zeros((CLASSES, FEATURES + 1)))
+    elif fault == "thousandfold num-examples":
+        content.metric_records["metrics"]["num-examples"] *= 1000
+    elif fault == "frozen tensor changed":
+        arrays["body"] = Array(np.arange(5, dtype=np.float32) + 1)

@@ -1,0 +1,44 @@
+"""A head behind a frozen tensor, recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+import rescind
+import rescind.flower
+
+FEATURES, CLASSES = 6, 3
+TRAINING = rescind.LocalTraining(steps=3, learning_rate=0.5, loss=rescind.SoftmaxL2(l2=0.02, row_norm=1.0))
+TRAINED = ("head.bias", "head.weight")
+
+app = ServerApp()
+
+
+def initial() -> ArrayRecord:
+    """Give the initial model."""
+    return ArrayRecord(
+        {
+            "body": Array(np.arange(5, dtype=np.float32)),
+            "head.weight": Array(np.zeros((CLASSES, FEATURES))),
+            "head.bias": Array(np.zeros(CLASSES)),
+        }
+    )
+
+
+def recorded(history: rescind.History, nodes: int) -> rescind.flower.Recorded:
+    """Give the strategy."""
+    averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=nodes)
+    return rescind.flower.Recorded(averaging, history, training=TRAINING, trained=TRAINED)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train."""
+    config = context.run_config
+    with rescind.History(str(config["history"])) as history:
+        rescind.flower.run(
+            recorded(history, 3), grid, initial(), int(config["num-rounds"]), timeout=float(config["timeout"])
+        )

@@ -1,0 +1,39 @@
+"""What runs at the coordinator: Flower's FedAvg, recorded, so that a hospital can leave."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+import rescind
+import rescind.flower
+from hospitals.patients import FEATURES
+
+TRAINING = rescind.LocalTraining(
+    steps=5, learning_rate=0.1, loss=rescind.LogisticL2(l2=0.01, row_norm=2.5), precision="float64"
+)
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Forget whoever asked for it, then train on."""
+    config = context.run_config
+    arrays = ArrayRecord({"weight": Array(np.zeros((1, FEATURES))), "bias": Array(np.zeros(1))})
+    rounds, accuracy = int(config["num-rounds"]), float(config["accuracy"])
+    averaging = FedAvg(
+        fraction_evaluate=0.0, min_train_nodes=int(config["hospitals"]), min_available_nodes=int(config["hospitals"])
+    )
+    with rescind.History(str(config["history"])) as history:
+        strategy = rescind.flower.Recorded(averaging, history, training=TRAINING)
+        rescind.flower.run(
+            strategy,
+            grid,
+            arrays,
+            num_rounds=rounds,
+            until=rescind.flower.Accuracy(accuracy, most=rounds) if accuracy else None,
+            save_to=str(config["model"]) or None,
+        )

@@ -1,0 +1,138 @@
+"""What a ClientApp calls: our helper trains a head exactly as the server says, and tells what it executed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from rescind.core.noise import Tensor
+from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, WITNESSED, Instructions
+from rescind.engines.heads import trained_head
+from rescind.engines.seeds import batches
+
+# Flower shows what this logger says, and keeps it.
+_LOG = logging.getLogger("flwr")
+
+
+def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray[np.int64]) -> Message:
+    """Train a linear head on (n, f) features and their n labels, and give the reply for the server.
+
+    The head is the model's two trained tensors: the one that ends in ``weight``, (c, f), and the one that ends in
+    ``bias``, (c,); c is 1 for logistic regression. Everything else comes back as it came. How to train is what the
+    server says, so nothing is left to set here.
+
+    >>> @app.train()                                                                   # doctest: +SKIP
+    ... def train(msg, context):
+    ...     return rescind.flower.train_head(msg, context, *load(context.node_config["hospital"]))
+    """
+    arrays, told = _received(msg)
+    weight, bias = _named(told.trained, "weight"), _named(told.trained, "bias")
+    head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}
+    _check(head, features, labels)
+    if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
+        raise ValueError(f"the head has to be {told.training.precision}: the server's training says so")
+    size = min(told.batch or len(labels), len(labels))
+    chosen = batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
+    trained = trained_head(head, features, labels, told.training, chosen)
+    result = _with(arrays, {weight: trained["weight"], bias: trained["bias"]})
+    _witness(context, told)
+    if told.masked:
+        keep_own(msg, context, result)
+    records = {
+        next(iter(msg.content.array_records)): result,
+        "metrics": MetricRecord({"num-examples": len(labels)}),
+        EXECUTED: ConfigRecord({"digest": told.digest()}),
+    }
+    return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
+
+
+def identify(msg: Message, context: Context) -> Message:
+    """Tell the server who this client is: the ``client-id`` of its node-config, or its partition in a simulation.
+
+    A federation without authentication needs it, in ``@app.query()``; what is told there is this client's word.
+    """
+    config = context.node_config
+    if "client-id" in config:
+        name = str(config["client-id"])
+    elif "partition-id" in config:
+        name = f"client-{config['partition-id']}"
+    else:
+        raise ValueError('the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3"')
+    return Message(RecordDict({EXECUTED: ConfigRecord({"client-id": name})}), reply_to=msg)
+
+
+def keep_own(msg: Message, context: Context, arrays: ArrayRecord) -> None:
+    """Keep what this client trained, before it is masked, so that ``report_distance`` can tell how far it is."""
+    told = _received(msg)[1]
+    context.state[OWN] = ArrayRecord({name: arrays[name] for name in told.trained})
+
+
+def report_distance(msg: Message, context: Context) -> Message | None:
+    """Tell how far this client's own result is from the new model; None if it is not what the server asks for.
+
+    For updates that the server cannot see: call it at the beginning of ``@app.evaluate()``.
+    """
+    (config,) = msg.content.config_records.values()
+    if DISTANCE not in config:
+        return None
+    (arrays,) = msg.content.array_records.values()
+    own = context.state.array_records.get(OWN)
+    if own is None:
+        raise ValueError("this client kept nothing of its training: call keep_own before the update is masked")
+    squares = (
+        float(np.square(np.subtract(arrays[name].numpy(), array.numpy(), dtype=np.float64)).sum())
+        for name, array in own.items()
+    )
+    metrics = MetricRecord({DISTANCE: math.sqrt(math.fsum(squares)), "num-examples": 1})
+    return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+
+def _received(msg: Message) -> tuple[ArrayRecord, Instructions]:
+    content = msg.content
+    if len(content.array_records) != 1 or len(content.config_records) != 1:
+        raise ValueError("the server's message has to hold one record of arrays and one of settings")
+    (arrays,) = content.array_records.values()
+    (config,) = content.config_records.values()
+    return arrays, Instructions.of(config)
+
+
+def _named(trained: tuple[str, ...], ending: str) -> str:
+    found = [name for name in trained if name.endswith(ending)]
+    if len(trained) != 2 or len(found) != 1:
+        raise ValueError(
+            f"train_head trains one tensor that ends in 'weight' and one that ends in 'bias', not {list(trained)}"
+        )
+    return found[0]
+
+
+def _check(head: Mapping[str, Tensor], features: Tensor, labels: NDArray[np.int64]) -> None:
+    """Refuse data that do not fit, in words for whoever writes the ClientApp."""
+    classes, width = head["weight"].shape
+    if head["bias"].shape != (classes,):
+        raise ValueError(f"the bias has shape {head['bias'].shape}, for a weight of {head['weight'].shape}")
+    if features.ndim != 2 or features.shape[1] != width or not np.issubdtype(features.dtype, np.floating):
+        raise ValueError(
+            f"features are {features.shape}, {features.dtype}; the head takes (n, {width}), floating point"
+        )
+    if labels.shape != (len(features),) or not len(labels) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels are {labels.shape}, {labels.dtype}; there have to be {len(features)} integers")
+    most = max(classes, 2)
+    if labels.min() < 0 or labels.max() >= most:
+        raise ValueError(f"labels go from {labels.min()} to {labels.max()}; they have to be 0 to {most - 1}")
+    if not np.isfinite(features).all():
+        raise ValueError("features hold numbers that are not finite")
+
+
+def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
+    return ArrayRecord({name: Array(changed[name]) if name in changed else array for name, array in arrays.items()})
+
+
+def _witness(context: Context, told: Instructions) -> None:
+    """Remember where the chain of the server's history stood; who knows that can tell if it is rewritten later."""
+    context.state[WITNESSED] = ConfigRecord({f"{told.place}": told.head.hex()})
+    _LOG.info("rescind: before %s the history's head was %s", told.place, told.head.hex())

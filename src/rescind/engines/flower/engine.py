@@ -1,0 +1,320 @@
+"""Flower as an engine: clients are SuperNodes, a round is one exchange of messages."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Strategy
+
+from rescind.core.facts import Facts
+from rescind.core.noise import Tensor
+from rescind.engines.engine import Replies
+from rescind.engines.flower.arrays import packed
+from rescind.engines.flower.grid import FilteredGrid
+from rescind.engines.flower.nodes import Member, Nodes
+from rescind.engines.flower.replies import Expected, Rejected, Reply, checked
+from rescind.engines.flower.wire import DISTANCE, Instructions
+from rescind.engines.seeds import client_seed, drawn
+from rescind.engines.server import norm
+from rescind.history.records import Place
+
+_LOG = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What stays the same over a run.
+
+    ``trained`` names the tensors that are learned, ``batch`` the examples of a step (None for all of a client's),
+    ``rate`` is that of Poisson sampling, if that is how participants are chosen. ``helper``: our client helper
+    executes the training, and a reply that does not say so is rejected. ``masked``: the server sees sums only.
+    ``accuracy`` is the metric that clients report in evaluation.
+    """
+
+    facts: Facts
+    trained: tuple[str, ...]
+    secret: bytes
+    batch: int | None = None
+    rate: float | None = None
+    helper: bool = True
+    masked: bool = False
+    accuracy: str = "accuracy"
+
+
+@dataclass(slots=True, eq=False)
+class FlowerEngine:
+    """Trains on a Grid with the messages of a user's strategy; which clients they go to is decided here.
+
+    ``original`` is the user's strategy; what it keeps of a branch's rounds, a momentum for instance, ends with it.
+    ``head`` gives the head of the history's chain, for clients to witness; ``first_weights`` the weights that
+    clients had when they took part first.
+    """
+
+    settings: Settings
+    original: Strategy
+    grid: Grid
+    arrays: ArrayRecord
+    nodes: Nodes
+    head: Callable[[], bytes]
+    first_weights: Callable[[Sequence[str]], Mapping[str, float]]
+    train_config: ConfigRecord
+    evaluate_config: ConfigRecord
+    timeout: float
+    train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
+    accepted: list[Message] = field(default_factory=list)
+    _strategy: Strategy | None = None
+    _branch: int = -1
+    _members: dict[str, Member] = field(default_factory=dict)
+    _weights: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> Facts:
+        """What claims rest on."""
+        return self.settings.facts
+
+    @property
+    def strategy(self) -> Strategy:
+        """The copy of the strategy that writes the newest branch's messages."""
+        if self._strategy is None:
+            self._strategy = unrestricted(self.original)
+        return self._strategy
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Everybody who is connected."""
+        self._members = self.nodes.connected()
+        return tuple(self._members)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What people call those who are connected."""
+        return {name: member.label for name, member in self._members.items()}
+
+    @property
+    def frozen(self) -> dict[str, Array]:
+        """The tensors that nobody trains."""
+        return {name: array for name, array in self.arrays.items() if name not in self.settings.trained}
+
+    def start(self) -> dict[str, Tensor]:
+        """Give theta_0^0: the trained part of the initial arrays."""
+        return {name: self.arrays[name].numpy() for name in self.settings.trained}
+
+    def packed(self, model: Mapping[str, Tensor]) -> ArrayRecord:
+        """Give a whole model as Flower sends it."""
+        return packed(model, self.frozen, tuple(self.arrays))
+
+    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
+        """Choose who takes part: as many as the strategy would sample, or each by its own coin."""
+        self._check_names(present)
+        if self.settings.rate is not None:
+            return drawn(self.settings.secret, place, present, rate=self.settings.rate)
+        mean = averaging(self.original)
+        size = max(int(len(present) * mean.fraction_train), mean.min_train_nodes)
+        wanted = max(size, mean.min_available_nodes)
+        if present and len(present) < wanted:
+            raise ValueError(
+                f"{len(present)} clients may take part, and the strategy wants {wanted}: lower its "
+                "min_available_nodes and min_train_nodes"
+            )
+        return drawn(self.settings.secret, place, present, size=size)
+
+    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
+        """Send the model to the named clients, and give what comes back from them and passes every check."""
+        self._check_names(names)
+        if place.branch != self._branch:
+            self._branch, self._strategy = place.branch, None
+        arrays, instructions = self.packed(model), self._instructions(place, names)
+        messages = self._messages(arrays, place, names, instructions)
+        answers = self._exchange(messages, names)
+        self._weights |= self.first_weights([name for name in answers if name not in self._weights])
+        expected = Expected(
+            model={name: model[name] for name in self.settings.trained},
+            frozen=self.frozen,
+            weighted_by=averaging(self.original).weighted_by_key,
+            longest=None if self.settings.masked else self.facts.training.longest_update(norm(model)),
+        )
+        accepted: dict[str, Reply] = {}
+        rejected: dict[str, str] = {}
+        for name, message in answers.items():
+            digest = instructions[name].digest() if self.settings.helper else None
+            try:
+                accepted[name] = checked(message, expected, digest, self._weights.get(name))
+            except Rejected as reason:
+                rejected[name] = str(reason)
+                _LOG.warning("rescind: the reply of %s is not used: %s", self._called(name), reason)
+        self._weights |= {name: reply.weight for name, reply in accepted.items()}
+        self.accepted = [answers[name] for name in accepted]
+        mean = averaging(self.original)
+        contents = [reply.content for reply in accepted.values()]
+        metrics = _combined(mean.train_metrics_aggr_fn, contents, mean.weighted_by_key)
+        if metrics is not None:
+            self.train_metrics[place.round] = metrics
+        _LOG.info(
+            "rescind: %s with %d of %d clients (%d rejected, %d silent)",
+            *(place, len(accepted), len(names), len(rejected), len(names) - len(answers)),
+        )
+        weights = np.array([reply.weight for reply in accepted.values()], dtype=np.float64)
+        most = math.inf if self.settings.batch is None else self.settings.batch
+        return Replies(
+            names=tuple(accepted),
+            weights=weights,
+            steps=(self.facts.training.steps,) * len(accepted),
+            tensors={name: [reply.tensors[name] for reply in accepted.values()] for name in expected.model},
+            batch=int(min(weights.max(initial=0), most)),
+            rejected=rejected,
+        )
+
+    def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
+        """Ask the named clients for their accuracies, and give the mean over those that tell one."""
+        self._check_names(names)
+        told = []
+        for reply in self._evaluated(model, names, {}).values():
+            for metrics in reply.content.metric_records.values():
+                value = metrics.get(self.settings.accuracy)
+                if isinstance(value, int | float) and 0 <= value <= 1:
+                    told.append(float(value))
+        return math.fsum(sorted(told)) / len(told) if told else None
+
+    def test_accuracy(self, model: Mapping[str, Tensor]) -> None:
+        """Give nothing: what belongs to no client is the ServerApp's own, and so is its evaluation."""
+
+    def distances(self, model: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, float]:
+        """Ask the named clients how far their own results are from a model, as far as they tell."""
+        found = {}
+        for name, reply in self._evaluated(model, names, {DISTANCE: True}).items():
+            for metrics in reply.content.metric_records.values():
+                value = metrics.get(DISTANCE)
+                if isinstance(value, int | float) and 0 <= value < math.inf:
+                    found[name] = float(value)
+        return found
+
+    def evaluated_by_clients(
+        self, place: Place, model: Mapping[str, Tensor], present: Sequence[str]
+    ) -> MetricRecord | None:
+        """Let as many clients evaluate a model as the strategy would sample; combine what they tell as it does."""
+        mean = averaging(self.original)
+        size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
+        names = drawn(self.settings.secret, place, present, size=size)
+        contents = [reply.content for reply in self._evaluated(model, names, {"server-round": place.round}).values()]
+        return _combined(mean.evaluate_metrics_aggr_fn, contents, mean.weighted_by_key)
+
+    def filtered(self, names: Sequence[str]) -> FilteredGrid:
+        """Give the Grid on which only the named clients are."""
+        return FilteredGrid(self.grid, [self._members[name].node for name in names])
+
+    # One step each
+
+    def _instructions(self, place: Place, names: Sequence[str]) -> dict[str, Instructions]:
+        settings = self.settings
+        general = Instructions(
+            training=self.facts.training,
+            trained=settings.trained,
+            batch=settings.batch or 0,
+            seed=b"",
+            place=place,
+            head=self.head(),
+            masked=settings.masked,
+        )
+        return {name: replace(general, seed=client_seed(settings.secret, name, place)) for name in names}
+
+    def _messages(
+        self, arrays: ArrayRecord, place: Place, names: Sequence[str], instructions: Mapping[str, Instructions]
+    ) -> list[Message]:
+        """Let the strategy write the messages to exactly these clients, and add what our helper is told."""
+        if not names:
+            return []
+        config = copy.deepcopy(self.train_config)
+        written = list(self.strategy.configure_train(place.round, arrays, config, self.filtered(names)))
+        by_node = {message.metadata.dst_node_id: message for message in written}
+        if len(written) != len(names) or set(by_node) != {self._members[name].node for name in names}:
+            raise ValueError(
+                f"{type(self.strategy).__name__}.configure_train does not write to whom it was shown: choosing "
+                "participants is up to fraction_train, or to Recorded(rate=...)"
+            )
+        for name in names:
+            message = by_node[self._members[name].node]
+            content = message.content
+            if len(content.array_records) != 1 or next(iter(content.array_records.values())) is not arrays:
+                raise ValueError(f"{type(self.strategy).__name__} sends another model than the one it was given")
+            (settings,) = content.config_records.items()
+            told = ConfigRecord({**settings[1], **instructions[name].record()})
+            (key,) = content.array_records
+            message.content = RecordDict({key: arrays, settings[0]: told})
+        return [by_node[self._members[name].node] for name in names]
+
+    def _evaluated(
+        self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, bool | int]
+    ) -> dict[str, Message]:
+        """Let the named clients look at a model."""
+        config = ConfigRecord({**self.evaluate_config, **told})
+        round_ = int(told.get("server-round", 0))
+        messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filtered(names))
+        return self._exchange(messages, names)
+
+    def _exchange(self, messages: Iterable[Message], names: Sequence[str]) -> dict[str, Message]:
+        """Send, wait, and give the answers that are none of failure, by name in the names' order."""
+        sent = list(messages)
+        if not sent:
+            return {}
+        by_node = {self._members[name].node: name for name in names}
+        found: dict[str, Message] = {}
+        for reply in self.grid.send_and_receive(sent, timeout=self.timeout):
+            name = by_node.get(reply.metadata.src_node_id)
+            if reply.has_error():
+                _LOG.warning(
+                    "rescind: %s failed: %s", "a client" if name is None else self._called(name), reply.error.reason
+                )
+            elif name is not None:
+                found.setdefault(name, reply)
+        return {name: found[name] for name in names if name in found}
+
+    def _called(self, name: str) -> str:
+        return self._members[name].label if name in self._members else name
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        unknown = sorted(set(names) - self._members.keys())
+        if unknown:
+            unknown = sorted(set(names).difference(self.clients))
+        if unknown:
+            raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
+
+
+def _combined(
+    combine: Callable[[list[RecordDict], str], MetricRecord], contents: list[RecordDict], weighted_by: str
+) -> MetricRecord | None:
+    """Combine what clients tell as the strategy does; it enters no model, so nothing that they tell ends a run."""
+    try:
+        return combine(contents, weighted_by) if contents else None
+    except Exception as error:
+        _LOG.warning("rescind: the clients' metrics could not be combined: %s", error)
+        return None
+
+
+def averaging(strategy: Strategy) -> FedAvg:
+    """Give the FedAvg that a strategy is, or that it wraps."""
+    inner: object = strategy
+    while not isinstance(inner, FedAvg):
+        if not hasattr(inner, "strategy"):
+            raise ValueError(
+                f"{type(strategy).__name__} is not built on FedAvg: only such strategies can be recorded"
+            )
+        inner = inner.strategy
+    return inner
+
+
+def unrestricted(strategy: Strategy) -> Strategy:
+    """Copy a strategy such that it writes to every node that it is shown, and waits for none."""
+    own = copy.copy(strategy)
+    if isinstance(own, FedAvg):
+        own.fraction_train = own.fraction_evaluate = 1.0
+        own.min_train_nodes = own.min_evaluate_nodes = own.min_available_nodes = 0
+    elif hasattr(own, "strategy"):
+        own.strategy = unrestricted(own.strategy)
+    return own

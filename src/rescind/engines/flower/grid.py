@@ -1,0 +1,63 @@
+"""A Grid that knows only some of the nodes: whoever may not take part is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flwr.app import Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+
+class FilteredGrid(Grid):
+    """Shows a strategy exactly the ``allowed`` nodes of another Grid, in their order, and sends to no others."""
+
+    def __init__(self, grid: Grid, allowed: Sequence[int]) -> None:
+        self._grid, self._allowed = grid, tuple(allowed)
+
+    def set_run(self, run: Run) -> None:
+        """Set the other Grid's run."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The other Grid's run."""
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Make a message, as Flower's older strategies do."""
+        self._check([dst_node_id])
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Give the allowed nodes."""
+        return list(self._allowed)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Give the allowed nodes that are connected."""
+        return [node for node in self._grid.get_nodes() if node.node_id in self._allowed]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages to allowed nodes."""
+        return self._grid.push_messages(self._checked(messages))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Fetch replies."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages to allowed nodes, and wait for the replies."""
+        return self._grid.send_and_receive(self._checked(messages), timeout=timeout)
+
+    def _checked(self, messages: Iterable[Message]) -> list[Message]:
+        sent = list(messages)
+        self._check([message.metadata.dst_node_id for message in sent])
+        return sent
+
+    def _check(self, nodes: Iterable[int]) -> None:
+        barred = sorted(set(nodes).difference(self._allowed))
+        if barred:
+            raise ValueError(f"node {barred[0]} may not take part: it was not drawn, or it was forgotten")

@@ -1,0 +1,96 @@
+"""What comes back from a client, treated as hostile: only what passes every check here reaches the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Array, Message, RecordDict
+
+from rescind.core.noise import Tensor
+from rescind.engines.flower.arrays import UnfitArray, finite, viewed
+from rescind.engines.flower.wire import EXECUTED
+
+
+class Rejected(ValueError):
+    """A reply is not used; the message says why in words that are recorded, so it holds nothing of the reply."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected:
+    """What a reply to a round has to look like.
+
+    ``model`` is theta^n, ``frozen`` what may not change, ``weighted_by`` the name of the metric that is the weight.
+    ``longest`` is the norm that no update can exceed, if one is proven.
+    """
+
+    model: Mapping[str, Tensor]
+    frozen: Mapping[str, Array]
+    weighted_by: str
+    longest: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """A reply that is fit for use: the trained tensors, and the weight n_i."""
+
+    tensors: Mapping[str, Tensor]
+    weight: float
+    content: RecordDict
+
+
+def checked(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:
+    """Give what a reply holds, or refuse it.
+
+    ``digest`` is what our helper echoes, None where clients train by code of their own; ``first_weight`` is the
+    weight that this client had when it took part first.
+    """
+    content = message.content
+    if digest is not None:
+        executed = content.config_records.get(EXECUTED)
+        if executed is None or executed.get("digest") != digest:
+            raise Rejected("it does not say that our helper executed what the server asked for")
+    weight = _weight(content, expected.weighted_by)
+    if first_weight is not None and weight != first_weight:
+        raise Rejected(f"its {expected.weighted_by} differs from the one that it had at first")
+    tensors = _tensors(content, expected)
+    if expected.longest is not None:
+        # As one sum, so that a large model is not copied.
+        squares = (np.square(tensor - expected.model[name]).sum() for name, tensor in tensors.items())
+        if not math.sqrt(math.fsum(map(float, squares))) <= expected.longest:
+            raise Rejected("its update is longer than any that the training can make")
+    return Reply(tensors, weight, content)
+
+
+def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
+    if len(content.array_records) != 1:
+        raise Rejected("it does not hold exactly one record of arrays")
+    (arrays,) = content.array_records.values()
+    missing = (expected.model.keys() | expected.frozen.keys()) - arrays.keys()
+    if missing:
+        raise Rejected("a tensor of the model is missing")
+    if len(arrays) > len(expected.model) + len(expected.frozen):
+        raise Rejected("it holds a tensor that the model does not have")
+    if any(arrays[name].data != array.data for name, array in expected.frozen.items()):
+        raise Rejected("a tensor that is not trained was changed")
+    try:
+        tensors = {name: viewed(arrays[name], tensor) for name, tensor in expected.model.items()}
+    except UnfitArray as unfit:
+        raise Rejected(str(unfit)) from unfit
+    if not all(map(finite, tensors.values())):
+        raise Rejected("a tensor holds numbers that are not finite")
+    return tensors
+
+
+def _weight(content: RecordDict, weighted_by: str) -> float:
+    if len(content.metric_records) != 1:
+        raise Rejected("it does not hold exactly one record of metrics")
+    (metrics,) = content.metric_records.values()
+    weight = metrics.get(weighted_by)
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise Rejected(f"its {weighted_by} is missing, or no number")
+    if not 0 < weight < 2**53:
+        raise Rejected(f"its {weighted_by} is not a number of examples")
+    return float(weight)

@@ -1,0 +1,65 @@
+"""How the next model is made where it is not the core's mean of what the server sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from rescind.core.aggregation import Contributions
+from rescind.core.noise import Tensor
+from rescind.engines.engine import Engine
+from rescind.engines.server import Made, averaged
+from rescind.history.records import Place
+
+if TYPE_CHECKING:
+    from rescind.engines.flower.engine import FlowerEngine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delegated:
+    """A strategy of the user's that is no mean, FedAdam or a median for instance, makes the model.
+
+    Distances are measured as ever, and bound nothing: the training's ``server_optimizer`` says so.
+    """
+
+    flower: FlowerEngine
+    facts: ClassVar[None] = None
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Train a round, and let the strategy aggregate it."""
+        replies = engine.train(model, place, engine.drawn(place, present))
+        arrays, _ = self.flower.strategy.aggregate_train(place.round, self.flower.accepted)
+        mean = averaged(model, replies, 1.0)
+        if arrays is None:
+            return replace(mean, model=dict(model))
+        # The sum of float32 weighted in float64 may have become float64.
+        made = {name: arrays[name].numpy().astype(tensor.dtype) for name, tensor in model.items()}
+        return replace(mean, model=made)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reported:
+    """Updates are masked, so each client tells its own distance from the mean, once it knows that.
+
+    Whoever does not tell stops the training: nothing would bound its influence.
+    """
+
+    flower: FlowerEngine
+    facts: ClassVar[None] = None
+
+    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+        """Train a round, make the mean, and ask every participant how far from it it is."""
+        replies = engine.train(model, place, engine.drawn(place, present))
+        made = averaged(model, replies, engine.facts.training.server_learning_rate)
+        told = self.flower.distances(made.model, replies.names)
+        silent = [name for name in replies.names if name not in told]
+        if silent:
+            raise ValueError(
+                f"{len(silent)} participants of {place} did not tell how far they are from the mean, "
+                f"{silent[0]!r} among them: call rescind.flower.report_distance in the ClientApp's evaluate"
+            )
+        distances = np.array([told[name] for name in replies.names], dtype=np.float64)
+        return replace(made, measured=Contributions(distances, made.measured.update_norm, None))

@@ -1,0 +1,77 @@
+"""What travels between the server and our helper on a client: what to execute, and what was executed.
+
+All of it is in the ``ConfigRecord`` of Flower's messages, under names that begin with ``rescind.``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rescind.core.training import LocalTraining
+from rescind.history.codec import decode, encode
+from rescind.history.commitments import canonical
+from rescind.history.records import Place
+
+PREFIX = "rescind."
+# Names of records, which lie beside the user's own in a message's content.
+EXECUTED = "rescind"
+OWN = "rescind.own"
+WITNESSED = "rescind.witnessed"
+DISTANCE = "rescind-distance"
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a client is told of a round: how to train, from which seed, and where the chain of the history stands.
+
+    ``batch`` is the number of examples a step uses, 0 for all. ``seed`` is this client's own for this round.
+    ``masked`` asks it to keep its own result, to tell its distance from the mean later.
+    """
+
+    training: LocalTraining
+    trained: tuple[str, ...]
+    batch: int
+    seed: bytes
+    place: Place
+    head: bytes
+    masked: bool = False
+
+    def record(self) -> dict[str, str | int | bool | list[str]]:
+        """Give it as the values of a ``ConfigRecord``."""
+        return {
+            f"{PREFIX}training": json.dumps(encode(self.training)),
+            f"{PREFIX}trained": list(self.trained),
+            f"{PREFIX}batch": self.batch,
+            f"{PREFIX}seed": self.seed.hex(),
+            f"{PREFIX}branch": self.place.branch,
+            f"{PREFIX}round": self.place.round,
+            f"{PREFIX}head": self.head.hex(),
+            f"{PREFIX}masked": self.masked,
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Instructions:
+        """Read them from a ``ConfigRecord``."""
+        if f"{PREFIX}training" not in record:
+            raise ValueError(
+                "the server did not say how to train: its ServerApp has to run the strategy with rescind.flower.run"
+            )
+        value = {key.removeprefix(PREFIX): each for key, each in record.items() if key.startswith(PREFIX)}
+        return cls(
+            training=decode(LocalTraining, json.loads(value["training"])),
+            trained=tuple(value["trained"]),
+            batch=int(value["batch"]),
+            seed=bytes.fromhex(value["seed"]),
+            place=Place(int(value["branch"]), int(value["round"])),
+            head=bytes.fromhex(value["head"]),
+            masked=bool(value["masked"]),
+        )
+
+    def digest(self) -> str:
+        """Give what a client that executed exactly this echoes."""
+        executed = {key: each for key, each in self.record().items() if not key.endswith(("head", "masked"))}
+        return hashlib.sha256(canonical(executed)).hexdigest()

@@ -1,0 +1,329 @@
+"""rescind for a Flower app: a recorded strategy and ``run`` for the ServerApp, helpers for the ClientApp."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import NoReturn
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
+
+from rescind.core.edges import sorted_group
+from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
+from rescind.core.noise import Tensor
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.training import LocalTraining
+from rescind.engines.flower import FlowerEngine, identify, keep_own, report_distance, train_head
+from rescind.engines.flower.engine import Settings, averaging
+from rescind.engines.flower.nodes import Nodes
+from rescind.engines.flower.servers import Delegated, Reported
+from rescind.engines.server import Average, Server
+from rescind.engines.stops import Accuracy, Rounds, Stop
+from rescind.forgetting import Outcome, Revocable
+from rescind.history.errors import DifferentRun
+from rescind.history.history import History
+from rescind.history.path import branches
+from rescind.history.records import ROOT, Level, Place
+from rescind.history.requests import asked_for
+from rescind.history.run import Goal
+from rescind.history.tensors import digest, save
+from rescind.methods import Exact, Method, Sifu
+
+__all__ = ["Accuracy", "Recorded", "Rounds", "identify", "keep_own", "report_distance", "run", "train_head"]
+
+_LOG = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A Flower strategy whose rounds are recorded, so that participants can be forgotten; ``run`` runs it.
+
+    Args:
+        strategy: FedAvg or FedProx. What the theorem does not cover is refused, unless ``heuristic`` is said.
+        history: where it is recorded.
+        training: what every client executes in a round. Clients learn it from the server.
+        trained: the names of the tensors that are learned, all by default. The others have to come back unchanged.
+        batch: how many examples a local step uses; None means all of the client's.
+        rate: the probability with which each client takes part in a round, by its own coin (Poisson sampling); None
+            leaves it to the strategy's ``fraction_train``.
+        declared: clients train by code of their own, and that they do what ``training`` says is your word. Otherwise
+            they use ``train_head``, and what does not come from there is rejected.
+        heuristic: record a strategy that the theorem does not cover; then only ``exact`` forgetting is certified.
+        masked: the server sees masked updates, and clients tell their distances with ``report_distance``.
+        accuracy: the name of the metric that clients report in evaluation, for stop rules and scores.
+        capacity: see ``History.recording``, as for ``goal`` and ``update_interval``.
+        public: see ``Facts``, as for ``public_schedule``.
+        seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
+    """
+
+    strategy: Strategy
+    history: History
+    _: KW_ONLY
+    training: LocalTraining
+    trained: Sequence[str] | None = None
+    batch: int | None = None
+    rate: float | None = None
+    declared: bool = False
+    heuristic: bool = False
+    masked: bool = False
+    accuracy: str = "accuracy"
+    capacity: int = 32
+    goal: Goal | None = None
+    update_interval: int = 0
+    public_schedule: bool = False
+    public: PublicHead | None = None
+    seed: bytes | None = None
+    helper: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        mean, name = averaging(self.strategy), type(self.strategy).__name__
+        head = isinstance(self.training.loss, SoftmaxL2 | LogisticL2)
+        object.__setattr__(self, "helper", head and not self.declared)
+        if not self.is_mean:
+            # The facts have to say it, whatever the caller's training says.
+            object.__setattr__(self, "training", replace(self.training, server_optimizer=name))
+        reasons = [str(obstacle) for obstacle in self.training.obstacles] if head or not self.is_mean else []
+        if isinstance(mean, FedProx) and mean.proximal_mu != self.training.proximal:
+            raise ValueError(
+                f"FedProx has proximal_mu {mean.proximal_mu:g}, and the training says {self.training.proximal:g}"
+            )
+        if self.training.proximal and not isinstance(mean, FedProx):
+            raise ValueError("the training has a proximal term: wrap FedProx, which tells the clients of it")
+        if self.rate is not None and not 0 < self.rate <= 1:
+            raise ValueError(f"rate is {self.rate!r}; it has to be above 0 and at most 1")
+        if self.rate is not None and mean.fraction_train != 1.0:
+            raise ValueError("give rate, or the strategy's fraction_train, not both")
+        if self.masked and not self.is_mean:
+            raise ValueError(f"masked updates need a mean, and {name} is another aggregation")
+        if reasons and not self.heuristic:
+            raise ValueError(
+                f"{name} with this training is not covered by the theorem: {' '.join(reasons)} To record it all the "
+                "same, say heuristic=True: whoever joined late can still be forgotten exactly, and everybody by "
+                "retraining; anything else is a report and no certificate"
+            )
+        if self.helper and reasons:
+            raise ValueError("train_head executes plain SGD only: say declared=True if clients train otherwise")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"Recorded has no {name}: it is run by rescind.flower.run(strategy, grid, arrays, num_rounds), and no "
+            "other strategy can wrap it, since that would record models which are never released"
+        )
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the next model is the weighted mean of the replies."""
+        strategy = self.strategy
+        return isinstance(strategy, FedAvg) and type(strategy).aggregate_train is FedAvg.aggregate_train
+
+    def facts(self, frozen: str, authenticated: bool) -> Facts:
+        """Give what claims rest on, and on whose word."""
+        if self.rate is not None:
+            sampling = Sampling.POISSON
+        else:
+            everybody = averaging(self.strategy).fraction_train == 1.0
+            sampling = Sampling.EVERYBODY if everybody else Sampling.FIXED_SIZE
+        return Facts(
+            training=self.training,
+            sampling=sampling,
+            independent_randomness=True,
+            redrawn_rounds=False,
+            secret_noise=self.seed is None,
+            public_schedule=self.public_schedule,
+            public=self.public,
+            frozen=frozen,
+            sources=Sources(
+                training=Source.EXECUTED if self.helper else Source.DECLARED,
+                identity=Source.CHECKED if authenticated else Source.REPORTED,
+                distances=Source.REPORTED if self.masked else Source.CHECKED,
+                reachable=Source.DECLARED,
+            ),
+        )
+
+
+def run(
+    strategy: Recorded,
+    grid: Grid,
+    arrays: ArrayRecord,
+    num_rounds: int = 3,
+    *,
+    until: Stop | None = None,
+    method: Method | None = None,
+    level: Level = Level.PURGE,
+    timeout: float = 3600.0,
+    train_config: ConfigRecord | None = None,
+    evaluate_config: ConfigRecord | None = None,
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    save_to: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Forget whoever asked for it, then train on from where the history stands.
+
+    Args:
+        strategy: what is recorded, and where.
+        grid: the ServerApp's.
+        arrays: the initial model, the same one in every run: theta_0^0 and what is frozen.
+        num_rounds: how many rounds the newest branch has in the end. The first training is a branch, and every
+            forgetting that has to retrain begins another, at round 0.
+        until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
+        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training.
+        level: how much of a forgotten client is erased.
+        timeout: how many seconds to wait for replies, and for enough nodes.
+        train_config: as in Flower's ``Strategy.start``.
+        evaluate_config: as in Flower's ``Strategy.start``.
+        evaluate_fn: as in Flower's ``Strategy.start``.
+        save_to: a file for the model, in the safetensors format; it is replaced as soon as somebody is forgotten.
+    """
+    history = strategy.history
+    engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
+    _check_start(history, engine)
+    result, until = Result(), until or Rounds(num_rounds)
+    mean = averaging(strategy.strategy)
+
+    def watch(place: Place, model: Mapping[str, Tensor]) -> None:
+        history.ledger.label(engine.labels)
+        whole = engine.packed(model)
+        result.arrays = whole
+        if mean.fraction_evaluate:
+            metrics = engine.evaluated_by_clients(place, model, history.remaining(engine.clients))
+            if metrics is not None:
+                _LOG.info("rescind: clients evaluate %s: %s", place, metrics)
+                result.evaluate_metrics_clientapp[place.round] = metrics
+        if evaluate_fn is not None and (found := evaluate_fn(place.round, whole)) is not None:
+            _LOG.info("rescind: the server evaluates %s: %s", place, found)
+            result.evaluate_metrics_serverapp[place.round] = found
+
+    server: Server = Average()
+    if strategy.masked:
+        server = Reported(engine)
+    elif not strategy.is_mean:
+        server = Delegated(engine)
+    revocable = Revocable(
+        history,
+        engine,
+        server,
+        capacity=strategy.capacity,
+        goal=strategy.goal,
+        update_interval=strategy.update_interval,
+        seed=strategy.seed,
+        watch=watch,
+        scored=False,
+    )
+    commands = _leaving(history, engine)
+    if method is None:
+        method = Exact() if strategy.training.obstacles else Sifu()
+    for outcome in revocable.forget(method, until, level=level):
+        _tell(outcome, commands)
+    if save_to is not None and history.newest != ROOT:
+        # At once: the file may hold a model that knows who was just forgotten.
+        _save(history, engine, save_to)
+    revocable.train(until)
+    result.arrays = engine.packed(history.model(history.newest))
+    result.train_metrics_clientapp |= engine.train_metrics
+    if save_to is not None:
+        _save(history, engine, save_to)
+    return result
+
+
+def _engine(
+    strategy: Recorded,
+    grid: Grid,
+    arrays: ArrayRecord,
+    timeout: float,
+    train_config: ConfigRecord | None,
+    evaluate_config: ConfigRecord | None,
+) -> FlowerEngine:
+    trained = _trained(strategy, arrays)
+    mean, history = averaging(strategy.strategy), strategy.history
+    nodes = Nodes(grid, max(mean.min_available_nodes, 1), timeout)
+    frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
+
+    return FlowerEngine(
+        settings=Settings(
+            facts=strategy.facts(digest(frozen) if frozen else "", nodes.authenticated),
+            trained=trained,
+            secret=strategy.seed or history.ledger.secret("training"),
+            batch=strategy.batch,
+            rate=strategy.rate,
+            helper=strategy.helper,
+            masked=strategy.masked,
+            accuracy=strategy.accuracy,
+        ),
+        original=strategy.strategy,
+        grid=grid,
+        arrays=arrays,
+        nodes=nodes,
+        head=lambda: history.head,
+        first_weights=history.first_weights,
+        train_config=train_config or ConfigRecord(),
+        evaluate_config=evaluate_config or ConfigRecord(),
+        timeout=timeout,
+    )
+
+
+def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
+    """Give the trained tensors' names, sorted; refuse what is not in the model, or of another type than stated."""
+    trained = tuple(sorted(arrays if strategy.trained is None else strategy.trained))
+    unknown = [name for name in trained if name not in arrays]
+    if unknown or not trained:
+        raise ValueError(f"trained names {unknown}, and the model has {list(arrays)}")
+    precision = strategy.training.precision
+    other = [f"{name!r} is {arrays[name].dtype}" for name in trained if arrays[name].dtype != precision]
+    if other:
+        raise ValueError(
+            f"the training's precision is {precision}, and {', '.join(other)}: convert the initial arrays, or state "
+            "the precision that they have"
+        )
+    return trained
+
+
+def _check_start(history: History, engine: FlowerEngine) -> None:
+    """Refuse another theta_0^0 than the recorded one: all that is claimed is about that."""
+    known = branches(history.ledger)
+    if known and known[0].model != digest(engine.start()):
+        raise DifferentRun(
+            "the initial arrays are not those that this history began with: make them the same in every run, from a "
+            "fixed seed or from a file, or start a new history"
+        )
+
+
+def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> None:
+    arrays = engine.packed(history.model(history.newest))
+    save({name: array.numpy() for name, array in arrays.items()}, path)
+    _LOG.info("rescind: %s is saved in %s", history.newest, os.fspath(path))
+
+
+def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
+    """Give the commands that bar the clients of open requests, by request, while their names are still known."""
+    if not engine.nodes.authenticated:
+        return {}
+    labels, members = history.ledger.labels(), engine.nodes.connected()
+    commands: dict[int, list[str]] = {}
+    for asked in asked_for(history.ledger):
+        if asked.open:
+            names = history.ledger.names(sorted_group(asked.request.group))
+            commands[asked.number] = [
+                f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
+                f"   # {labels.get(client, name)}"
+                for client, name in names.items()
+            ]
+    return commands
+
+
+def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
+    """Say in the run's log what became of requests, and what is left to do by hand."""
+    for asked, mode in zip(outcome.asked, outcome.modes, strict=True):
+        if outcome.planned is None:
+            _LOG.info("rescind: request %d is settled: the model does not know its clients", asked.number)
+        else:
+            candidate = outcome.planned.candidate
+            _LOG.info(
+                "rescind: request %d is served (%s): back to model %d.%d, noise %g, %d rounds of retraining",
+                *(asked.number, mode.value, candidate.node.branch, candidate.node.round),
+                *(candidate.sigma, outcome.rounds),
+            )
+        for command in commands.get(asked.number, ()):
+            _LOG.info("rescind: bar its key for good with: %s", command)

@@ -1,0 +1,667 @@
+"""Flower's engine on a Grid in this process; the same on real processes is in test_federation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedMedian,
+    FedProx,
+    Krum,
+)
+
+import rescind.flower
+from rescind import History, LocalTraining, SoftmaxL2
+from rescind.core.calibration import Budget
+from rescind.core.facts import Mode, Sampling, Source
+from rescind.core.regularity import UnprovenLoss
+from rescind.engines.flower.nodes import fingerprint
+from rescind.engines.stops import Accuracy
+from rescind.flower import Recorded
+from rescind.forgetting import Revocable, outcomes
+from rescind.history.errors import DifferentRun
+from rescind.history.records import Level, Place, Span
+from rescind.testing.engines import EngineConformance, MakeEngine
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+
+CLINICS = federation(6).shards
+TRAINED = ["head.bias", "head.weight"]
+SEED = b"a federation for tests 0"
+Change = Callable[[RecordDict, Context], None]
+
+
+def accuracy(arrays: ArrayRecord, name: str) -> float:
+    rows, labels = CLINICS[name].features, CLINICS[name].labels
+    rows = rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
+    logits = rows @ arrays["head.weight"].numpy().T + arrays["head.bias"].numpy()
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+def client_app(change: Change | None = None) -> ClientApp:
+    """Give an app that trains with our helper; ``change`` alters what it sends."""
+    app = ClientApp()
+
+    @app.query()
+    def query(msg: Message, context: Context) -> Message:
+        return rescind.flower.identify(msg, context)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        shard = CLINICS[str(context.node_config["client-id"])]
+        reply = rescind.flower.train_head(msg, context, shard.features, shard.labels)
+        if change is not None:
+            change(reply.content, context)
+        return reply
+
+    @app.evaluate()
+    def evaluate(msg: Message, context: Context) -> Message:
+        told = rescind.flower.report_distance(msg, context)
+        if told is not None:
+            return told
+        (arrays,) = msg.content.array_records.values()
+        name = str(context.node_config["client-id"])
+        metrics = MetricRecord({"accuracy": accuracy(arrays, name), "num-examples": len(CLINICS[name].labels)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+    return app
+
+
+def grid(change: Change | None = None, clients: int = 6, authenticated: bool = False) -> InProcessGrid:
+    nodes = {name: {"client-id": name} for name in list(CLINICS)[:clients]}
+    return InProcessGrid(client_app(change), nodes, authenticated=authenticated)
+
+
+def initial() -> ArrayRecord:
+    return ArrayRecord(
+        {
+            "body": Array(np.arange(5, dtype=np.float32)),
+            "head.weight": Array(np.zeros((CLASSES, FEATURES))),
+            "head.bias": Array(np.zeros(CLASSES)),
+        }
+    )
+
+
+def recorded(history: History, strategy: Any = None, **options: Any) -> Recorded:
+    chosen = {"training": TRAINING, "trained": TRAINED, "seed": SEED} | options
+    return Recorded(strategy or fedavg(), history, **chosen)
+
+
+def fedavg(**options: Any) -> FedAvg:
+    return FedAvg(**({"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1} | options))
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def engine_of(strategy: Recorded, on: InProcessGrid) -> Any:
+    return rescind.flower._engine(strategy, on, initial(), 5.0, None, None)
+
+
+class TestConformanceOfEverybody(EngineConformance):
+    @pytest.fixture
+    def make_engine(self, history: History) -> MakeEngine:
+        return lambda: engine_of(recorded(history), grid())
+
+
+class TestConformanceOfPoissonSampling(EngineConformance):
+    @pytest.fixture
+    def make_engine(self, history: History) -> MakeEngine:
+        return lambda: engine_of(recorded(history, rate=0.6, batch=5), grid(authenticated=True))
+
+
+class TestConformanceOfFixedSizes(EngineConformance):
+    @pytest.fixture
+    def make_engine(self, history: History) -> MakeEngine:
+        return lambda: engine_of(recorded(history, fedavg(fraction_train=0.5)), grid())
+
+
+# The same numbers as the simulator's
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": 0.7}, {"batch": 5}, {"rate": 0.7, "batch": 4}])
+def test_a_grid_and_the_simulator_leave_the_same_history(history: History, options: dict[str, Any]) -> None:
+    rescind.flower.run(recorded(history, **options), grid(), initial(), num_rounds=8)
+    rate = options.get("rate")
+    engine = simulation(6, sampling=Sampling.POISSON if rate else Sampling.EVERYBODY, **{"rate": None} | options)
+    with History.in_memory() as other:
+        Revocable(other, engine, seed=SEED).train(rescind.flower.Rounds(8))
+        own, simulated = history.model(history.newest), other.model(other.newest)
+        for name, tensor in simulated.items():
+            np.testing.assert_allclose(own[f"head.{name}"], tensor, rtol=1e-12, atol=1e-15)
+        rounds, expected = (list(each.ledger.rounds(Span(0, 1, 8))) for each in (history, other))
+        names = [each.ledger.identities() for each in (history, other)]
+        for one, two in zip(rounds, expected, strict=True):
+            distances = [
+                {name: each.participants["distance"][each.clients == known[name]].tolist() for name in known}
+                for each, known in zip((one, two), names, strict=True)
+            ]
+            assert distances[0].keys() == distances[1].keys()
+            for name, own_distance in distances[0].items():
+                np.testing.assert_allclose(own_distance, distances[1][name], rtol=1e-9)
+
+
+def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: History) -> None:
+    options: dict[str, Any] = {"level": Level.OUTPUT}
+    strategy = recorded(history)
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
+    history.ask(["clinic-2"], Budget(8.0, 0.01))
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=12, **options)
+    with History.in_memory() as other:
+        revocable = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED)
+        revocable.train(rescind.flower.Rounds(12))
+        other.ask(["clinic-2"], Budget(8.0, 0.01))
+        revocable.forget(rescind.flower.Sifu(), rescind.flower.Rounds(12), **options)
+        (own,), (simulated,) = outcomes(history), outcomes(other)
+        assert own.planned is not None
+        assert simulated.planned is not None
+        assert own.planned.candidate.node == simulated.planned.candidate.node
+        assert own.planned.candidate.sigma == simulated.planned.candidate.sigma
+        assert own.place == simulated.place == Place(1, 12)
+        for name, tensor in other.model(other.newest).items():
+            np.testing.assert_allclose(history.model(history.newest)[f"head.{name}"], tensor, rtol=1e-9, atol=1e-12)
+
+
+# Who takes part
+
+
+def test_forgotten_and_waiting_clients_are_never_asked_again(history: History) -> None:
+    on, strategy = grid(), recorded(history)
+    rescind.flower.run(strategy, on, initial(), num_rounds=3)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    on.sent.clear()
+    rescind.flower.run(strategy, on, initial(), num_rounds=3)
+    trained = {name for name, kind in on.sent if kind == "train"}
+    assert trained == set(CLINICS) - {"clinic-1"}
+    again = grid()
+    rescind.flower.run(strategy, again, initial(), num_rounds=5)
+    assert {name for name, kind in again.sent if kind == "train"} == set(CLINICS) - {"clinic-1"}
+    assert history.newest == Place(1, 5)
+
+
+def test_too_few_that_remain_are_an_error_and_no_endless_wait(history: History) -> None:
+    strategy = recorded(history, fedavg(min_available_nodes=6))
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=2)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match="5 clients may take part, and the strategy wants 6"):
+        rescind.flower.run(strategy, grid(), initial(), num_rounds=2)
+
+
+def test_nodes_that_do_not_come_are_an_error_after_the_timeout(history: History) -> None:
+    strategy = recorded(history, fedavg(min_available_nodes=9))
+    with pytest.raises(TimeoutError, match="6 SuperNodes are connected"):
+        rescind.flower.run(strategy, grid(), initial(), num_rounds=2, timeout=0.1)
+
+
+def test_empty_and_small_rounds_are_rounds_and_are_not_drawn_again(history: History) -> None:
+    strategy = recorded(history, rate=0.1)
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
+    sizes = [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 12))]
+    assert 0 in sizes
+    assert len(sizes) == 12
+
+
+def test_a_silent_client_is_absent_and_its_return_is_nothing_special(history: History) -> None:
+    on, strategy = grid(), recorded(history)
+    on.failing.add("clinic-3")
+    rescind.flower.run(strategy, on, initial(), num_rounds=2)
+    on.failing.clear()
+    rescind.flower.run(strategy, on, initial(), num_rounds=4)
+    assert [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 4))] == [5, 5, 6, 6]
+
+
+def test_all_silent_is_an_empty_round(history: History) -> None:
+    on = grid()
+    on.failing.update(CLINICS)
+    rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
+    assert [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 2))] == [0, 0]
+
+
+# Names
+
+
+def test_an_authenticated_client_is_its_key_and_is_called_by_its_name(history: History) -> None:
+    on = grid(authenticated=True)
+    rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
+    keys = {name: fingerprint(InProcessGrid.key(name)) for name in CLINICS}
+    known = history.ledger.identities()
+    assert set(known) == set(keys.values())
+    assert history.ledger.labels() == {known[key]: name for name, key in keys.items()}
+    assert history.clients(["clinic-4"]) == {known[keys["clinic-4"]]}
+    assert history.run.facts.sources.identity is Source.CHECKED
+    assert not any(kind == "query" for _, kind in on.sent)
+
+
+def test_who_is_not_authenticated_is_what_it_says(history: History) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
+    assert set(history.ledger.identities()) == set(CLINICS)
+    assert history.run.facts.sources.identity is Source.REPORTED
+
+
+def test_whose_app_does_not_say_is_known_by_its_node(history: History) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        arrays = msg.content.array_records["arrays"]
+        metrics = MetricRecord({"num-examples": 3})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
+
+    on = InProcessGrid(app, {"a": {}, "b": {}}, authenticated=False)
+    rescind.flower.run(recorded(history, declared=True), on, initial(), num_rounds=1)
+    assert set(history.ledger.identities()) == {f"node-{node}" for node in on.ids.values()}
+    assert history.run.facts.sources.training is Source.DECLARED
+
+
+def test_a_request_by_label_is_about_every_key_that_was_called_so(history: History) -> None:
+    rescind.flower.run(recorded(history), grid(authenticated=True), initial(), num_rounds=1)
+    history.ledger.register(["an old key"])
+    history.ledger.label({"an old key": "clinic-4"})
+    assert len(history.clients(["clinic-4"])) == 2
+
+
+# Hostile replies
+
+HOSTILE: dict[str, tuple[str, Callable[[RecordDict], None]]] = {}
+
+
+def hostile(reason: str) -> Callable[[Callable[[RecordDict], None]], Callable[[RecordDict], None]]:
+    def add(change: Callable[[RecordDict], None]) -> Callable[[RecordDict], None]:
+        HOSTILE[change.__name__] = (reason, change)
+        return change
+
+    return add
+
+
+def weight(content: RecordDict) -> Any:
+    return content.array_records["arrays"]["head.weight"].numpy()
+
+
+def put(content: RecordDict, tensor: Any, name: str = "head.weight") -> None:
+    content.array_records["arrays"][name] = Array(np.asarray(tensor))
+
+
+@hostile("not finite")
+def nan(content: RecordDict) -> None:
+    put(content, np.full((CLASSES, FEATURES), np.nan))
+
+
+@hostile("not finite")
+def one_infinity(content: RecordDict) -> None:
+    tensor = weight(content).copy()
+    tensor[1, 2] = -np.inf
+    put(content, tensor)
+
+
+@hostile("another shape")
+def transposed(content: RecordDict) -> None:
+    put(content, weight(content).T.copy())
+
+
+@hostile("another shape")
+def flat(content: RecordDict) -> None:
+    put(content, weight(content).reshape(-1))
+
+
+@hostile("another type")
+def single_precision(content: RecordDict) -> None:
+    put(content, weight(content).astype(np.float32))
+
+
+@hostile("another type")
+def strings(content: RecordDict) -> None:
+    put(content, np.full((CLASSES, FEATURES), "a"))
+
+
+@hostile("numpy's format")
+def garbage(content: RecordDict) -> None:
+    content.array_records["arrays"]["head.weight"] = Array("float64", (CLASSES, FEATURES), "numpy.ndarray", b"hello")
+
+
+@hostile("fewer bytes")
+def truncated(content: RecordDict) -> None:
+    data = content.array_records["arrays"]["head.weight"].data[:-8]
+    content.array_records["arrays"]["head.weight"] = Array("float64", (CLASSES, FEATURES), "numpy.ndarray", data)
+
+
+@hostile("missing")
+def no_bias(content: RecordDict) -> None:
+    del content.array_records["arrays"]["head.bias"]
+
+
+@hostile("does not have")
+def one_more(content: RecordDict) -> None:
+    put(content, np.zeros(3), "trojan")
+
+
+@hostile("not trained was changed")
+def frozen_changed(content: RecordDict) -> None:
+    put(content, np.arange(5, dtype=np.float32) + 1, "body")
+
+
+@hostile("differs from the one that it had at first")
+def thousandfold(content: RecordDict) -> None:
+    content.metric_records["metrics"]["num-examples"] = 14_000
+
+
+@hostile("not a number of examples")
+def negative(content: RecordDict) -> None:
+    content.metric_records["metrics"]["num-examples"] = -3
+
+
+@hostile("not a number of examples")
+def no_number(content: RecordDict) -> None:
+    content.metric_records["metrics"]["num-examples"] = float("nan")
+
+
+@hostile("no number")
+def a_list(content: RecordDict) -> None:
+    content.metric_records["metrics"]["num-examples"] = [1, 2]
+
+
+@hostile("no number")
+def no_weight(content: RecordDict) -> None:
+    del content.metric_records["metrics"]["num-examples"]
+
+
+@hostile("one record of metrics")
+def two_metrics(content: RecordDict) -> None:
+    content["more"] = MetricRecord({"num-examples": 3})
+
+
+@hostile("one record of arrays")
+def two_arrays(content: RecordDict) -> None:
+    content["more"] = ArrayRecord()
+
+
+@hostile("our helper")
+def another_digest(content: RecordDict) -> None:
+    content["rescind"] = ConfigRecord({"digest": "0" * 64})
+
+
+@hostile("our helper")
+def no_digest(content: RecordDict) -> None:
+    del content["rescind"]
+
+
+@hostile("longer than any")
+def far_away(content: RecordDict) -> None:
+    put(content, weight(content) + 40.0)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: History, kind: str) -> None:
+    reason, change = HOSTILE[kind]
+    hostile_now = False
+
+    def by_one(content: RecordDict, context: Context) -> None:
+        if hostile_now and context.node_config["client-id"] == "clinic-2":
+            change(content)
+
+    on, strategy = grid(by_one), recorded(history)
+    rescind.flower.run(strategy, on, initial(), num_rounds=1)
+    hostile_now = True
+    rescind.flower.run(strategy, on, initial(), num_rounds=3)
+    rounds = list(history.ledger.rounds(Span(0, 1, 3)))
+    assert [len(each.clients) for each in rounds] == [6, 5, 5]
+    entries = list(history.ledger.entries("rejection"))
+    pseudonym = history.ledger.pseudonyms(["clinic-2"])["clinic-2"]
+    assert [(entry.place, entry.body["client"]) for entry in entries] == [
+        (Place(0, 2), pseudonym),
+        (Place(0, 3), pseudonym),
+    ]
+    assert reason in entries[0].body["reason"]
+    with History.in_memory() as without:
+        quiet = grid()
+        rescind.flower.run(recorded(without), quiet, initial(), num_rounds=1)
+        quiet.failing.add("clinic-2")
+        rescind.flower.run(recorded(without), quiet, initial(), num_rounds=3)
+        for name, tensor in without.model(without.newest).items():
+            np.testing.assert_array_equal(history.model(history.newest)[name], tensor)
+    assert history.verify() == []
+
+
+def test_an_array_in_the_other_order_is_the_same_array(history: History) -> None:
+    def reorder(content: RecordDict, context: Context) -> None:
+        put(content, np.asfortranarray(weight(content)))
+
+    rescind.flower.run(recorded(history), grid(reorder), initial(), num_rounds=2)
+    with History.in_memory() as other:
+        rescind.flower.run(recorded(other), grid(), initial(), num_rounds=2)
+        np.testing.assert_array_equal(
+            history.model(history.newest)["head.weight"], other.model(other.newest)["head.weight"]
+        )
+
+
+def test_metrics_that_cannot_be_combined_do_not_end_the_training(history: History) -> None:
+    def odd(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] == "clinic-1":
+            content.metric_records["metrics"]["loss"] = [1.0, 2.0]
+        else:
+            content.metric_records["metrics"]["loss"] = 1.0
+
+    rescind.flower.run(recorded(history), grid(odd), initial(), num_rounds=2)
+    assert history.newest == Place(0, 2)
+
+
+# Going on
+
+
+def test_a_run_goes_on_where_the_history_stands_and_num_rounds_is_the_total(history: History) -> None:
+    strategy = recorded(history)
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=3)
+    on = grid()
+    result = rescind.flower.run(strategy, on, initial(), num_rounds=5)
+    assert len([1 for _, kind in on.sent if kind == "train"]) == 2 * 6
+    assert sorted(result.train_metrics_clientapp) == [4, 5]
+    with History.in_memory() as other:
+        rescind.flower.run(recorded(other), grid(), initial(), num_rounds=5)
+        for name, tensor in other.model(other.newest).items():
+            np.testing.assert_array_equal(history.model(history.newest)[name], tensor)
+            np.testing.assert_array_equal(result.arrays[name].numpy(), tensor)
+    assert result.arrays["body"].data == initial()["body"].data
+
+
+@pytest.mark.parametrize("name", ["head.bias", "body"])
+def test_other_initial_arrays_are_refused(history: History, name: str) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
+    changed = initial()
+    changed[name] = Array(changed[name].numpy() + 1)
+    with pytest.raises(DifferentRun):
+        rescind.flower.run(recorded(history), grid(), changed, num_rounds=2)
+
+
+def test_training_can_end_by_an_accuracy_and_clients_evaluate(history: History) -> None:
+    strategy = recorded(history, fedavg(fraction_evaluate=0.5, min_evaluate_nodes=2))
+    seen: list[int] = []
+
+    def central(round_: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append(round_)
+        return MetricRecord({"accuracy": 0.25})
+
+    until = Accuracy(0.6, least=2, most=50)
+    result = rescind.flower.run(strategy, grid(), initial(), until=until, evaluate_fn=central)
+    rounds = history.newest.round
+    assert 2 <= rounds < 50
+    assert seen == list(range(1, rounds + 1))
+    assert 0.3 <= result.evaluate_metrics_clientapp[rounds]["accuracy"] <= 1
+    assert result.evaluate_metrics_serverapp[rounds]["accuracy"] == 0.25
+
+
+def test_the_model_is_saved_as_safetensors(history: History, tmp_path: Any) -> None:
+    from safetensors.numpy import load_file
+
+    result = rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, save_to=tmp_path / "model")
+    loaded = load_file(tmp_path / "model")
+    assert sorted(loaded) == ["body", "head.bias", "head.weight"]
+    np.testing.assert_array_equal(loaded["head.weight"], result.arrays["head.weight"].numpy())
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# What is covered, and what is not
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        FedAdam(),
+        FedMedian(),
+        Krum(),
+        DifferentialPrivacyServerSideFixedClipping(fedavg(), 1.0, 1.0, 4),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_the_theorem_does_not_cover_is_refused_or_recorded_as_heuristic(history: History, strategy: Any) -> None:
+    name = type(strategy).__name__
+    with pytest.raises(ValueError, match=f"server's optimizer is {name}.*heuristic=True"):
+        recorded(history, strategy)
+    inner = strategy.strategy if hasattr(strategy, "strategy") else strategy
+    inner.fraction_evaluate, inner.min_available_nodes = 0.0, 2
+    chosen = recorded(history, strategy, heuristic=True, declared=True)
+    on = grid()
+    on.gone.add("clinic-5")
+    rescind.flower.run(chosen, on, initial(), num_rounds=2)
+    on.gone.clear()
+    rescind.flower.run(chosen, on, initial(), num_rounds=4)
+    assert any(name in each for each in history.run.facts.obstacles)
+    # Who joined late is forgotten exactly.
+    history.ask(["clinic-5"], Budget(1.0, 1e-5))
+    rescind.flower.run(chosen, on, initial(), num_rounds=2)
+    (outcome,) = outcomes(history)
+    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.planned is not None
+    assert (outcome.planned.candidate.node.round, outcome.planned.candidate.sigma) == (2, 0.0)
+
+
+def test_a_strategy_that_aggregates_otherwise_is_seen_whatever_its_name(history: History) -> None:
+    class Mine(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return super().aggregate_train(server_round, replies)
+
+    with pytest.raises(ValueError, match="Mine"):
+        recorded(history, Mine())
+
+
+def test_fedprox_pulls_towards_the_model_that_was_sent(history: History) -> None:
+    training = replace(TRAINING, proximal=0.5, steps=2)
+    with pytest.raises(ValueError, match=r"proximal_mu 0\.1"):
+        recorded(history, FedProx(proximal_mu=0.1), training=training)
+    with pytest.raises(ValueError, match="wrap FedProx"):
+        recorded(history, training=training)
+    strategy = FedProx(proximal_mu=0.5, fraction_evaluate=0.0, min_available_nodes=1, min_train_nodes=1)
+    rescind.flower.run(recorded(history, strategy, training=training), grid(clients=1), initial(), num_rounds=1)
+    shard = CLINICS["clinic-0"]
+    rows = shard.features / np.maximum(1, np.linalg.norm(shard.features, axis=1, keepdims=True))
+    theta = np.zeros((CLASSES, FEATURES + 1))
+    ones = np.hstack([rows, np.ones((len(rows), 1))])
+    for _ in range(2):
+        odds = np.exp(ones @ theta.T)
+        residuals = odds / odds.sum(axis=1, keepdims=True) - np.eye(CLASSES)[shard.labels]
+        theta = theta - 1.0 * (residuals.T @ ones / len(ones) + 0.02 * theta + 0.5 * (theta - 0))
+    np.testing.assert_allclose(history.model(history.newest)["head.weight"], theta[:, :-1], rtol=1e-5)
+
+
+def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        arrays = msg.content.array_records["arrays"]
+        own = ArrayRecord({name: Array(array.numpy() + context.node_id / 1e8) for name, array in arrays.items()})
+        return Message(RecordDict({"arrays": own, "metrics": MetricRecord({"num-examples": 3})}), reply_to=msg)
+
+    on = InProcessGrid(app, {"a": {}, "b": {}, "c": {}})
+    arrays = ArrayRecord({"conv": Array(np.zeros((3, 3), np.float32))})
+    training = LocalTraining(5, 0.1, UnprovenLoss(), precision="float32")
+    strategy = Recorded(fedavg(), history, training=training)
+    rescind.flower.run(strategy, on, arrays, num_rounds=3)
+    history.ask(["b"], Budget(1.0, 1e-5))
+    rescind.flower.run(strategy, on, arrays, num_rounds=3)
+    (outcome,) = outcomes(history)
+    assert outcome.modes == (Mode.EXACT,)
+    with pytest.raises(DifferentRun):
+        rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"trained": ["head.wight"]}, "head.wight"),
+        ({"training": replace(TRAINING, precision="float32")}, "float32"),
+        ({"rate": 1.5}, "rate is 1.5"),
+        ({"training": LocalTraining(3, 1.0, SoftmaxL2(0.02, 1.0), momentum=0.9)}, "momentum"),
+        ({"training": LocalTraining(3, 1.0, SoftmaxL2(0.02, 1.0), momentum=0.9), "heuristic": True}, "declared=True"),
+        ({"strategy": FedAvg(fraction_train=0.5), "rate": 0.5}, "not both"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(history: History, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        rescind.flower.run(recorded(history, **options), grid(), initial(), num_rounds=1)
+
+
+def test_no_strategy_can_wrap_a_recorded_one(history: History) -> None:
+    wrapper = DifferentialPrivacyServerSideFixedClipping(recorded(history), 1.0, 1.0, 4)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"rescind\.flower\.run"):
+        wrapper.start(grid(), initial(), num_rounds=1)
+
+
+# What clients see
+
+
+def test_clients_witness_the_head_of_the_chain(history: History) -> None:
+    seen: list[bytes] = []
+
+    def keep(content: RecordDict, context: Context) -> None:
+        (told,) = context.state.config_records["rescind.witnessed"].values()
+        seen.append(bytes.fromhex(str(told)))
+
+    rescind.flower.run(recorded(history), grid(keep), initial(), num_rounds=3)
+    assert len(set(seen)) == 3
+    assert history.verify(seen) == []
+    assert history.verify([b"\0" * 32]) != []
+
+
+def test_clients_whose_updates_are_masked_tell_their_distances(history: History) -> None:
+    """Masks that cancel in the mean: the server sees none of the updates, and records the same distances."""
+    names = ["clinic-0", "clinic-4"]
+    assert len(CLINICS["clinic-0"].labels) == len(CLINICS["clinic-4"].labels)
+    nodes = {name: {"client-id": name} for name in names}
+
+    def mask(content: RecordDict, context: Context) -> None:
+        noise = np.random.default_rng(5).normal(size=(CLASSES, FEATURES))
+        put(content, weight(content) + (noise if context.node_config["client-id"] == names[0] else -noise))
+
+    on = InProcessGrid(client_app(mask), nodes)
+    rescind.flower.run(recorded(history, masked=True), on, initial(), num_rounds=3)
+    assert history.run.facts.sources.distances is Source.REPORTED
+    with History.in_memory() as plain:
+        rescind.flower.run(recorded(plain), InProcessGrid(client_app(), nodes), initial(), num_rounds=3)
+        for one, two in zip(*(each.ledger.rounds(Span(0, 1, 3)) for each in (history, plain)), strict=True):
+            np.testing.assert_allclose(one.participants["distance"], two.participants["distance"], rtol=1e-9)
+            np.testing.assert_allclose(one.update_norm, two.update_norm, rtol=1e-9)
+
+
+def test_a_client_that_does_not_tell_its_distance_stops_masked_training(history: History) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        shard = CLINICS[str(context.node_config["client-id"])]
+        return rescind.flower.train_head(msg, context, shard.features, shard.labels)
+
+    nodes = {name: {"client-id": name} for name in list(CLINICS)[:2]}
+    with pytest.raises(ValueError, match="did not tell how far"):
+        rescind.flower.run(recorded(history, masked=True), InProcessGrid(app, nodes), initial(), num_rounds=1)
+    assert history.newest == Place(0, 0)
