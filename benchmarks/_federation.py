@@ -47,17 +47,18 @@ class Node:
 
 
 class Deployment:
-    """A SuperLink and its SuperNodes, with TLS and authenticated nodes or with neither.
+    """A SuperLink and its SuperNodes, with TLS and authenticated nodes or with neither; or with ``simulated`` nodes.
 
     Every process sees the variables of this one, works in the folder, and is gone at the end with all it started.
     """
 
-    def __init__(self, folder: Path, nodes: Sequence[Node], *, secure: bool = True) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[Node] = (), *, secure: bool = True, simulated: int = 0) -> None:
         self._folder = folder.resolve()
         self._nodes = {node.name: node for node in nodes}
         if len(self._nodes) < len(nodes):
             raise ValueError("two nodes have the same name")
-        self._secure = secure
+        self._simulated = simulated
+        self._secure = secure and not simulated
         self._port = _free_port()
         self._registered: dict[str, int] = {}
         self._environment = os.environ | {
@@ -107,6 +108,8 @@ class Deployment:
             lines = (f"{k.replace('_', '-')} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in config.items())
             chosen.write_text("".join(lines))
             words = ["--run-config", str(chosen)]
+        if self._simulated:
+            words += ["--federation-config", f"num-supernodes={self._simulated}"]
         return str(self._ask("run", app.resolve(), "fed", *words)["run-id"])
 
     def status(self, run: str) -> str:
@@ -147,7 +150,7 @@ class Deployment:
             words += ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"]
             words += ["--enable-supernode-auth"]
         else:
-            words += ["--insecure"]
+            words += ["--insecure", *(["--simulation"] if self._simulated else [])]
         words += ["--disable-runtime-dependency-installation"]
         self._superlink.start("flower-superlink", *words)
         self._superlink.wait(self._is_healthy, _SECONDS_TO_START)

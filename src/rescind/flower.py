@@ -23,11 +23,11 @@ from rescind.engines.flower.nodes import Nodes
 from rescind.engines.flower.servers import Delegated, Reported
 from rescind.engines.server import Average, Server
 from rescind.engines.stops import Accuracy, Rounds, Stop
-from rescind.forgetting import Outcome, Revocable
+from rescind.forgetting import Outcome, Revocable, outcomes
 from rescind.history.errors import DifferentRun
 from rescind.history.history import History
 from rescind.history.path import branches
-from rescind.history.records import ROOT, Level, Place
+from rescind.history.records import Level, Place
 from rescind.history.requests import asked_for
 from rescind.history.run import Goal
 from rescind.history.tensors import digest, save
@@ -217,13 +217,14 @@ def run(
         method = Exact() if strategy.training.obstacles else Sifu()
     for outcome in revocable.forget(method, until, level=level):
         _tell(outcome, commands)
-    if save_to is not None and history.newest != ROOT:
+    saved = None
+    if save_to is not None and outcomes(history):
         # At once: the file may hold a model that knows who was just forgotten.
-        _save(history, engine, save_to)
+        saved = _save(history, engine, save_to)
     revocable.train(until)
     result.arrays = engine.packed(history.model(history.newest))
     result.train_metrics_clientapp |= engine.train_metrics
-    if save_to is not None:
+    if save_to is not None and saved != history.newest:
         _save(history, engine, save_to)
     return result
 
@@ -290,10 +291,12 @@ def _check_start(history: History, engine: FlowerEngine) -> None:
         )
 
 
-def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> None:
+def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> Place:
+    """Save the newest model, and give its place."""
     arrays = engine.packed(history.model(history.newest))
     save({name: array.numpy() for name, array in arrays.items()}, path)
     _LOG.info("rescind: %s is saved in %s", history.newest, os.fspath(path))
+    return history.newest
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:

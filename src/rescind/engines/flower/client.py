@@ -135,4 +135,4 @@ def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
 def _witness(context: Context, told: Instructions) -> None:
     """Remember where the chain of the server's history stood; who knows that can tell if it is rewritten later."""
     context.state[WITNESSED] = ConfigRecord({f"{told.place}": told.head.hex()})
-    _LOG.info("rescind: before %s the history's head was %s", told.place, told.head.hex())
+    _LOG.info("rescind: trained for %s; the history's head was %s", told.place, told.head.hex())
