@@ -181,18 +181,16 @@ def run(
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
     _check_start(history, engine)
     result, until = Result(), until or Rounds(num_rounds)
-    mean = averaging(strategy.strategy)
+    mean, told = averaging(strategy.strategy), dict[str, str]()
 
     def watch(place: Place, model: Mapping[str, Tensor]) -> None:
-        history.ledger.label(engine.labels)
-        whole = engine.packed(model)
-        result.arrays = whole
+        told.update(_label(history, engine.labels, told))
         if mean.fraction_evaluate:
             metrics = engine.evaluated_by_clients(place, model, history.remaining(engine.clients))
             if metrics is not None:
                 _LOG.info("rescind: clients evaluate %s: %s", place, metrics)
                 result.evaluate_metrics_clientapp[place.round] = metrics
-        if evaluate_fn is not None and (found := evaluate_fn(place.round, whole)) is not None:
+        if evaluate_fn is not None and (found := evaluate_fn(place.round, engine.packed(model))) is not None:
             _LOG.info("rescind: the server evaluates %s: %s", place, found)
             result.evaluate_metrics_serverapp[place.round] = found
 
@@ -289,6 +287,14 @@ def _check_start(history: History, engine: FlowerEngine) -> None:
             "the initial arrays are not those that this history began with: make them the same in every run, from a "
             "fixed seed or from a file, or start a new history"
         )
+
+
+def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
+    """Write down what people call clients, as far as that is new, and give it."""
+    new = {name: label for name, label in labels.items() if told.get(name) != label}
+    if new:
+        history.ledger.label(new)
+    return new
 
 
 def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> Place:

@@ -138,7 +138,7 @@ class FlowerEngine:
             model={name: model[name] for name in self.settings.trained},
             frozen=self.frozen,
             weighted_by=averaging(self.original).weighted_by_key,
-            longest=None if self.settings.masked else self.facts.training.longest_update(norm(model)),
+            longest=self._longest(model),
         )
         accepted: dict[str, Reply] = {}
         rejected: dict[str, str] = {}
@@ -223,6 +223,12 @@ class FlowerEngine:
             masked=settings.masked,
         )
         return {name: replace(general, seed=client_seed(settings.secret, name, place)) for name in names}
+
+    def _longest(self, model: Mapping[str, Tensor]) -> float | None:
+        """Give the length that no update from a model can exceed, where one is proven and updates can be seen."""
+        if self.settings.masked or not self.settings.helper:
+            return None
+        return self.facts.training.longest_update(norm(model))
 
     def _messages(
         self, arrays: ArrayRecord, place: Place, names: Sequence[str], instructions: Mapping[str, Instructions]
