@@ -28,7 +28,7 @@ from rescind.history.errors import DifferentRun
 from rescind.history.history import History
 from rescind.history.path import branches
 from rescind.history.records import Level, Place
-from rescind.history.requests import asked_for
+from rescind.history.requests import asked_for, plans
 from rescind.history.run import Goal
 from rescind.history.tensors import digest, save
 from rescind.methods import Exact, Method, Sifu
@@ -185,6 +185,8 @@ def run(
 
     def watch(place: Place, model: Mapping[str, Tensor]) -> None:
         told.update(_label(history, engine.labels, told))
+        if place.round == 1 and place.branch:
+            _tell_plan(history, place.branch)
         if mean.fraction_evaluate:
             metrics = engine.evaluated_by_clients(place, model, history.remaining(engine.clients))
             if metrics is not None:
@@ -320,6 +322,18 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
                 for client, name in names.items()
             ]
     return commands
+
+
+def _tell_plan(history: History, number: int) -> None:
+    """Say in the run's log what a branch is trained for."""
+    requests = branches(history.ledger)[number].requests
+    if requests:
+        candidate = plans(history.ledger)[requests[0]].candidate
+        _LOG.info(
+            "rescind: this branch serves request %s (%s): from model %d.%d with noise %g, about %g rounds",
+            *(" and ".join(map(str, requests)), candidate.mode.value, candidate.node.branch, candidate.node.round),
+            *(candidate.sigma, candidate.predicted_rounds),
+        )
 
 
 def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:

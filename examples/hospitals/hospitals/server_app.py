@@ -11,9 +11,7 @@ import rescind
 import rescind.flower
 from hospitals.patients import FEATURES
 
-TRAINING = rescind.LocalTraining(
-    steps=5, learning_rate=0.1, loss=rescind.LogisticL2(l2=0.01, row_norm=2.5), precision="float64"
-)
+TRAINING = rescind.LocalTraining(steps=10, learning_rate=0.1, loss=rescind.LogisticL2(l2=0.01, row_norm=2.5))
 
 app = ServerApp()
 

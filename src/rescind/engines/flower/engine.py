@@ -180,7 +180,11 @@ class FlowerEngine:
                 value = metrics.get(self.settings.accuracy)
                 if isinstance(value, int | float) and 0 <= value <= 1:
                     told.append(float(value))
-        return math.fsum(sorted(told)) / len(told) if told else None
+        if not told:
+            return None
+        mean = math.fsum(sorted(told)) / len(told)
+        _LOG.info("rescind: %d clients have a mean accuracy of %.1f %%", len(told), 100 * mean)
+        return mean
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> None:
         """Give nothing: what belongs to no client is the ServerApp's own, and so is its evaluation."""
