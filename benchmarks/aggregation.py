@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from typing import TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from benchmarks._measure import best_seconds, finish, parser
 from rescind.core.aggregation import Aggregator
 from rescind.engines.flower.arrays import view
+
+Model: TypeAlias = dict[str, NDArray[np.float32]]
 
 PARTICIPANTS = 20
 LAYERS = 10
@@ -33,7 +36,7 @@ def shapes(parameters: int) -> list[tuple[int, ...]]:
     return [shape for width in widths for shape in ((128, width), (width,), (width,))]
 
 
-def replies(parameters: int) -> tuple[ArrayRecord, list[RecordDict]]:
+def replies(parameters: int) -> tuple[Model, list[RecordDict]]:
     """Make the global parameters and what the participants send back."""
     rng = np.random.default_rng(0)
     names = {f"tensor-{index:02}": shape for index, shape in enumerate(shapes(parameters))}
@@ -46,20 +49,20 @@ def replies(parameters: int) -> tuple[ArrayRecord, list[RecordDict]]:
         }
         metrics = MetricRecord({"num-examples": int(rng.integers(50, 500))})
         records.append(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}))
-    return ArrayRecord({name: Array(tensor) for name, tensor in tensors.items()}), records
+    return tensors, records
 
 
 def flower(records: list[RecordDict]) -> ArrayRecord:
     return aggregate_arrayrecords(records, "num-examples")
 
 
-def ours(previous: ArrayRecord, records: list[RecordDict], gram: bool) -> ArrayRecord:
+def ours(previous: Model, records: list[RecordDict], gram: bool) -> ArrayRecord:
     counts = np.array([record.metric_records["metrics"]["num-examples"] for record in records], dtype=float)
     replied = [record.array_records["arrays"] for record in records]
     aggregator = Aggregator(counts, gram=gram)
     new = {
-        name: Array(aggregator.add(view(array), [view(arrays[name]) for arrays in replied]))
-        for name, array in previous.items()
+        name: Array(aggregator.add(tensor, [view(arrays[name], tensor) for arrays in replied]))
+        for name, tensor in previous.items()
     }
     aggregator.result()
     return ArrayRecord(new)
@@ -71,7 +74,7 @@ def read(tensors: list[NDArray[np.float32]]) -> None:
         np.dot(tensor, tensor)
 
 
-def peak_bytes(previous: ArrayRecord, records: list[RecordDict]) -> int:
+def peak_bytes(previous: Model, records: list[RecordDict]) -> int:
     """Measure the most memory that our contender holds at a time besides its inputs, the result included."""
     tracemalloc.start()
     ours(previous, records, gram=True)
@@ -83,9 +86,10 @@ def peak_bytes(previous: ArrayRecord, records: list[RecordDict]) -> int:
 def measure(parameters: int, runs: int) -> dict[str, object]:
     previous, records = replies(parameters)
     for name, array in flower(records).items():
-        mean = view(ours(ArrayRecord({name: previous[name]}), records, gram=True)[name])
-        np.testing.assert_allclose(mean, view(array), rtol=0, atol=1e-5)
-    inputs = [view(array).reshape(-1) for record in records for array in record.array_records["arrays"].values()]
+        mean = ours({name: previous[name]}, records, gram=True)[name].numpy()
+        np.testing.assert_allclose(mean, array.numpy(), rtol=0, atol=1e-5)
+    arrays = [record.array_records["arrays"] for record in records]
+    inputs = [view(each[name], tensor).reshape(-1) for each in arrays for name, tensor in previous.items()]
     mean_only, with_delta, with_gram, bandwidth = best_seconds(
         runs,
         "aggregation",
@@ -94,7 +98,7 @@ def measure(parameters: int, runs: int) -> dict[str, object]:
         lambda: ours(previous, records, gram=True),
         lambda: read(inputs),
     )
-    sizes = [view(array).size for array in previous.values()]
+    sizes = [tensor.size for tensor in previous.values()]
     return {
         "participants": PARTICIPANTS,
         "parameters": sum(sizes),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rescind.core.calibration import Budget
+from rescind.core.edges import sorted_group
 from rescind.history.errors import HistoryError
 from rescind.history.history import History
 from rescind.history.requests import asked_for
@@ -57,7 +58,8 @@ def list_(history: Location) -> None:
             state = (
                 "withdrawn" if asked.withdrawn else "served" if asked.served else f"open, due {asked.deadline[:10]}"
             )
-            names = [labels.get(client, f"client {client}") for client in sorted(asked.request.group)]
+            known = opened.ledger.names(sorted_group(asked.request.group)) | labels
+            names = [known.get(client, f"client {client}") for client in sorted(asked.request.group)]
             typer.echo(f"{asked.number}\t{asked.time[:10]}\t{', '.join(names)}\t{state}")
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
 from typing import NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -21,14 +22,14 @@ from rescind.engines.flower import FlowerEngine, identify, keep_own, report_dist
 from rescind.engines.flower.engine import Settings, averaging
 from rescind.engines.flower.nodes import Nodes
 from rescind.engines.flower.servers import Delegated, Reported
-from rescind.engines.server import Average, Server
+from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Outcome, Revocable, outcomes
 from rescind.history.errors import DifferentRun
 from rescind.history.history import History
 from rescind.history.path import branches
 from rescind.history.records import Level, Place
-from rescind.history.requests import asked_for, plans
+from rescind.history.requests import Planned, asked_for
 from rescind.history.run import Goal
 from rescind.history.tensors import digest, save
 from rescind.methods import Exact, Method, Sifu
@@ -43,7 +44,8 @@ class Recorded:
     """A Flower strategy whose rounds are recorded, so that participants can be forgotten; ``run`` runs it.
 
     Args:
-        strategy: FedAvg or FedProx. What the theorem does not cover is refused, unless ``heuristic`` is said.
+        strategy: FedAvg or FedProx. What the theorem does not cover is refused, unless ``heuristic`` is said; so is a
+            training that it does not cover, except a network's, for which it does not claim anything.
         history: where it is recorded.
         training: what every client executes in a round. Clients learn it from the server.
         trained: the names of the tensors that are learned, all by default. The others have to come back unchanged.
@@ -55,6 +57,7 @@ class Recorded:
         heuristic: record a strategy that the theorem does not cover; then only ``exact`` forgetting is certified.
         masked: the server sees masked updates, and clients tell their distances with ``report_distance``.
         accuracy: the name of the metric that clients report in evaluation, for stop rules and scores.
+        most_examples: no client can have more; whoever says so is rejected.
         capacity: see ``History.recording``, as for ``goal`` and ``update_interval``.
         public: see ``Facts``, as for ``public_schedule``.
         seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
@@ -71,6 +74,7 @@ class Recorded:
     heuristic: bool = False
     masked: bool = False
     accuracy: str = "accuracy"
+    most_examples: int = 10**7
     capacity: int = 32
     goal: Goal | None = None
     update_interval: int = 0
@@ -85,8 +89,9 @@ class Recorded:
         object.__setattr__(self, "helper", head and not self.declared)
         if not self.is_mean:
             # The facts have to say it, whatever the caller's training says.
-            object.__setattr__(self, "training", replace(self.training, server_optimizer=name))
-        reasons = [str(obstacle) for obstacle in self.training.obstacles] if head or not self.is_mean else []
+            object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
+        network = self.training.loss.curvature is None and self.is_mean
+        reasons = [] if network else [str(obstacle) for obstacle in self.training.obstacles]
         if isinstance(mean, FedProx) and mean.proximal_mu != self.training.proximal:
             raise ValueError(
                 f"FedProx has proximal_mu {mean.proximal_mu:g}, and the training says {self.training.proximal:g}"
@@ -97,8 +102,10 @@ class Recorded:
             raise ValueError(f"rate is {self.rate!r}; it has to be above 0 and at most 1")
         if self.rate is not None and mean.fraction_train != 1.0:
             raise ValueError("give rate, or the strategy's fraction_train, not both")
-        if self.masked and not self.is_mean:
-            raise ValueError(f"masked updates need a mean, and {name} is another aggregation")
+        if self.masked and (not self.is_mean or self.training.server_learning_rate != 1):
+            raise ValueError("masked updates need a mean, and a server_learning_rate of 1")
+        if self.most_examples < 1:
+            raise ValueError(f"most_examples is {self.most_examples!r}; a client has at least one")
         if reasons and not self.heuristic:
             raise ValueError(
                 f"{name} with this training is not covered by the theorem: {' '.join(reasons)} To record it all the "
@@ -117,16 +124,17 @@ class Recorded:
     @property
     def is_mean(self) -> bool:
         """Whether the next model is the weighted mean of the replies."""
-        strategy = self.strategy
-        return isinstance(strategy, FedAvg) and type(strategy).aggregate_train is FedAvg.aggregate_train
+        own = type(self.strategy)
+        names = ("aggregate_train", "_check_and_log_replies")
+        return issubclass(own, FedAvg) and all(getattr(own, each) is getattr(FedAvg, each) for each in names)
 
     def facts(self, frozen: str, authenticated: bool) -> Facts:
         """Give what claims rest on, and on whose word."""
-        if self.rate is not None:
-            sampling = Sampling.POISSON
-        else:
-            everybody = averaging(self.strategy).fraction_train == 1.0
-            sampling = Sampling.EVERYBODY if everybody else Sampling.FIXED_SIZE
+        sampling, sample = Sampling.POISSON, self.rate
+        if sample is None and (fraction := averaging(self.strategy).fraction_train) == 1.0:
+            sampling = Sampling.EVERYBODY
+        elif sample is None:
+            sampling, sample = Sampling.FIXED_SIZE, fraction
         return Facts(
             training=self.training,
             sampling=sampling,
@@ -135,6 +143,8 @@ class Recorded:
             secret_noise=self.seed is None,
             public_schedule=self.public_schedule,
             public=self.public,
+            sample=sample,
+            batch=self.batch,
             frozen=frozen,
             sources=Sources(
                 training=Source.EXECUTED if self.helper else Source.DECLARED,
@@ -185,8 +195,6 @@ def run(
 
     def watch(place: Place, model: Mapping[str, Tensor]) -> None:
         told.update(_label(history, engine.labels, told))
-        if place.round == 1 and place.branch:
-            _tell_plan(history, place.branch)
         if mean.fraction_evaluate:
             metrics = engine.evaluated_by_clients(place, model, history.remaining(engine.clients))
             if metrics is not None:
@@ -210,22 +218,28 @@ def run(
         update_interval=strategy.update_interval,
         seed=strategy.seed,
         watch=watch,
+        planned=_tell_plan,
         scored=False,
     )
     commands = _leaving(history, engine)
+    if save_to is not None and any(asked.open for asked in asked_for(history.ledger)):
+        # The file may hold a model that knows who is to be forgotten.
+        Path(save_to).unlink(missing_ok=True)
     if method is None:
         method = Exact() if strategy.training.obstacles else Sifu()
     for outcome in revocable.forget(method, until, level=level):
         _tell(outcome, commands)
     saved = None
     if save_to is not None and outcomes(history):
-        # At once: the file may hold a model that knows who was just forgotten.
         saved = _save(history, engine, save_to)
     revocable.train(until)
     result.arrays = engine.packed(history.model(history.newest))
     result.train_metrics_clientapp |= engine.train_metrics
     if save_to is not None and saved != history.newest:
         _save(history, engine, save_to)
+    waiting = [asked.number for asked in asked_for(history.ledger) if asked.open]
+    if waiting:
+        _LOG.warning("rescind: requests %s came while this ran: start another run to serve them", waiting)
     return result
 
 
@@ -239,8 +253,12 @@ def _engine(
 ) -> FlowerEngine:
     trained = _trained(strategy, arrays)
     mean, history = averaging(strategy.strategy), strategy.history
-    nodes = Nodes(grid, max(mean.min_available_nodes, 1), timeout)
+    least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
+    nodes = Nodes(grid, history.remaining, lambda: list(history.ledger.identities()), least, timeout)
     frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
+    if isinstance(strategy.public, PublicHead):
+        start = {name: arrays[name].numpy() for name in trained}
+        check_public(strategy.public, start, strategy.training.steps, strategy.batch)
 
     return FlowerEngine(
         settings=Settings(
@@ -252,6 +270,7 @@ def _engine(
             helper=strategy.helper,
             masked=strategy.masked,
             accuracy=strategy.accuracy,
+            most_examples=strategy.most_examples,
         ),
         original=strategy.strategy,
         grid=grid,
@@ -271,6 +290,11 @@ def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
     unknown = [name for name in trained if name not in arrays]
     if unknown or not trained:
         raise ValueError(f"trained names {unknown}, and the model has {list(arrays)}")
+    if strategy.helper and sorted(name.rpartition(".")[2] for name in trained) != ["bias", "weight"]:
+        raise ValueError(
+            f"train_head trains a tensor called weight and one called bias, and trained is {list(trained)}: name the "
+            "head's two tensors, or say declared=True if clients train by code of their own"
+        )
     precision = strategy.training.precision
     other = [f"{name!r} is {arrays[name].dtype}" for name in trained if arrays[name].dtype != precision]
     if other:
@@ -294,9 +318,11 @@ def _check_start(history: History, engine: FlowerEngine) -> None:
 def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
     """Write down what people call clients, as far as that is new, and give it."""
     new = {name: label for name, label in labels.items() if told.get(name) != label}
-    if new:
-        history.ledger.label(new)
-    return new
+    # Whoever has not taken part yet cannot be labelled.
+    known = history.ledger.pseudonyms(list(new)) if new else {}
+    if known:
+        history.ledger.label({name: new[name] for name in known})
+    return {name: new[name] for name in known}
 
 
 def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> Place:
@@ -311,29 +337,26 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
     """Give the commands that bar the clients of open requests, by request, while their names are still known."""
     if not engine.nodes.authenticated:
         return {}
-    labels, members = history.ledger.labels(), engine.nodes.connected()
+    members = engine.nodes.connected()
     commands: dict[int, list[str]] = {}
     for asked in asked_for(history.ledger):
         if asked.open:
             names = history.ledger.names(sorted_group(asked.request.group))
             commands[asked.number] = [
                 f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
-                f"   # {labels.get(client, name)}"
-                for client, name in names.items()
+                for name in names.values()
             ]
     return commands
 
 
-def _tell_plan(history: History, number: int) -> None:
-    """Say in the run's log what a branch is trained for."""
-    requests = branches(history.ledger)[number].requests
-    if requests:
-        candidate = plans(history.ledger)[requests[0]].candidate
-        _LOG.info(
-            "rescind: this branch serves request %s (%s): from model %d.%d with noise %g, about %g rounds",
-            *(" and ".join(map(str, requests)), candidate.mode.value, candidate.node.branch, candidate.node.round),
-            *(candidate.sigma, candidate.predicted_rounds),
-        )
+def _tell_plan(plan: Planned) -> None:
+    """Say in the run's log what is going to be done."""
+    candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
+    _LOG.info(
+        "rescind: request %s is planned (%s): back to model %d.%d, noise %g; as good again after about %g rounds",
+        *(numbers, candidate.mode.value, candidate.node.branch, candidate.node.round),
+        *(candidate.sigma, candidate.predicted_rounds),
+    )
 
 
 def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
@@ -349,4 +372,4 @@ def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
                 *(candidate.sigma, outcome.rounds),
             )
         for command in commands.get(asked.number, ()):
-            _LOG.info("rescind: bar its key for good with: %s", command)
+            _LOG.info("rescind: bar a key of request %d for good with: %s", asked.number, command)

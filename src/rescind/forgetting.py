@@ -78,8 +78,9 @@ class Revocable:
 
     ``server`` makes the rounds; ``capacity``, ``goal`` and ``update_interval`` are those of ``History.recording``.
     ``seed`` makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
-    say so. ``watch`` is shown every model once its round is recorded. ``scored``: accuracies are measured once a
-    request is served, the forgotten clients' too, whom nobody would ask in a real federation.
+    say so. ``watch`` is shown every model once its round is recorded, ``planned`` every plan before it is carried
+    out. ``scored``: accuracies are measured once a request is served, the forgotten clients' too, whom nobody would
+    ask in a real federation.
     """
 
     history: History
@@ -90,6 +91,7 @@ class Revocable:
     update_interval: int = 0
     seed: bytes | None = None
     watch: Watch = ignore
+    planned: Callable[[Planned], None] = lambda _: None
     scored: bool = True
 
     def __post_init__(self) -> None:
@@ -168,6 +170,7 @@ class Revocable:
                 if not waiting:
                     break
                 plan = approved or self._planned(method, waiting if together else waiting[:1])
+                self.planned(plan)
                 self._restart(recorder, method, plan)
                 approved = None
         served = [each for each in outcomes(self.history) if each.asked[0].number not in before]

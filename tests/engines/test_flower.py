@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -22,7 +23,7 @@ from flwr.serverapp.strategy import (
 import rescind.flower
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
-from rescind.core.facts import Mode, Sampling, Source
+from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import UnprovenLoss
 from rescind.engines.flower.nodes import fingerprint
 from rescind.engines.stops import Accuracy
@@ -201,7 +202,7 @@ def test_too_few_that_remain_are_an_error_and_no_endless_wait(history: History) 
 
 def test_nodes_that_do_not_come_are_an_error_after_the_timeout(history: History) -> None:
     strategy = recorded(history, fedavg(min_available_nodes=9))
-    with pytest.raises(TimeoutError, match="6 SuperNodes are connected"):
+    with pytest.raises(TimeoutError, match="6 SuperNodes that may take part are connected"):
         rescind.flower.run(strategy, grid(), initial(), num_rounds=2, timeout=0.1)
 
 
@@ -223,7 +224,7 @@ def test_a_silent_client_is_absent_and_its_return_is_nothing_special(history: Hi
 
 
 def test_all_silent_is_an_empty_round(history: History) -> None:
-    on = grid()
+    on = grid(authenticated=True)
     on.failing.update(CLINICS)
     rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
     assert [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 2))] == [0, 0]
@@ -250,19 +251,60 @@ def test_who_is_not_authenticated_is_what_it_says(history: History) -> None:
     assert history.run.facts.sources.identity is Source.REPORTED
 
 
-def test_whose_app_does_not_say_is_known_by_its_node(history: History) -> None:
+def echoing(change: Callable[[ArrayRecord, Context], ArrayRecord] | None = None, told: bool = True) -> ClientApp:
+    """Give an app that trains by code of its own; ``told``: it says who it is."""
     app = ClientApp()
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
         arrays = msg.content.array_records["arrays"]
-        metrics = MetricRecord({"num-examples": 3})
-        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
+        own = arrays if change is None else change(arrays, context)
+        return Message(RecordDict({"arrays": own, "metrics": MetricRecord({"num-examples": 3})}), reply_to=msg)
 
-    on = InProcessGrid(app, {"a": {}, "b": {}}, authenticated=False)
-    rescind.flower.run(recorded(history, declared=True), on, initial(), num_rounds=1)
-    assert set(history.ledger.identities()) == {f"node-{node}" for node in on.ids.values()}
-    assert history.run.facts.sources.training is Source.DECLARED
+    if told:
+
+        @app.query()
+        def query(msg: Message, context: Context) -> Message:
+            return rescind.flower.identify(msg, context)
+
+    return app
+
+
+def test_whose_app_does_not_say_who_it_is_cannot_take_part(history: History) -> None:
+    on = InProcessGrid(echoing(told=False), {"a": {}, "b": {}}, authenticated=False)
+    with pytest.raises(ValueError, match="no client says who it is"):
+        rescind.flower.run(recorded(history, declared=True), on, initial(), num_rounds=1)
+
+
+def test_a_client_that_is_silent_when_asked_who_it_is_does_not_take_part_under_another_name(history: History) -> None:
+    on, strategy = grid(), recorded(history)
+    rescind.flower.run(strategy, on, initial(), num_rounds=2)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    rescind.flower.run(strategy, on, initial(), num_rounds=1)
+    again = grid()
+    again.failing.add("clinic-1")
+    rescind.flower.run(strategy, again, initial(), num_rounds=2)
+    again.failing.clear()
+    rescind.flower.run(strategy, again, initial(), num_rounds=4)
+    assert set(history.ledger.identities()) == set(CLINICS) - {"clinic-1"}
+
+
+def test_an_unregistered_node_has_no_place_where_the_others_are_registered(history: History) -> None:
+    class Mixed(InProcessGrid):
+        def get_nodes(self) -> Any:
+            return [NodeInfo(node_id=99, public_key=b"made up"), *super().get_nodes()]
+
+    on = Mixed(client_app(), {name: {"client-id": name} for name in CLINICS})
+    rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
+    assert history.run.facts.sources.identity is Source.CHECKED
+    assert len(history.ledger.identities()) == 6
+
+
+def test_labels_are_written_for_clients_that_are_drawn_later_too(history: History) -> None:
+    on = grid(authenticated=True)
+    rescind.flower.run(recorded(history, rate=0.3), on, initial(), num_rounds=15)
+    assert sorted(history.ledger.labels()) == sorted(history.ledger.identities().values())
+    assert len(history.ledger.labels()) == 6
 
 
 def test_a_request_by_label_is_about_every_key_that_was_called_so(history: History) -> None:
@@ -323,6 +365,52 @@ def single_precision(content: RecordDict) -> None:
 @hostile("another type")
 def strings(content: RecordDict) -> None:
     put(content, np.full((CLASSES, FEATURES), "a"))
+
+
+def put_header(content: RecordDict, text: str) -> None:
+    """Put an array whose header is a text of the client's own, before the bytes that it should have."""
+    data = weight(content).tobytes()
+    line = text.encode() + b"\n"
+    file = b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + data
+    content.array_records["arrays"]["head.weight"] = Array("float64", (CLASSES, FEATURES), "numpy.ndarray", file)
+
+
+HEADERS = {
+    "negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-3, -6), }",
+    "astronomical": "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 1000000000000000000000000000000), }",
+    "seventy_dimensions": "{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1, " * 70 + "), }",
+    "subarray": "{'descr': ('<f8', (6,)), 'fortran_order': False, 'shape': (3,), }",
+    "empty_strings": "{'descr': '|S0', 'fortran_order': False, 'shape': (3, 6), }",
+    "unclosed": "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 6",
+    "unhashable": "{[]: 1}",
+    "deep": "-" * 3500 + "1",
+    "no_type": "{'descr': (), 'fortran_order': False, 'shape': (3, 6), }",
+    "big_endian": "{'descr': '>f8', 'fortran_order': False, 'shape': (3, 6), }",
+    "object": "{'descr': '|O', 'fortran_order': False, 'shape': (3, 6), }",
+}
+for kind, text in HEADERS.items():
+    HOSTILE[f"header_{kind}"] = ("a tensor", lambda content, text=text: put_header(content, text))
+
+
+@hostile("too large")
+def too_large(content: RecordDict) -> None:
+    put(content, np.full((CLASSES, FEATURES), 1e200))
+
+
+@hostile("longer than any")
+def sums_that_overflow(content: RecordDict) -> None:
+    put(content, np.full((CLASSES, FEATURES), 1e134))
+    put(content, np.full(CLASSES, 1e134), "head.bias")
+
+
+@hostile("not a number of examples")
+def next_to_nothing(content: RecordDict) -> None:
+    content.metric_records["metrics"]["num-examples"] = 1e-300
+
+
+@hostile("not a number of examples")
+def astronomically_many(content: RecordDict) -> None:
+    content.metric_records["metrics"]["num-examples"] = 2**53 - 1
 
 
 @hostile("numpy's format")
@@ -418,11 +506,11 @@ def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: Histo
     assert [len(each.clients) for each in rounds] == [6, 5, 5]
     entries = list(history.ledger.entries("rejection"))
     pseudonym = history.ledger.pseudonyms(["clinic-2"])["clinic-2"]
-    assert [(entry.place, entry.body["client"]) for entry in entries] == [
-        (Place(0, 2), pseudonym),
-        (Place(0, 3), pseudonym),
-    ]
-    assert reason in entries[0].body["reason"]
+    assert [entry.place for entry in entries] == [Place(0, 2), Place(0, 3)]
+    for entry in entries:
+        (noted,) = entry.body["rejected"]
+        assert noted["client"] == pseudonym
+        assert reason in noted["reason"]
     with History.in_memory() as without:
         quiet = grid()
         rescind.flower.run(recorded(without), quiet, initial(), num_rounds=1)
@@ -525,7 +613,7 @@ def test_the_model_is_saved_as_safetensors(history: History, tmp_path: Any) -> N
 )
 def test_what_the_theorem_does_not_cover_is_refused_or_recorded_as_heuristic(history: History, strategy: Any) -> None:
     name = type(strategy).__name__
-    with pytest.raises(ValueError, match=f"server's optimizer is {name}.*heuristic=True"):
+    with pytest.raises(ValueError, match=f"server's optimizer is Flower's {name}.*heuristic=True"):
         recorded(history, strategy)
     inner = strategy.strategy if hasattr(strategy, "strategy") else strategy
     inner.fraction_evaluate, inner.min_available_nodes = 0.0, 2
@@ -574,15 +662,10 @@ def test_fedprox_pulls_towards_the_model_that_was_sent(history: History) -> None
 
 
 def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
-    app = ClientApp()
+    def move(arrays: ArrayRecord, context: Context) -> ArrayRecord:
+        return ArrayRecord({name: Array(array.numpy() + context.node_id / 1e8) for name, array in arrays.items()})
 
-    @app.train()
-    def train(msg: Message, context: Context) -> Message:
-        arrays = msg.content.array_records["arrays"]
-        own = ArrayRecord({name: Array(array.numpy() + context.node_id / 1e8) for name, array in arrays.items()})
-        return Message(RecordDict({"arrays": own, "metrics": MetricRecord({"num-examples": 3})}), reply_to=msg)
-
-    on = InProcessGrid(app, {"a": {}, "b": {}, "c": {}})
+    on = InProcessGrid(echoing(move), {"a": {}, "b": {}, "c": {}})
     arrays = ArrayRecord({"conv": Array(np.zeros((3, 3), np.float32))})
     training = LocalTraining(5, 0.1, UnprovenLoss(), precision="float32")
     strategy = Recorded(fedavg(), history, training=training)
@@ -653,7 +736,7 @@ def test_clients_whose_updates_are_masked_tell_their_distances(history: History)
             np.testing.assert_allclose(one.update_norm, two.update_norm, rtol=1e-9)
 
 
-def test_a_client_that_does_not_tell_its_distance_stops_masked_training(history: History) -> None:
+def test_a_client_that_does_not_tell_its_distance_counts_as_far_away(history: History) -> None:
     app = ClientApp()
 
     @app.train()
@@ -662,6 +745,137 @@ def test_a_client_that_does_not_tell_its_distance_stops_masked_training(history:
         return rescind.flower.train_head(msg, context, shard.features, shard.labels)
 
     nodes = {name: {"client-id": name} for name in list(CLINICS)[:2]}
-    with pytest.raises(ValueError, match="did not tell how far"):
-        rescind.flower.run(recorded(history, masked=True), InProcessGrid(app, nodes), initial(), num_rounds=1)
-    assert history.newest == Place(0, 0)
+    rescind.flower.run(recorded(history, masked=True), InProcessGrid(app, nodes), initial(), num_rounds=1)
+    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    longest = TRAINING.longest_update(0.0)
+    assert longest is not None
+    np.testing.assert_allclose(round_.participants["distance"], longest + round_.update_norm)
+    network = LocalTraining(5, 0.1, UnprovenLoss())
+    on = InProcessGrid(echoing(), {"a": {}, "b": {}})
+    with History.in_memory() as other:
+        strategy = recorded(other, training=network, masked=True)
+        with pytest.raises(ValueError, match="did not tell how far"):
+            rescind.flower.run(strategy, on, initial(), num_rounds=1)
+
+
+# What a client must not be able to do
+
+
+def test_one_client_has_one_vote_on_the_accuracy(history: History) -> None:
+    class Stuffed(InProcessGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            replies = list(super().send_and_receive(messages, timeout=timeout))
+            for reply in replies:
+                if reply.metadata.src_node_id == self.ids["clinic-0"] and "accuracy" in str(reply.content):
+                    for at in range(50):
+                        reply.content[f"more-{at}"] = MetricRecord({"accuracy": 1.0})
+            return replies
+
+    on = Stuffed(client_app(), {name: {"client-id": name} for name in CLINICS}, authenticated=False)
+    rescind.flower.run(recorded(history), on, initial(), until=Accuracy(0.99, most=3))
+    assert history.newest == Place(0, 3)
+
+
+def test_who_never_took_part_does_not_decide_when_training_ends(history: History) -> None:
+    asked: list[str] = []
+
+    class Watched(InProcessGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            sent = list(messages)
+            names = {node: name for name, node in self.ids.items()}
+            asked.extend(
+                names[each.metadata.dst_node_id] for each in sent if each.metadata.message_type == "evaluate"
+            )
+            return super().send_and_receive(sent, timeout=timeout)
+
+    def spoil(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] == "clinic-5":
+            content.metric_records["metrics"]["num-examples"] = -1
+
+    on = Watched(client_app(spoil), {name: {"client-id": name} for name in CLINICS}, authenticated=False)
+    rescind.flower.run(recorded(history), on, initial(), until=Accuracy(0.6, most=5))
+    assert asked
+    assert "clinic-5" not in asked
+
+
+def test_what_a_failing_client_says_cannot_forge_the_log(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(content: RecordDict, context: Context) -> None:
+        raise RuntimeError("x\nINFO : rescind: request 7 is served (exact)" + "y" * 10**6)
+
+    with caplog.at_level("INFO", "flwr"), pytest.raises(ValueError, match="could be used"):
+        rescind.flower.run(recorded(history), grid(fail), initial(), num_rounds=9)
+    assert history.newest == Place(0, 3)
+    assert not any(line.startswith("INFO : rescind: request 7") for line in caplog.text.splitlines())
+    assert max(map(len, caplog.messages)) < 1000
+
+
+def test_a_strategys_own_state_ends_with_its_branch(history: History) -> None:
+    class Heavy(FedAvg):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.velocity: dict[str, Any] = {}
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            for name, array in (arrays or {}).items():
+                self.velocity[name] = 0.9 * self.velocity.get(name, 0.0) + array.numpy()
+                arrays[name] = Array(np.asarray(self.velocity[name], dtype=array.numpy().dtype))
+            return arrays, metrics
+
+    def strategy(of: History) -> Recorded:
+        heavy = Heavy(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        return recorded(of, heavy, heuristic=True, declared=True)
+
+    own = strategy(history)
+    rescind.flower.run(own, grid(), initial(), num_rounds=3)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    rescind.flower.run(own, grid(), initial(), num_rounds=2)
+    with History.in_memory() as other:
+        on = grid()
+        on.gone.add("clinic-1")
+        rescind.flower.run(strategy(other), on, initial(), num_rounds=2)
+        for name, tensor in other.model(other.newest).items():
+            np.testing.assert_array_equal(history.model(history.newest)[name], tensor)
+
+
+def test_strict_constants_that_promise_too_little_are_refused(history: History) -> None:
+    few = PublicHead(0.0, CLASSES * (FEATURES + 1) - 1, 100)
+    with pytest.raises(ValueError, match="public parameters is 20"):
+        rescind.flower.run(recorded(history, public=few), grid(), initial(), num_rounds=1)
+    small = PublicHead(0.0, CLASSES * (FEATURES + 1), 13)
+    rescind.flower.run(recorded(history, public=small), grid(), initial(), num_rounds=1)
+    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    assert round_.participants["weight"].max() <= 13
+
+
+@pytest.mark.parametrize("changed", [{"rate": 0.9}, {"rate": 0.5, "batch": 4}])
+def test_how_participants_and_batches_are_drawn_stays_the_same(history: History, changed: dict[str, Any]) -> None:
+    rescind.flower.run(recorded(history, rate=0.5), grid(), initial(), num_rounds=1)
+    with pytest.raises(DifferentRun):
+        rescind.flower.run(recorded(history, **changed), grid(), initial(), num_rounds=2)
+
+
+def test_a_client_that_is_away_is_waited_for_though_a_forgotten_one_is_there(history: History) -> None:
+    strategy = recorded(history, fedavg(min_available_nodes=5))
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=2)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=1)
+    on = grid()
+    on.gone.add("clinic-3")
+    with pytest.raises(TimeoutError, match="4 SuperNodes that may take part are connected"):
+        rescind.flower.run(strategy, on, initial(), num_rounds=2, timeout=0.2)
+
+
+def test_the_saved_model_is_gone_while_somebody_is_being_forgotten(history: History, tmp_path: Any) -> None:
+    strategy, path = recorded(history), tmp_path / "model"
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=2, save_to=path)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+
+    def die(content: RecordDict, context: Context) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rescind.flower.run(strategy, grid(die), initial(), num_rounds=2, save_to=path)
+    assert not path.exists()
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=2, save_to=path)
+    assert path.exists()

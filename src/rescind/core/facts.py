@@ -128,8 +128,9 @@ class Facts:
     round). ``redrawn_rounds``: a round was drawn again because too few replied. ``secret_noise``: noise comes from
     the operating system's generator. ``public_schedule``: kept nodes were placed without looking at data. ``public``:
     what one of the two strict bounds rests on, if any. ``public_rounds``: no training ended by a rule that looks at
-    data, such as an accuracy. ``frozen``: the SHA-256 of tensors that belong to the model, are public and are never
-    trained, if there are any. ``sources``: on whose word all this is known.
+    data, such as an accuracy. ``sample``: the rate of Poisson sampling, or the size or the fraction of other samples.
+    ``batch``: the examples of a local step, where these are not all. ``frozen``: the SHA-256 of tensors that belong
+    to the model, are public and are never trained, if there are any. ``sources``: on whose word all this is known.
 
     Theory: 6 and 7.
     """
@@ -142,6 +143,8 @@ class Facts:
     public_schedule: bool = False
     public: PublicHead | DpFedAvg | None = None
     public_rounds: bool = True
+    sample: float | None = None
+    batch: int | None = None
     frozen: str = ""
     sources: Sources = Sources()
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
-from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Unbounded, sorted_group
+from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Members, Unbounded, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 
@@ -95,6 +95,13 @@ class SensitivityTracker:
         Theory: 4.
         """
         return self._at_the_end(self._latest.read(self._latest.slots(clients))) * SAFETY
+
+    def knows(self, clients: Clients) -> Members:
+        """Tell which of the clients took part on the path.
+
+        Theory: 4.
+        """
+        return np.asarray(self._latest.read(self._latest.slots(clients))["row"] != ABSENT)
 
     def truncate(self, node: int) -> None:
         """Go back to a node: the edges after it and their terms are dropped.

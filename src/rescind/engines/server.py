@@ -11,7 +11,7 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.aggregation import Aggregator, Contributions
-from rescind.core.facts import DpFedAvg
+from rescind.core.facts import DpFedAvg, PublicHead
 from rescind.core.noise import GRID, Tensor, public_sigma, sigma_limits
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.seeds import number
@@ -133,6 +133,23 @@ def check_server(engine: Engine, server: Server) -> None:
             "the engine's facts are those of another server: give it this server's facts as `public`, or the server "
             "that its facts are about"
         )
+
+
+def check_public(head: PublicHead, start: Mapping[str, Tensor], steps: int, batch: int | None) -> None:
+    """Refuse constants that promise less than what is executed, as a strict bound would rest on them.
+
+    ``batch`` is the largest that anybody can use, None where that is checked reply by reply.
+    """
+    executed = {
+        "initial_norm": norm(start),
+        "parameters": sum(tensor.size for tensor in start.values()),
+        "batch": batch,
+        "steps": steps,
+    }
+    for name, value in executed.items():
+        stated = getattr(head, name)
+        if None not in (stated, value) and stated < value:
+            raise ValueError(f"public {name} is {stated!r}, but here it is {value!r}: state at least that")
 
 
 def noise(

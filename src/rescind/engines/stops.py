@@ -27,7 +27,8 @@ class Stop(Protocol):
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
         """Tell whether a branch that has so many rounds has come to its end.
 
-        ``accuracy`` measures the mean accuracy of those who take part, each on its own data, when it is called.
+        ``accuracy`` measures the mean accuracy of those who took part, each on its own data, when it is called; it is
+        negative where nobody tells one.
         """
 
 

@@ -39,10 +39,11 @@ def train(
 
     def accuracy() -> float:
         nonlocal measured
-        found = engine.accuracy(model, present())
-        if found is None:
-            raise ValueError("no client told an accuracy, and the rule by which training ends asks for it")
-        measured = found
+        # Only of those who took part: else somebody whom the model does not know would decide when it is done.
+        names = recorder.took_part(present())
+        found = engine.accuracy(model, names) if names else None
+        # Nobody told one: then it is not reached.
+        measured = -1.0 if found is None else found
         return measured
 
     if not until.public:
@@ -57,8 +58,6 @@ def train(
             _check(made.replies, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
-            if made.replies.rejected:
-                recorder.reject(made.replies.rejected)
             recorder.record(
                 made.replies.names,
                 made.replies.weights,
@@ -67,6 +66,7 @@ def train(
                 rounding(engine.facts.training, model, made),
                 made.model,
                 updates_of(model, made.replies) if recorder.stores_updates else None,
+                made.replies.rejected,
             )
             model = made.model
             show(place.round, measured)

@@ -33,6 +33,7 @@ _OUTPUT_STAYS = (
     "the other participants' numbers in these rounds, from which the client's could be computed as well",
 )
 _UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
+_REJECTED_STAYS = ("the pseudonym, in notes of replies that were not used, with round and reason",)
 _PURGE_STAYS = (
     "one sensitivity of each remaining client, which was measured with the client present",
     "one largest weight of each remaining client, rounded up to a coarse list: with its own count it tells about how "
@@ -84,8 +85,16 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
         models=sum(_inside(place, erased) for place in kept),
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
         stays=(_UNPROVEN_STAYS if unproven else ())
+        + (_REJECTED_STAYS if _rejected(ledger, clients) else ())
         + (_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ())
         + _ALWAYS_STAYS,
+    )
+
+
+def _rejected(ledger: Ledger, clients: frozenset[int]) -> bool:
+    """Tell whether the journal notes a reply of these clients that was not used."""
+    return any(
+        int(each["client"]) in clients for entry in ledger.entries("rejection") for each in entry.body["rejected"]
     )
 
 

@@ -132,7 +132,7 @@ class History:
             gone = self.ledger.forgotten(unknown)
             if gone:
                 raise UnknownClient(f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased")
-            everybody = [*self.ledger.identities(), *called]
+            everybody = list({**self.ledger.identities(), **called})
             # Of more names the search would take longer than people wait.
             near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", or it has not taken part yet"

@@ -133,11 +133,13 @@ class Ledger(ABC):
         time: str,
         release: Sequence[Place] = (),
         updates: Mapping[int, str] | None = None,
+        rejected: Mapping[int, str] | None = None,
     ) -> Entry:
         """Record a round with its entry, keep its model, and let go of the models at ``release``.
 
         It has to follow the last round of its branch, which has to be there. ``updates`` are the digests of the
-        participants' updates, where those are stored.
+        participants' updates, where those are stored. ``rejected`` are clients whose replies were not used, with the
+        reasons: an entry of kind ``rejection`` before the round's own, if there are any.
         """
 
     @abstractmethod
@@ -267,6 +269,15 @@ def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> No
         raise ValueError(
             f"client {missing[0]} has no key: register it before the round; one that was erased stays out"
         )
+
+
+def rejection(place: Place, rejected: Mapping[int, str]) -> dict[str, Any]:
+    """Give the body of an entry about replies that were not used."""
+    return {
+        "branch": place.branch,
+        "round": place.round,
+        "rejected": [{"client": client, "reason": reason} for client, reason in sorted(rejected.items())],
+    }
 
 
 def check_follows(round_: Round, last_round: int) -> None:

@@ -24,6 +24,8 @@ def opened(
 ) -> tuple[Ledger, CheckpointStore, CheckpointStore]:
     """Open the ledger and the stores of models and of client updates, or make them."""
     address = os.fspath(location)
+    if not address:
+        raise HistoryError("no history is named: give a folder, or a PostgreSQL address")
     if address.startswith(_POSTGRESQL):
         if checkpoints is None:
             raise HistoryError(

@@ -22,6 +22,7 @@ from rescind.history.ledger import (
     checked_names,
     derived_secret,
     name_digest,
+    rejection,
     run_identifier,
 )
 from rescind.history.records import Entry, Place, Round, Span, Stretch
@@ -114,11 +115,14 @@ class MemoryLedger(Ledger):
         time: str,
         release: Sequence[Place] = (),
         updates: Mapping[int, str] | None = None,
+        rejected: Mapping[int, str] | None = None,
     ) -> Entry:
         place, keys = round_.place, self.keys(round_.clients)
         for digest in (round_.model, *(updates or {}).values()):
             checked_digest(digest)
         check_round(round_, self.last_round(place.branch), keys)
+        if rejected:
+            self._append("rejection", rejection(place, rejected), time, b"")
         body = {"branch": place.branch, "round": place.round}
         entry = self._append("round", body, time, round_root(round_, keys))
         self._last_rounds[place.branch] = place.round

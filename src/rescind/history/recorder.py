@@ -72,6 +72,13 @@ class Recorder:
         """Whether the next round is one whose updates are stored."""
         return self._run.stores_updates(self._place.round + 1)
 
+    def took_part(self, names: Sequence[str]) -> list[str]:
+        """Give those of the names who took part on the newest model's line."""
+        known = self._ledger.pseudonyms(names)
+        clients = [name for name in names if name in known]
+        joined = self._tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
+        return [name for name, there in zip(clients, joined.tolist(), strict=True) if there]
+
     def model(self) -> dict[str, Tensor]:
         """Load the newest model: training goes on from it."""
         return self._models.load(self._kept[self._place])
@@ -85,12 +92,14 @@ class Recorder:
         rounding: float,
         model: Mapping[str, Tensor],
         updates: Mapping[str, Mapping[str, Tensor]] | None = None,
+        rejected: Mapping[str, str] | None = None,
     ) -> Floats:
         """Record a round and give each participant's Psi at the new model, in the order of ``names``.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
-        the new model; ``updates`` are the participants' updates, for rounds that store them. A round that nobody
-        joined is a round too. After an error nothing of the round is recorded; open the history again to go on.
+        the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose
+        replies were not used, and why, in words that tell nothing of what these hold. A round that nobody joined is a
+        round too. After an error nothing of the round is recorded; open the history again to go on.
         """
         self._check_usable()
         self._check_model(model)
@@ -131,7 +140,10 @@ class Recorder:
         after = self._tracker.record(bare)
         self._index[place] = self._tracker.last_node
         released = self._observed(bare)
-        self._ledger.commit_round(round_, self._now(), released, digests)
+        unused = dict(
+            zip(self._ledger.register(list(rejected or {})).tolist(), (rejected or {}).values(), strict=True)
+        )
+        self._ledger.commit_round(round_, self._now(), released, digests, unused)
         self._place = place
         self._kept[place] = round_.model
         self._let_go(released)
@@ -234,14 +246,6 @@ class Recorder:
         self._check_usable()
         if all(int(entry.body["branch"]) != self._place.branch for entry in self._ledger.entries("ends by data")):
             self._ledger.append("ends by data", {"branch": self._place.branch}, self._now())
-
-    def reject(self, reasons: Mapping[str, str]) -> None:
-        """Record whose replies to the next round are not used; the reasons tell nothing of what these hold."""
-        self._check_usable()
-        names = list(reasons)
-        for name, client in zip(names, self._ledger.register(names).tolist(), strict=True):
-            place = {"branch": self._place.branch, "round": self._place.round + 1}
-            self._ledger.append("rejection", {**place, "client": client, "reason": reasons[name]}, self._now())
 
     def retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""

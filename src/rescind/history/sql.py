@@ -43,6 +43,7 @@ from rescind.history.ledger import (
     checked_names,
     derived_secret,
     name_digest,
+    rejection,
     run_identifier,
 )
 from rescind.history.records import PARTICIPANT, REMAINING, Entry, Place, Round, Span, Stretch
@@ -201,12 +202,15 @@ class SqlLedger(Ledger):
         time: str,
         release: Sequence[Place] = (),
         updates: Mapping[int, str] | None = None,
+        rejected: Mapping[int, str] | None = None,
     ) -> Entry:
         place, model = round_.place, checked_digest(round_.model)
         stored = [(place.branch, place.round, each, checked_digest(of)) for each, of in (updates or {}).items()]
         with self._transaction() as connection:
             keys = _keys(connection, round_.clients)
             check_round(round_, _last_round(connection, place.branch), keys)
+            if rejected:
+                _append(connection, "rejection", rejection(place, rejected), time)
             body = {"branch": place.branch, "round": place.round}
             entry = _append(connection, "round", body, time, round_root(round_, keys))
             _insert_round(connection, entry.sequence, round_, model)

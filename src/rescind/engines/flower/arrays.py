@@ -2,70 +2,62 @@
 
 from __future__ import annotations
 
-import io
-import math
+import re
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from numpy.lib import format as npy
 
 from rescind.core.noise import Tensor
 
-# numpy's header of an array that has a few dimensions takes 128 bytes; this is plenty.
-_LONGEST_HEADER = 4096
+# What numpy writes before the numbers of an array, in the versions 1.0 and 2.0 of its format. numpy's own reader
+# evaluates this text, and there are many that make it fail in ways of their own.
+_MAGIC = re.compile(rb"\x93NUMPY(?:\x01\x00(?P<short>..)|\x02\x00(?P<long>....))", re.DOTALL)
+_TEXT = re.compile(
+    rb"\{'descr': '(?P<type>[<>|=]?[a-zA-Z]\d{1,3})', 'fortran_order': (?P<columns>True|False), "
+    rb"'shape': \((?P<shape>[\d, ]{0,200})\), \} *\n"
+)
+_LONGEST_TEXT = 1024
+# The largest number that a mean can be made of.
+_LARGEST = 1e135
 
 
 class UnfitArray(ValueError):
     """An array is not what was asked for; the message says how, and nothing of its content."""
 
 
-def view(array: Array) -> Tensor:
-    """Give the numbers of an array read-only, and not copied.
+def view(array: Array, like: Tensor) -> Tensor:
+    """Give the numbers of an array that has to have the type and shape of another; read-only, not copied.
 
     Flower's own way reads them into new memory: for all participants of a round that is as much again as their
     replies.
     """
     data = array.data
-    # Magic string and version take 8 bytes, the header's length 2 in version 1 and 4 in version 2.
-    begin = 10 if data[6:7] == b"\1" else 12
-    begin += int.from_bytes(data[8:begin], "little")
-    try:
-        shape, columns_first, dtype = _header(data[: min(begin, _LONGEST_HEADER)])
-    except (ValueError, KeyError) as error:
-        raise UnfitArray("a tensor that is not in numpy's format") from error
-    if dtype.hasobject or len(data) - begin != math.prod(shape) * dtype.itemsize:
-        raise UnfitArray("a tensor with more or fewer bytes than its shape has")
-    flat: Tensor = np.frombuffer(data, dtype, offset=begin)
-    return flat.reshape(shape[::-1]).T if columns_first else flat.reshape(shape)
-
-
-def viewed(array: Array, like: Tensor) -> Tensor:
-    """Give the numbers of an array that has to have the type and the shape of another."""
-    tensor = view(array)
-    if tensor.dtype != like.dtype:
+    magic = _MAGIC.match(data)
+    length = int.from_bytes(magic["short"] or magic["long"], "little") if magic else 0
+    begin = magic.end() + length if magic else 0
+    text = _TEXT.fullmatch(data, magic.end(), begin) if magic and length <= _LONGEST_TEXT else None
+    if text is None:
+        raise UnfitArray("a tensor that is not in numpy's format")
+    if text["type"].decode() != like.dtype.str:
         raise UnfitArray("a tensor of another type than the model's")
-    if tensor.shape != like.shape:
+    if [int(each) for each in re.findall(rb"\d{1,18}", text["shape"])] != list(like.shape):
         raise UnfitArray("a tensor of another shape than the model's")
-    return tensor
+    if len(data) - begin != like.nbytes:
+        raise UnfitArray("a tensor with more or fewer bytes than its shape has")
+    flat: Tensor = np.frombuffer(data, like.dtype, offset=begin)
+    columns_first = text["columns"] == b"True"
+    return flat.reshape(like.shape[::-1]).T if columns_first else flat.reshape(like.shape)
 
 
-@lru_cache(maxsize=256)
-def _header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read what stands before the numbers; kept, as all participants send the same few."""
-    stream = io.BytesIO(data)
-    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    shape, columns_first, dtype = readers[npy.read_magic(stream)](stream, max_header_size=_LONGEST_HEADER)
-    return shape, columns_first, dtype
-
-
-def finite(tensor: Tensor) -> bool:
-    """Tell whether all numbers are finite."""
+def usable(tensor: Tensor) -> bool:
+    """Tell whether all numbers are finite, and small enough for a mean."""
     flat = tensor.reshape(-1)
-    # One fast pass; only a sum of squares that overflows needs a closer look.
-    return bool(np.isfinite(np.dot(flat, flat))) or bool(np.isfinite(flat).all())
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One fast pass; only a sum of squares that is too large needs a closer look.
+        if np.dot(flat, flat) < _LARGEST**2:
+            return True
+        return bool((np.abs(flat) <= _LARGEST).all())
 
 
 def packed(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tuple[str, ...]) -> ArrayRecord:

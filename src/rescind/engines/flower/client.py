@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import NDArray
 
 from rescind.core.noise import Tensor
-from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, WITNESSED, Instructions
+from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, OWN_PLACE, WITNESSED, Instructions
 from rescind.engines.heads import trained_head
 from rescind.engines.seeds import batches
 
@@ -70,6 +70,7 @@ def keep_own(msg: Message, context: Context, arrays: ArrayRecord) -> None:
     """Keep what this client trained, before it is masked, so that ``report_distance`` can tell how far it is."""
     told = _received(msg)[1]
     context.state[OWN] = ArrayRecord({name: arrays[name] for name in told.trained})
+    context.state[OWN_PLACE] = ConfigRecord({DISTANCE: str(told.place)})
 
 
 def report_distance(msg: Message, context: Context) -> Message | None:
@@ -81,9 +82,9 @@ def report_distance(msg: Message, context: Context) -> Message | None:
     if DISTANCE not in config:
         return None
     (arrays,) = msg.content.array_records.values()
-    own = context.state.array_records.get(OWN)
-    if own is None:
-        raise ValueError("this client kept nothing of its training: call keep_own before the update is masked")
+    own, place = context.state.array_records.get(OWN), context.state.config_records.get(OWN_PLACE)
+    if own is None or place is None or place[DISTANCE] != config[DISTANCE]:
+        raise ValueError("this client kept nothing of this round's training: call keep_own before it is masked")
     squares = (
         float(np.square(np.subtract(arrays[name].numpy(), array.numpy(), dtype=np.float64)).sum())
         for name, array in own.items()
@@ -135,4 +136,6 @@ def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
 def _witness(context: Context, told: Instructions) -> None:
     """Remember where the chain of the server's history stood; who knows that can tell if it is rewritten later."""
     context.state[WITNESSED] = ConfigRecord({f"{told.place}": told.head.hex()})
-    _LOG.info("rescind: trained for %s; the history's head was %s", told.place, told.head.hex())
+    # In a simulation nobody keeps the log, and there are hundreds of clients.
+    level = logging.DEBUG if "partition-id" in context.node_config else logging.INFO
+    _LOG.log(level, "rescind: trained for %s; the history's head was %s", told.place, told.head.hex())

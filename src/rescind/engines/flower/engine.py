@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +14,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from rescind.core.facts import Facts
+from rescind.core.facts import Facts, PublicHead
 from rescind.core.noise import Tensor
+from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.engines.engine import Replies
 from rescind.engines.flower.arrays import packed
 from rescind.engines.flower.grid import FilteredGrid
@@ -26,6 +28,10 @@ from rescind.engines.server import norm
 from rescind.history.records import Place
 
 _LOG = logging.getLogger("flwr")
+# So many rounds without a usable reply, and something is set up wrongly.
+_MOST_IN_VAIN = 3
+_LONGEST_REASON = 200
+_MOST_METRICS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +41,7 @@ class Settings:
     ``trained`` names the tensors that are learned, ``batch`` the examples of a step (None for all of a client's),
     ``rate`` is that of Poisson sampling, if that is how participants are chosen. ``helper``: our client helper
     executes the training, and a reply that does not say so is rejected. ``masked``: the server sees sums only.
-    ``accuracy`` is the metric that clients report in evaluation.
+    ``accuracy`` is the metric that clients report in evaluation, ``most_examples`` the most that one may have.
     """
 
     facts: Facts
@@ -46,6 +52,7 @@ class Settings:
     helper: bool = True
     masked: bool = False
     accuracy: str = "accuracy"
+    most_examples: int = 10**7
 
 
 @dataclass(slots=True, eq=False)
@@ -68,11 +75,12 @@ class FlowerEngine:
     evaluate_config: ConfigRecord
     timeout: float
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
-    accepted: list[Message] = field(default_factory=list)
     _strategy: Strategy | None = None
     _branch: int = -1
     _members: dict[str, Member] = field(default_factory=dict)
     _weights: dict[str, float] = field(default_factory=dict)
+    _accepted: list[Message] = field(default_factory=list)
+    _in_vain: int = 0
 
     @property
     def facts(self) -> Facts:
@@ -117,17 +125,16 @@ class FlowerEngine:
             return drawn(self.settings.secret, place, present, rate=self.settings.rate)
         mean = averaging(self.original)
         size = max(int(len(present) * mean.fraction_train), mean.min_train_nodes)
-        wanted = max(size, mean.min_available_nodes)
-        if present and len(present) < wanted:
-            raise ValueError(
-                f"{len(present)} clients may take part, and the strategy wants {wanted}: lower its "
-                "min_available_nodes and min_train_nodes"
-            )
         return drawn(self.settings.secret, place, present, size=size)
 
     def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and give what comes back from them and passes every check."""
         self._check_names(names)
+        if self._in_vain >= _MOST_IN_VAIN:
+            raise ValueError(
+                f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
+                "they train with rescind.flower.train_head, or is it declared=True that is missing?"
+            )
         if place.branch != self._branch:
             self._branch, self._strategy = place.branch, None
         arrays, instructions = self.packed(model), self._instructions(place, names)
@@ -138,6 +145,7 @@ class FlowerEngine:
             model={name: model[name] for name in self.settings.trained},
             frozen=self.frozen,
             weighted_by=averaging(self.original).weighted_by_key,
+            most_examples=self._most_examples(),
             longest=self._longest(model),
         )
         accepted: dict[str, Reply] = {}
@@ -150,14 +158,15 @@ class FlowerEngine:
                 rejected[name] = str(reason)
                 _LOG.warning("rescind: the reply of %s is not used: %s", self._called(name), reason)
         self._weights |= {name: reply.weight for name, reply in accepted.items()}
-        self.accepted = [answers[name] for name in accepted]
+        self._in_vain = 0 if accepted or not names else self._in_vain + 1
+        self._accepted = [answers[name] for name in accepted]
         mean = averaging(self.original)
         contents = [reply.content for reply in accepted.values()]
         metrics = _combined(mean.train_metrics_aggr_fn, contents, mean.weighted_by_key)
         if metrics is not None:
             self.train_metrics[place.round] = metrics
         _LOG.info(
-            "rescind: %s with %d of %d clients (%d rejected, %d silent)",
+            "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
             *(place, len(accepted), len(names), len(rejected), len(names) - len(answers)),
         )
         weights = np.array([reply.weight for reply in accepted.values()], dtype=np.float64)
@@ -174,13 +183,9 @@ class FlowerEngine:
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and give the mean over those that tell one."""
         self._check_names(names)
-        told = []
-        for reply in self._evaluated(model, names, {}).values():
-            for metrics in reply.content.metric_records.values():
-                value = metrics.get(self.settings.accuracy)
-                if isinstance(value, int | float) and 0 <= value <= 1:
-                    told.append(float(value))
+        told = _numbers(self._evaluated(model, names, {}), self.settings.accuracy, most=1.0).values()
         if not told:
+            _LOG.warning("rescind: no client tells a metric %r in evaluation", self.settings.accuracy)
             return None
         mean = math.fsum(sorted(told)) / len(told)
         _LOG.info("rescind: %d clients have a mean accuracy of %.1f %%", len(told), 100 * mean)
@@ -189,15 +194,19 @@ class FlowerEngine:
     def test_accuracy(self, model: Mapping[str, Tensor]) -> None:
         """Give nothing: what belongs to no client is the ServerApp's own, and so is its evaluation."""
 
-    def distances(self, model: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, float]:
-        """Ask the named clients how far their own results are from a model, as far as they tell."""
-        found = {}
-        for name, reply in self._evaluated(model, names, {DISTANCE: True}).items():
-            for metrics in reply.content.metric_records.values():
-                value = metrics.get(DISTANCE)
-                if isinstance(value, int | float) and 0 <= value < math.inf:
-                    found[name] = float(value)
-        return found
+    def distances(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> dict[str, float]:
+        """Ask the named clients how far their own results of a round are from its mean, as far as they tell."""
+        return _numbers(self._evaluated(model, names, {DISTANCE: str(place)}), DISTANCE, most=sys.float_info.max)
+
+    def taken_accepted(self) -> list[Message]:
+        """Give the last round's accepted replies, once, with nothing in them but what was checked."""
+        mean, taken = averaging(self.original), self._accepted
+        self._accepted = []
+        for reply in taken:
+            (metrics,), (arrays,) = reply.content.metric_records.values(), reply.content.array_records.values()
+            weight = MetricRecord({mean.weighted_by_key: metrics[mean.weighted_by_key]})
+            reply.content = RecordDict({mean.arrayrecord_key: arrays, "metrics": weight})
+        return taken
 
     def evaluated_by_clients(
         self, place: Place, model: Mapping[str, Tensor], present: Sequence[str]
@@ -230,9 +239,15 @@ class FlowerEngine:
 
     def _longest(self, model: Mapping[str, Tensor]) -> float | None:
         """Give the length that no update from a model can exceed, where one is proven and updates can be seen."""
-        if self.settings.masked or not self.settings.helper:
-            return None
-        return self.facts.training.longest_update(norm(model))
+        proven = isinstance(self.facts.training.loss, SoftmaxL2 | LogisticL2)
+        return self.facts.training.longest_update(norm(model)) if proven and not self.settings.masked else None
+
+    def _most_examples(self) -> int:
+        """Give how many examples a client may have; a strict bound may rest on that."""
+        public, most = self.facts.public, self.settings.most_examples
+        if isinstance(public, PublicHead) and self.settings.batch is None:
+            return min(most, public.batch)
+        return most
 
     def _messages(
         self, arrays: ArrayRecord, place: Place, names: Sequence[str], instructions: Mapping[str, Instructions]
@@ -253,14 +268,17 @@ class FlowerEngine:
             content = message.content
             if len(content.array_records) != 1 or next(iter(content.array_records.values())) is not arrays:
                 raise ValueError(f"{type(self.strategy).__name__} sends another model than the one it was given")
-            (settings,) = content.config_records.items()
-            told = ConfigRecord({**settings[1], **instructions[name].record()})
-            (key,) = content.array_records
-            message.content = RecordDict({key: arrays, settings[0]: told})
+            if len(content.config_records) != 1 or len(content) != 2:
+                raise ValueError(
+                    f"{type(self.strategy).__name__} sends more than one model and one record of settings"
+                )
+            (key,), ((settings, values),) = content.array_records, content.config_records.items()
+            told = ConfigRecord({**values, **instructions[name].record()})
+            message.content = RecordDict({key: arrays, settings: told})
         return [by_node[self._members[name].node] for name in names]
 
     def _evaluated(
-        self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, bool | int]
+        self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, str | int]
     ) -> dict[str, Message]:
         """Let the named clients look at a model."""
         config = ConfigRecord({**self.evaluate_config, **told})
@@ -275,12 +293,12 @@ class FlowerEngine:
             return {}
         by_node = {self._members[name].node: name for name in names}
         found: dict[str, Message] = {}
-        for reply in self.grid.send_and_receive(sent, timeout=self.timeout):
+        for reply in self.filtered(names).send_and_receive(sent, timeout=self.timeout):
             name = by_node.get(reply.metadata.src_node_id)
             if reply.has_error():
-                _LOG.warning(
-                    "rescind: %s failed: %s", "a client" if name is None else self._called(name), reply.error.reason
-                )
+                # As a literal, and not all of it: a client writes what it likes there.
+                reason = repr(reply.error.reason)[:_LONGEST_REASON]
+                _LOG.warning("rescind: %s failed: %s", "a client" if name is None else self._called(name), reason)
             elif name is not None:
                 found.setdefault(name, reply)
         return {name: found[name] for name in names if name in found}
@@ -301,10 +319,25 @@ def _combined(
 ) -> MetricRecord | None:
     """Combine what clients tell as the strategy does; it enters no model, so nothing that they tell ends a run."""
     try:
-        return combine(contents, weighted_by) if contents else None
+        metrics = combine(contents, weighted_by) if contents else None
     except Exception as error:
-        _LOG.warning("rescind: the clients' metrics could not be combined: %s", error)
+        _LOG.warning("rescind: the clients' metrics could not be combined: %s", repr(error)[:_LONGEST_REASON])
         return None
+    if metrics is not None and len(metrics) > _MOST_METRICS:
+        _LOG.warning("rescind: of %d metrics the first %d are kept", len(metrics), _MOST_METRICS)
+        return MetricRecord({name: metrics[name] for name in list(metrics)[:_MOST_METRICS]})
+    return metrics
+
+
+def _numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:
+    """Give what clients tell as a metric, one number each, of 0 to ``most``."""
+    found = {}
+    for name, reply in replies.items():
+        records = list(reply.content.metric_records.values())
+        value = records[0].get(metric) if len(records) == 1 else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
+            found[name] = float(value)
+    return found
 
 
 def averaging(strategy: Strategy) -> FedAvg:
@@ -320,11 +353,9 @@ def averaging(strategy: Strategy) -> FedAvg:
 
 
 def unrestricted(strategy: Strategy) -> Strategy:
-    """Copy a strategy such that it writes to every node that it is shown, and waits for none."""
-    own = copy.copy(strategy)
-    if isinstance(own, FedAvg):
-        own.fraction_train = own.fraction_evaluate = 1.0
-        own.min_train_nodes = own.min_evaluate_nodes = own.min_available_nodes = 0
-    elif hasattr(own, "strategy"):
-        own.strategy = unrestricted(own.strategy)
+    """Copy a strategy, with all it keeps, such that it writes to every node that it is shown, and waits for none."""
+    own = copy.deepcopy(strategy)
+    mean = averaging(own)
+    mean.fraction_train = mean.fraction_evaluate = 1.0
+    mean.min_train_nodes = mean.min_evaluate_nodes = mean.min_available_nodes = 0
     return own

@@ -1,4 +1,4 @@
-"""Who is who: a SuperNode is known by its public key where Flower authenticates it, else by what it says."""
+"""Who is who: a SuperNode is known by its registered public key, or by what it says where no keys are registered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -19,7 +19,8 @@ _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
 _PAUSE = 1.0
 # Seconds that a client may take to say who it is.
-_ANSWER = 60.0
+_ANSWER = 30.0
+_LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,62 +33,110 @@ class Member:
 
 
 class Nodes:
-    """The clients that are connected to a Grid, by name."""
+    """The clients that are connected to a Grid, by name.
 
-    def __init__(self, grid: Grid, least: int, timeout: float) -> None:
-        self._grid, self._least, self._timeout = grid, least, timeout
-        self._asked: dict[int, str] = {}
-        self.authenticated = all(map(is_authenticated, self._gathered()))
+    Args:
+        grid: the ServerApp's.
+        remaining: gives those of some names who may take part.
+        known: gives the names of everybody who ever took part.
+        least: how many who may take part have to be connected before a round begins.
+        timeout: how many seconds to wait for them.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        remaining: Callable[[Sequence[str]], list[str]],
+        known: Callable[[], Sequence[str]],
+        least: int,
+        timeout: float,
+    ) -> None:
+        self._grid, self._remaining, self._known = grid, remaining, known
+        self._least, self._timeout = least, timeout
+        self._told: dict[int, str] = {}
+        self._warned: set[str] = set()
+        self._wait(lambda: len(list(grid.get_nodes())))
+        # Where keys are registered, whoever comes without one stays outside.
+        self.authenticated = any(map(is_registered, grid.get_nodes()))
 
     def connected(self) -> dict[str, Member]:
-        """Give who is connected now, sorted by name; waits until there are as many as the strategy wants.
+        """Give who is connected, sorted by name; waits until enough are that may take part."""
+        found: dict[str, Member] = {}
 
-        Where a client that came back is still counted under its old node too, the newer node is the one.
-        """
-        nodes = self._gathered()
-        names = self._names(nodes)
-        found = {
-            names[node.node_id]: Member(names[node.node_id], node.node_id, node.name or names[node.node_id])
-            for node in sorted(nodes, key=lambda each: each.last_activated_at)
-        }
+        def enough() -> int:
+            nonlocal found
+            found = self._members()
+            there = len(self._remaining(list(found)))
+            if len(found) >= self._least > there:
+                # Somebody has left; whoever else is known may only be late.
+                could = len(self._remaining(sorted({*found, *self._known()})))
+                if could < self._least:
+                    raise ValueError(
+                        f"{could} clients may take part, and the strategy wants {self._least}: lower its "
+                        "min_available_nodes and min_train_nodes"
+                    )
+            return there
+
+        self._wait(enough)
         return {name: found[name] for name in sorted(found)}
 
-    def _gathered(self) -> list[NodeInfo]:
+    def _wait(self, count: Callable[[], int]) -> None:
         deadline, said = time.monotonic() + self._timeout, -1
-        while len(nodes := list(self._grid.get_nodes())) < self._least:
+        while (there := count()) < self._least:
             if time.monotonic() >= deadline:
                 raise TimeoutError(
-                    f"{len(nodes)} SuperNodes are connected after {self._timeout:g} s, and the strategy waits for "
-                    f"{self._least}: start more, or lower its min_available_nodes"
+                    f"{there} SuperNodes that may take part are connected after {self._timeout:g} s, and the "
+                    f"strategy waits for {self._least}: start more, or lower its min_available_nodes"
                 )
-            if len(nodes) != said:
-                said = len(nodes)
+            if there != said:
+                said = there
                 _LOG.info("rescind: %d SuperNodes are connected, waiting for %d", said, self._least)
             time.sleep(min(_PAUSE, self._timeout))
-        return nodes
 
-    def _names(self, nodes: Iterable[NodeInfo]) -> Mapping[int, str]:
-        if self.authenticated:
-            # Whoever is not authenticated has no place in a federation where the others are.
-            return {node.node_id: fingerprint(node.public_key) for node in nodes if is_authenticated(node)}
-        unknown = [node.node_id for node in nodes if node.node_id not in self._asked]
-        if unknown:
-            self._asked |= {node: f"node-{node}" for node in unknown} | self._answers(unknown)
-        return self._asked
-
-    def _answers(self, nodes: Iterable[int]) -> dict[int, str]:
-        """Ask clients who they are; whose app does not tell is known by its node, for as long as it has that."""
-        messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in nodes]
-        found = {}
-        for reply in self._grid.send_and_receive(messages, timeout=min(_ANSWER, self._timeout)):
-            told = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
-            name = None if told is None else told.get("client-id")
-            if isinstance(name, str) and 0 < len(name) <= 256 and name.isprintable():
-                found[reply.metadata.src_node_id] = name
+    def _members(self) -> dict[str, Member]:
+        # The newest node last: where one that came back is still counted under its old node, the newer one is it.
+        nodes = sorted(self._grid.get_nodes(), key=lambda each: each.last_activated_at)
+        found: dict[str, Member] = {}
+        names = self._registered(nodes) if self.authenticated else self._asked(nodes)
+        for node in nodes:
+            name = names.get(node.node_id)
+            if name is None:
+                self._warn(
+                    f"node {node.node_id} does not take part: it has no registered key, or does not say who it is"
+                )
+                continue
+            if name in found:
+                self._warn(f"two nodes say that they are {name!r}: node {node.node_id} came last and takes part")
+            found[name] = Member(name, node.node_id, node.name if self.authenticated else name)
         return found
 
+    def _registered(self, nodes: Iterable[NodeInfo]) -> dict[int, str]:
+        return {node.node_id: fingerprint(node.public_key) for node in nodes if is_registered(node)}
 
-def is_authenticated(node: NodeInfo) -> bool:
+    def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
+        """Ask clients that have not said it yet who they are."""
+        unknown = [node.node_id for node in nodes if node.node_id not in self._told]
+        messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in unknown]
+        replies = list(self._grid.send_and_receive(messages, timeout=min(_ANSWER, self._timeout))) if messages else []
+        for reply in replies:
+            record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
+            name = None if record is None else record.get("client-id")
+            if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable():
+                self._told[reply.metadata.src_node_id] = name
+        if replies and not self._told:
+            raise ValueError(
+                "no client says who it is: register the SuperNodes' keys (flwr supernode register --name), or let "
+                "the ClientApp answer with rescind.flower.identify in @app.query()"
+            )
+        return self._told
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _LOG.warning("rescind: %s", message)
+
+
+def is_registered(node: NodeInfo) -> bool:
     """Tell whether the operator registered the key that a node shows: only then a node has a name.
 
     That it holds the key is checked by Flower in any case, but without registration it makes up a new one at

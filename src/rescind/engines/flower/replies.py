@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import Array, Message, RecordDict
 
 from rescind.core.noise import Tensor
-from rescind.engines.flower.arrays import UnfitArray, finite, viewed
+from rescind.engines.flower.arrays import UnfitArray, usable, view
 from rescind.engines.flower.wire import EXECUTED
 
 
@@ -22,13 +22,14 @@ class Rejected(ValueError):
 class Expected:
     """What a reply to a round has to look like.
 
-    ``model`` is theta^n, ``frozen`` what may not change, ``weighted_by`` the name of the metric that is the weight.
-    ``longest`` is the norm that no update can exceed, if one is proven.
+    ``model`` is theta^n, ``frozen`` what may not change, ``weighted_by`` the name of the metric that is the weight,
+    ``most_examples`` the largest weight. ``longest`` is the norm that no update can exceed, if one is proven.
     """
 
     model: Mapping[str, Tensor]
     frozen: Mapping[str, Array]
     weighted_by: str
+    most_examples: int
     longest: float | None
 
 
@@ -52,14 +53,14 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
         executed = content.config_records.get(EXECUTED)
         if executed is None or executed.get("digest") != digest:
             raise Rejected("it does not say that our helper executed what the server asked for")
-    weight = _weight(content, expected.weighted_by)
+    weight = _weight(content, expected.weighted_by, expected.most_examples)
     if first_weight is not None and weight != first_weight:
         raise Rejected(f"its {expected.weighted_by} differs from the one that it had at first")
     tensors = _tensors(content, expected)
     if expected.longest is not None:
-        # As one sum, so that a large model is not copied.
-        squares = (np.square(tensor - expected.model[name]).sum() for name, tensor in tensors.items())
-        if not math.sqrt(math.fsum(map(float, squares))) <= expected.longest:
+        with np.errstate(over="ignore"):
+            norms = [float(np.linalg.norm(tensor - expected.model[name])) for name, tensor in tensors.items()]
+        if not math.hypot(*norms) <= expected.longest:
             raise Rejected("its update is longer than any that the training can make")
     return Reply(tensors, weight, content)
 
@@ -76,21 +77,21 @@ def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
     if any(arrays[name].data != array.data for name, array in expected.frozen.items()):
         raise Rejected("a tensor that is not trained was changed")
     try:
-        tensors = {name: viewed(arrays[name], tensor) for name, tensor in expected.model.items()}
+        tensors = {name: view(arrays[name], tensor) for name, tensor in expected.model.items()}
     except UnfitArray as unfit:
         raise Rejected(str(unfit)) from unfit
-    if not all(map(finite, tensors.values())):
-        raise Rejected("a tensor holds numbers that are not finite")
+    if not all(map(usable, tensors.values())):
+        raise Rejected("a tensor holds numbers that are not finite, or too large")
     return tensors
 
 
-def _weight(content: RecordDict, weighted_by: str) -> float:
+def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
     if len(content.metric_records) != 1:
         raise Rejected("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
     weight = metrics.get(weighted_by)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise Rejected(f"its {weighted_by} is missing, or no number")
-    if not 0 < weight < 2**53:
-        raise Rejected(f"its {weighted_by} is not a number of examples")
+    if not 1 <= weight <= most:
+        raise Rejected(f"its {weighted_by} is not a number of examples from 1 to {most}")
     return float(weight)

@@ -11,7 +11,7 @@ import numpy as np
 from rescind.core.aggregation import Contributions
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine
-from rescind.engines.server import Made, averaged
+from rescind.engines.server import Made, averaged, norm
 from rescind.history.records import Place
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Delegated:
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Train a round, and let the strategy aggregate it."""
         replies = engine.train(model, place, engine.drawn(place, present))
-        arrays, _ = self.flower.strategy.aggregate_train(place.round, self.flower.accepted)
+        arrays, _ = self.flower.strategy.aggregate_train(place.round, self.flower.taken_accepted())
         mean = averaged(model, replies, 1.0)
         if arrays is None:
             return replace(mean, model=dict(model))
@@ -44,7 +44,8 @@ class Delegated:
 class Reported:
     """Updates are masked, so each client tells its own distance from the mean, once it knows that.
 
-    Whoever does not tell stops the training: nothing would bound its influence.
+    Whoever does not tell counts with the longest update that the training can make. Where nothing bounds that, it
+    stops the training.
     """
 
     flower: FlowerEngine
@@ -54,9 +55,12 @@ class Reported:
         """Train a round, make the mean, and ask every participant how far from it it is."""
         replies = engine.train(model, place, engine.drawn(place, present))
         made = averaged(model, replies, engine.facts.training.server_learning_rate)
-        told = self.flower.distances(made.model, replies.names)
+        told = self.flower.distances(made.model, place, replies.names)
         silent = [name for name in replies.names if name not in told]
-        if silent:
+        longest = engine.facts.training.longest_update(norm(model))
+        if silent and longest is not None:
+            told |= dict.fromkeys(silent, longest + made.measured.update_norm)
+        elif silent:
             raise ValueError(
                 f"{len(silent)} participants of {place} did not tell how far they are from the mean, "
                 f"{silent[0]!r} among them: call rescind.flower.report_distance in the ClientApp's evaluate"

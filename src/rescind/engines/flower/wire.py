@@ -20,6 +20,7 @@ PREFIX = "rescind."
 # Names of records, which lie beside the user's own in a message's content.
 EXECUTED = "rescind"
 OWN = "rescind.own"
+OWN_PLACE = "rescind.own-place"
 WITNESSED = "rescind.witnessed"
 DISTANCE = "rescind-distance"
 

@@ -15,6 +15,7 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
 from rescind.engines.seeds import batches, client_seed, drawn
+from rescind.engines.server import check_public
 from rescind.engines.simulation.fast import channels_last, fast
 from rescind.engines.simulation.federation import Examples, Federation, examples
 from rescind.engines.simulation.loop import Trainer
@@ -82,7 +83,7 @@ class Simulation:
         self._module = model.module().to(dtype)
         self._trainer = trainer(model, self._examples, training)
         if isinstance(public, PublicHead):
-            self._check_public(public)
+            check_public(public, self.start(), training.steps, max(map(self._batch_size, self.clients)))
 
     @property
     def facts(self) -> Facts:
@@ -173,20 +174,6 @@ class Simulation:
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if list(names).count(name) > 1})
             raise ValueError(f"named more than once: {', '.join(map(repr, twice))}")
-
-    def _check_public(self, head: PublicHead) -> None:
-        """Refuse constants that promise less than what is executed, as a strict bound would rest on them."""
-        tensors = self._start.values()
-        executed = {
-            "initial_norm": math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors)),
-            "parameters": sum(tensor.numel() for tensor in tensors),
-            "batch": max(map(self._batch_size, self.clients)),
-            "steps": self._facts.training.steps,
-        }
-        for name, value in executed.items():
-            stated = getattr(head, name)
-            if stated is not None and stated < value:
-                raise ValueError(f"public {name} is {stated!r}, but here it is {value!r}: state at least that")
 
 
 def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
