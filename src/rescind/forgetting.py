@@ -271,20 +271,8 @@ class Revocable:
         return waiting
 
     def _present(self) -> Callable[[], Sequence[str]]:
-        """Give a function that tells who may take part now; requests can arrive while training runs."""
-        seen: tuple[int, tuple[str, ...]] = (-1, ())
-        names: list[str] = []
-
-        def present() -> Sequence[str]:
-            nonlocal seen, names
-            count = sum(1 for _ in self.history.ledger.entries("request", "withdrawal"))
-            # Clients of a real federation come and go.
-            now = (count, self.engine.clients)
-            if now != seen:
-                seen, names = now, self.history.remaining(now[1])
-            return names
-
-        return present
+        """Give a function that tells who may take part now; requests can arrive, and clients come and go."""
+        return lambda: self.history.remaining(self.engine.clients)
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""

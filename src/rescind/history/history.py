@@ -69,6 +69,7 @@ class History:
         self.ledger, self.models, self.updates = ledger, models, updates
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
+        self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +142,13 @@ class History:
 
     def remaining(self, names: Sequence[str]) -> list[str]:
         """Give those of the names who may take part: neither forgotten nor waiting to be."""
+        # Asked for every round with the same names, and requests are rare: what was found for these is still true.
+        asked = (sum(1 for _ in self.ledger.entries("request", "withdrawal")), tuple(names))
+        if asked not in self._remaining:
+            self._remaining = {asked: self._found_remaining(names)}
+        return list(self._remaining[asked])
+
+    def _found_remaining(self, names: Sequence[str]) -> list[str]:
         known = self.ledger.pseudonyms(names)
         leaving = {
             client

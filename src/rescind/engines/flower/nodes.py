@@ -66,7 +66,7 @@ class Nodes:
         def enough() -> int:
             nonlocal found
             found = self._members()
-            there = len(self._remaining(list(found)))
+            there = len(self._remaining(sorted(found)))
             if len(found) >= self._least > there:
                 # Somebody has left; whoever else is known may only be late.
                 could = len(self._remaining(sorted({*found, *self._known()})))
