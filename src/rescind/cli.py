@@ -10,9 +10,10 @@ import typer
 
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
+from rescind.forgetting import outcomes
 from rescind.history.errors import HistoryError
 from rescind.history.history import History
-from rescind.history.requests import asked_for
+from rescind.history.requests import Asked, asked_for
 
 app = typer.Typer(
     name="rescind", help="Makes federated training revocable.", no_args_is_help=True, add_completion=False
@@ -54,13 +55,13 @@ def list_(history: Location) -> None:
     """List all requests, and what became of them."""
     with _opened(history) as opened:
         labels = opened.ledger.labels()
+        done = {asked.number for outcome in outcomes(opened) for asked in outcome.asked}
         for asked in asked_for(opened.ledger):
-            state = (
-                "withdrawn" if asked.withdrawn else "served" if asked.served else f"open, due {asked.deadline[:10]}"
-            )
             known = opened.ledger.names(sorted_group(asked.request.group)) | labels
             names = [known.get(client, f"client {client}") for client in sorted(asked.request.group)]
-            typer.echo(f"{asked.number}\t{asked.time[:10]}\t{', '.join(names)}\t{state}")
+            typer.echo(
+                f"{asked.number}\t{asked.time[:10]}\t{', '.join(names)}\t{_state(asked, asked.number in done)}"
+            )
 
 
 @request.command()
@@ -71,6 +72,14 @@ def withdraw(
     with _opened(history) as opened:
         opened.withdraw(number)
     typer.echo(f"Request {number} is withdrawn.")
+
+
+def _state(asked: Asked, done: bool) -> str:
+    if asked.withdrawn:
+        return "withdrawn"
+    if done:
+        return "served"
+    return f"{'being served' if asked.served else 'open'}, due {asked.deadline[:10]}"
 
 
 @contextmanager

@@ -190,6 +190,7 @@ def run(
     history = strategy.history
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
     _check_start(history, engine)
+    _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, until = Result(), until or Rounds(num_rounds)
     mean, told = averaging(strategy.strategy), dict[str, str]()
 
