@@ -266,8 +266,6 @@ def _engine(
             facts=strategy.facts(digest(frozen) if frozen else "", nodes.authenticated),
             trained=trained,
             secret=strategy.seed or history.ledger.secret("training"),
-            batch=strategy.batch,
-            rate=strategy.rate,
             helper=strategy.helper,
             masked=strategy.masked,
             accuracy=strategy.accuracy,

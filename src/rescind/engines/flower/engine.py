@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from rescind.core.facts import Facts, PublicHead
+from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.noise import Tensor
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.engines.engine import Replies
@@ -38,17 +38,14 @@ _MOST_METRICS = 50
 class Settings:
     """What stays the same over a run.
 
-    ``trained`` names the tensors that are learned, ``batch`` the examples of a step (None for all of a client's),
-    ``rate`` is that of Poisson sampling, if that is how participants are chosen. ``helper``: our client helper
-    executes the training, and a reply that does not say so is rejected. ``masked``: the server sees sums only.
+    ``trained`` names the tensors that are learned. ``helper``: our client helper executes the training, and a reply
+    that does not say so is rejected. ``masked``: the server sees sums only.
     ``accuracy`` is the metric that clients report in evaluation, ``most_examples`` the most that one may have.
     """
 
     facts: Facts
     trained: tuple[str, ...]
     secret: bytes
-    batch: int | None = None
-    rate: float | None = None
     helper: bool = True
     masked: bool = False
     accuracy: str = "accuracy"
@@ -121,8 +118,8 @@ class FlowerEngine:
     def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
         """Choose who takes part: as many as the strategy would sample, or each by its own coin."""
         self._check_names(present)
-        if self.settings.rate is not None:
-            return drawn(self.settings.secret, place, present, rate=self.settings.rate)
+        if self.facts.sampling is Sampling.POISSON:
+            return drawn(self.settings.secret, place, present, rate=self.facts.sample)
         mean = averaging(self.original)
         size = max(int(len(present) * mean.fraction_train), mean.min_train_nodes)
         return drawn(self.settings.secret, place, present, size=size)
@@ -170,7 +167,7 @@ class FlowerEngine:
             *(place, len(accepted), len(names), len(rejected), len(names) - len(answers)),
         )
         weights = np.array([reply.weight for reply in accepted.values()], dtype=np.float64)
-        most = math.inf if self.settings.batch is None else self.settings.batch
+        most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
             names=tuple(accepted),
             weights=weights,
@@ -229,7 +226,7 @@ class FlowerEngine:
         general = Instructions(
             training=self.facts.training,
             trained=settings.trained,
-            batch=settings.batch or 0,
+            batch=self.facts.batch or 0,
             seed=b"",
             place=place,
             head=self.head(),
@@ -245,7 +242,7 @@ class FlowerEngine:
     def _most_examples(self) -> int:
         """Give how many examples a client may have; a strict bound may rest on that."""
         public, most = self.facts.public, self.settings.most_examples
-        if isinstance(public, PublicHead) and self.settings.batch is None:
+        if isinstance(public, PublicHead) and self.facts.batch is None:
             return min(most, public.batch)
         return most
 
