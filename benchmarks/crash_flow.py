@@ -23,7 +23,7 @@ from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location
 from benchmarks._measure import progress
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
-from rescind.forgetting import Revocable, outcomes
+from rescind.forgetting import Revocable
 from rescind.history.erasure import stored_updates
 from rescind.history.errors import HeldByAnother
 from rescind.history.history import History
@@ -77,7 +77,7 @@ def forget_all(history: History) -> None:
             asked += 1
             if len(asked_for(history.ledger)) < asked:
                 history.ask(group, Budget(8.0, 0.01))
-        served = {each.number for outcome in outcomes(history) for each in outcome.asked}
+        served = {each.number for outcome in history.outcomes() for each in outcome.asked}
         numbers = [each.number for each in asked_for(history.ledger)][asked - len(groups) : asked]
         if not served.issuperset(numbers):
             revocable.forget(method, RETRAINED, level=level, together=True)
@@ -125,7 +125,7 @@ def snapshot(location: Location) -> dict[str, object]:
                 for each in ledger.rounds(span)
             ],
             "stretches": {number: each.remaining.tobytes() for number, each in ledger.stretches().items()},
-            "outcomes": outcomes(history),
+            "outcomes": history.outcomes(),
             "tampered": history.verify(),
         }
 

@@ -12,6 +12,7 @@ from rescind import History
 from rescind.cli import app
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.history.tensors import save
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 
@@ -76,3 +77,40 @@ def test_mistakes_are_told_in_a_sentence(folder: Path, words: tuple[str, ...], h
     assert result.exit_code == 1
     assert hint in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_request_is_certified_by_two_and_verified(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    said("request", "add", folder, "clinic-1")
+    with History(folder) as history:
+        Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
+        save(history.model(history.newest), tmp_path / "model")
+    for name in ("operator", "officer"):
+        assert said("keys", "new", tmp_path / name).exit_code == 0
+    certificate = tmp_path / "certificate.json"
+    for name in ("operator", "officer"):
+        result = said("certify", folder, 5, "--key", tmp_path / name, "-o", certificate)
+        assert result.exit_code == 0, result.output
+        assert "Certificate of forgetting" in result.output
+    words = ["verify", certificate, "--key", tmp_path / "operator.pub", "--key", tmp_path / "officer.pub"]
+    result = said(*words, "--model", tmp_path / "model", "--history", folder)
+    assert result.exit_code == 0, result.output
+    assert "signed by all given keys" in result.output
+    assert "the model at hand is the one" in result.output
+    assert "never computed from these clients' data" in result.output
+    assert "Not claimed:" in result.output
+    assert "Not checked here:" not in result.output
+    assert "Not checked here:" in said(*words).output
+
+
+def test_what_does_not_hold_ends_with_its_own_code(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    assert said("certify", folder, 5, "--key", tmp_path / "key").exit_code == 1
+    (tmp_path / "none").write_text("{}")
+    said("keys", "new", tmp_path / "key")
+    assert said("keys", "new", tmp_path / "key").exit_code == 10
+    assert said("verify", tmp_path / "none", "--key", tmp_path / "key.pub").exit_code == 11

@@ -21,7 +21,8 @@ from rescind.cli import app as command_line
 from rescind.core.facts import Mode, Source
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.engines.stops import Rounds
-from rescind.forgetting import Outcome, Revocable, outcomes
+from rescind.forgetting import Revocable
+from rescind.history.outcomes import Outcome
 from rescind.history.records import Place, Round, Span
 from rescind.testing.grid import InProcessGrid
 
@@ -98,7 +99,7 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
             deployment.start("switzerland")
         node_log = deployment.node_log("switzerland")
     with History(folder / "history") as history:
-        (outcome,) = outcomes(history)
+        (outcome,) = history.outcomes()
         newest, problems = history.newest, history.verify()
     return Happened(
         folder, trained, rounds, labels, sources, outcome, newest, problems, *logs, node_log, str(refusal.value)

@@ -25,7 +25,7 @@ from rescind.engines.server import Average, Made, NoisedAverage, noise
 from rescind.engines.simulation import Federation as ImageFederation
 from rescind.engines.simulation import Network, Shard, Simulation
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
-from rescind.forgetting import Revocable, outcomes
+from rescind.forgetting import Revocable
 from rescind.history.errors import ForgottenClient, StalePlan, UnknownClient
 from rescind.history.path import branches
 from rescind.history.records import ROOT, Level, Place
@@ -83,7 +83,7 @@ def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
     kinds = [entry.kind for entry in history.ledger.entries() if entry.kind != "round"]
     assert kinds == ["run", "branch", "request", "plan", "branch", "retrained", "erasure", "remains", "erased"]
     # What the journal says is the outcome, whoever asks later; only the scores are kept nowhere.
-    assert outcomes(history) == [replace(outcome, scores=None)]
+    assert history.outcomes() == [replace(outcome, scores=None)]
     assert revocable.forget(Last(), Rounds(4)) == []
 
 
@@ -107,7 +107,7 @@ def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> N
     withdraw(history.ledger, other, history._clock())
     assert names_of(revocable, 4)[0] in history.remaining(revocable.engine.clients)
     # The second was settled: the model that the first left did not know it.
-    (settled,) = [each for each in outcomes(history) if each.asked[0].number == number]
+    (settled,) = [each for each in history.outcomes() if each.asked[0].number == number]
     assert (settled.branch, settled.planned, settled.modes, settled.rounds) == (None, None, (Mode.EXACT,), 0)
 
 
@@ -200,7 +200,7 @@ def test_output_level_keeps_the_prefix_and_purge_can_follow(revocable: Revocable
     assert Place(0, 6) in history.ledger.kept()
     revocable.forget(Last(), Rounds(2), level=Level.PURGE)
     assert Place(0, 6) not in history.ledger.kept()
-    assert len(outcomes(history)) == 1
+    assert len(history.outcomes()) == 1
 
 
 def test_noise_that_outweighs_the_model_is_pulled_towards_the_start(history: History) -> None:
@@ -238,8 +238,8 @@ def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
     others = history.clients(names_of(revocable, 2, 3))
     assert np.isinf(group_sensitivity(edges, others)[-1])
     # What was promised before is no longer kept by anything that is proven.
-    assert [each.modes for each in outcomes(history)] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
-    assert any("nothing that was done to it bounds that" in each for each in outcomes(history)[1].erasure.stays)
+    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
+    assert any("nothing that was done to it bounds that" in each for each in history.outcomes()[1].erasure.stays)
     # Only retraining is left, and it is exact again.
     history.ask(names_of(revocable, 2), BUDGET)
     (third,) = revocable.forget(Sifu(), Rounds(3))
@@ -256,7 +256,7 @@ def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: 
     history.ask(names_of(revocable, 1), BUDGET)
     (second,) = revocable.forget(Last(), Rounds(3))
     assert second.modes == (Mode.INSTANCE,)
-    assert [each.modes for each in outcomes(history)] == [(Mode.HEURISTIC,), (Mode.INSTANCE,)]
+    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.INSTANCE,)]
     assert history.verify() == []
 
 
@@ -331,7 +331,7 @@ def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revoca
     revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
     history.ask(names_of(revocable, 1), BUDGET)
     revocable.forget(Halfway(), Rounds(2), level=Level.OUTPUT)
-    assert [each.modes for each in outcomes(history)] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
+    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
 
 
 def test_a_server_of_its_own_is_unbounded(revocable: Revocable) -> None:
@@ -403,7 +403,7 @@ def test_noised_rounds_prove_nothing_but_their_own_noise() -> None:
         history.ask(names_of(revocable, 1), BUDGET)
         revocable.forget(Last(), Rounds(2))
         # A plan that looked at data: what was strict is an instance now.
-        assert [each.modes for each in outcomes(history)] in (
+        assert [each.modes for each in history.outcomes()] in (
             [(Mode.INSTANCE,), (Mode.HEURISTIC,)],
             [(Mode.EXACT,), (Mode.HEURISTIC,)],
         )
@@ -440,7 +440,7 @@ def test_a_settled_request_is_not_exact_behind_something_unbounded(revocable: Re
     assert [(each.branch is None, each.modes) for each in served] == [(False, (Mode.EXACT,)), (True, (Mode.EXACT,))]
     history.ask(names_of(revocable, 2), BUDGET)
     revocable.forget(FedAccum(), Rounds(2))
-    assert [each.modes for each in outcomes(history)] == [(Mode.HEURISTIC,)] * 3
+    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,)] * 3
 
 
 @pytest.mark.parametrize("first", [Last(), FineTuning()])
@@ -543,7 +543,7 @@ def test_what_a_branch_in_work_needs_is_not_erased(revocable: Revocable) -> None
         replace(revocable, engine=Cut(revocable.engine, Place(1, 3))).forget(FedEraser(), Rounds(6))
     with pytest.raises(ValueError, match="branch 1 may still need stored updates"):
         history.plan_erasure()
-    assert outcomes(history) == []
+    assert history.outcomes() == []
     (outcome,) = revocable.forget(FedEraser(), Rounds(6))
     assert outcome.rounds == 6
 

@@ -1,16 +1,25 @@
-"""The command line: for now, asking to be forgotten; carrying it out is up to the federation's next run."""
+"""The command line: asking to be forgotten, signing what became of it, and checking what was signed.
+
+Carrying a request out is up to the federation's next run.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rescind.certificates.envelope import countersigned, signed, statement_in
+from rescind.certificates.errors import CertificateError, NoCertificate
+from rescind.certificates.issue import statement
+from rescind.certificates.keys import new_key, public_key, signer
+from rescind.certificates.verification import explained, verify
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
-from rescind.forgetting import outcomes
 from rescind.history.errors import HistoryError
 from rescind.history.history import History
 from rescind.history.requests import Asked, asked_for
@@ -20,6 +29,8 @@ app = typer.Typer(
 )
 request = typer.Typer(help="Requests to be forgotten: add one, list them, take one back.", no_args_is_help=True)
 app.add_typer(request, name="request")
+keys = typer.Typer(help="Keys for signing certificates.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
 
 Location = Annotated[str, typer.Argument(metavar="HISTORY", help="The history's folder, or its PostgreSQL address.")]
 
@@ -43,7 +54,11 @@ def add(
     with _opened(history) as opened:
         number = opened.ask(clients, Budget(epsilon, delta))
         (asked,) = (each for each in asked_for(opened.ledger) if each.number == number)
+        names = opened.ledger.names(sorted_group(asked.request.group)).values()
+        receipts = {name: opened.receipt(name) for name in names}
     typer.echo(f"Request {number} is recorded, to be served by {asked.deadline[:10]}.")
+    for name, receipt in receipts.items():
+        typer.echo(f"Receipt for {name}, by which it finds itself in the certificate: {receipt}")
     typer.echo(
         f"{', '.join(clients)} will not be asked to train any more. Start the federation's next run as always:"
     )
@@ -55,7 +70,7 @@ def list_(history: Location) -> None:
     """List all requests, and what became of them."""
     with _opened(history) as opened:
         labels = opened.ledger.labels()
-        done = {asked.number for outcome in outcomes(opened) for asked in outcome.asked}
+        done = {asked.number for outcome in opened.outcomes() for asked in outcome.asked}
         for asked in asked_for(opened.ledger):
             known = opened.ledger.names(sorted_group(asked.request.group)) | labels
             names = [known.get(client, f"client {client}") for client in sorted(asked.request.group)]
@@ -82,12 +97,93 @@ def _state(asked: Asked, done: bool) -> str:
     return f"{'being served' if asked.served else 'open'}, due {asked.deadline[:10]}"
 
 
+@keys.command("new")
+def new(
+    path: Annotated[
+        Path, typer.Argument(metavar="KEY", help="Where to write the private half; .pub is the public one.")
+    ],
+) -> None:
+    """Make a key for signing: encrypted, readable by you alone.
+
+    The passphrase is asked for, or taken from the variable RESCIND_PASSPHRASE. Example: rescind keys new operator.key
+    """
+    with _told():
+        public = new_key(path, _passphrase(new=True))
+    typer.echo(f"The private key is in {path}; keep it away from the SuperLink.")
+    typer.echo(f"Hand out {public}: with it anybody can verify what you sign.")
+
+
+@app.command()
+def certify(
+    history: Location,
+    number: Annotated[int, typer.Argument(metavar="REQUEST", help="The request's number.")],
+    key: Annotated[Path, typer.Option(help="The private key to sign with.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("certificate.json"),
+) -> None:
+    """Sign what became of a request; a second signer adds its signature to the same file.
+
+    What is not proven gets a signed report instead, whose title says that it is no certificate.
+    Example: rescind certify hospital-history 23 --key operator.key
+    """
+    with _opened(history) as opened:
+        found = statement(opened, number)
+    with _told():
+        own = signer(key, _passphrase())
+        if output.exists():
+            there = output.read_bytes()
+            if statement_in(there) != found:
+                raise NoCertificate(f"{output} holds something else already: choose another file")
+            content = countersigned(there, own)
+        else:
+            content = signed(found, [own])
+        output.write_bytes(content)
+    typer.echo(f"{found.predicate.title}: {output}")
+
+
+@app.command("verify")
+def verify_(
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The file to check.")],
+    key: Annotated[list[Path], typer.Option(help="A public key; several can be given.")],
+    threshold: Annotated[
+        int | None, typer.Option(help="How many of them have to have signed; all by default.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="The released model, to check that it is the one.")] = None,
+    history: Annotated[str | None, typer.Option(help="The history, to check all that follows from it.")] = None,
+) -> None:
+    """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
+
+    Each kind of failure has an exit code of its own, from 10 on.
+    Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
+    """
+    with _told(), ExitStack() as open_:
+        found = verify(
+            certificate.read_bytes(),
+            [public_key(each) for each in key],
+            threshold=threshold or len(key),
+            model=model,
+            history=None if history is None else open_.enter_context(History(history, create=False)),
+        )
+    for line in explained(found):
+        typer.echo(line)
+
+
+def _passphrase(new: bool = False) -> str:
+    given = os.environ.get("RESCIND_PASSPHRASE")
+    return given if given is not None else str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell what goes wrong in a sentence, with the exit code of its kind."""
+    try:
+        yield
+    except (CertificateError, HistoryError, OSError, ValueError) as error:
+        typer.echo(f"rescind: {error}", err=True)
+        raise typer.Exit(getattr(error, "exit_code", 1)) from error
+
+
 @contextmanager
 def _opened(location: str) -> Iterator[History]:
-    """Open a history that exists already; what goes wrong with it is told in a sentence."""
-    try:
-        with History(location, create=False) as history:
-            yield history
-    except (HistoryError, OSError, ValueError) as error:
-        typer.echo(f"rescind: {error}", err=True)
-        raise typer.Exit(1) from error
+    """Open a history that exists already."""
+    with _told(), History(location, create=False) as history:
+        yield history

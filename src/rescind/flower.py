@@ -24,9 +24,10 @@ from rescind.engines.flower.nodes import Nodes
 from rescind.engines.flower.servers import Delegated, Reported
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Accuracy, Rounds, Stop
-from rescind.forgetting import Outcome, Revocable, outcomes
+from rescind.forgetting import Revocable
 from rescind.history.errors import DifferentRun
 from rescind.history.history import History
+from rescind.history.outcomes import Outcome
 from rescind.history.path import branches
 from rescind.history.records import Level, Place
 from rescind.history.requests import Planned, asked_for
@@ -231,7 +232,7 @@ def run(
     for outcome in revocable.forget(method, until, level=level):
         _tell(outcome, commands)
     saved = None
-    if save_to is not None and outcomes(history):
+    if save_to is not None and history.outcomes():
         saved = _save(history, engine, save_to)
     revocable.train(until)
     result.arrays = engine.packed(history.model(history.newest))

@@ -21,55 +21,18 @@ from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, noise, norm
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.history.codec import decode
 from rescind.history.errors import StalePlan
 from rescind.history.history import History
-from rescind.history.ledger import Ledger
+from rescind.history.outcomes import Outcome, Scores
 from rescind.history.path import branches
 from rescind.history.recorder import Recorder
-from rescind.history.records import ROOT, Branch, ErasurePlan, Level, Place
-from rescind.history.requests import Asked, Planned, asked_for, is_stale, is_unknown, last_change, plans, standings
+from rescind.history.records import ROOT, Branch, Level, Place
+from rescind.history.requests import Asked, Planned, asked_for, is_stale, is_unknown, last_change, plans
 from rescind.history.run import Goal
 from rescind.methods.method import Certifying, Heuristic, Method
 
 # A factor of 0 would be theta_0^0 itself, which is no model of this branch; this one is as good as that.
 _SMALLEST_PULL = 2.0**-10
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Accuracies: of the remaining clients and of the forgotten ones, each on its own data, and on held-out data.
-
-    ``None`` where there is nobody whom the engine can still ask.
-    """
-
-    retain: float | None
-    forget: float | None
-    test: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of requests that were served together: all that a certificate states, as the journal has it.
-
-    ``planned`` says from where, with how much noise and why; ``modes`` is what may be claimed for each request now,
-    after everything that has happened since. ``place`` and ``model`` name the model that came out of it, ``rounds``
-    were trained for it, ``erasure`` is what was erased then, ``completed`` when, and ``left`` what could not be
-    reached. A request that was settled, because the newest model did not know its clients, has no plan and no branch.
-    ``scores`` are measured and kept nowhere.
-    """
-
-    asked: tuple[Asked, ...]
-    planned: Planned | None
-    modes: tuple[Mode, ...]
-    branch: Branch | None
-    place: Place | None
-    model: str
-    rounds: int
-    erasure: ErasurePlan
-    completed: str
-    left: tuple[str, ...]
-    scores: Scores | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +117,7 @@ class Revocable:
         if approved is not None and not isinstance(approved, Planned):
             raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
-        before = {asked.number for each in outcomes(self.history) for asked in each.asked}
+        before = {asked.number for each in self.history.outcomes() for asked in each.asked}
         with self._recording() as recorder:
             if approved is not None:
                 self._check_approved(approved, method)
@@ -173,7 +136,7 @@ class Revocable:
                 self.planned(plan)
                 self._restart(recorder, method, plan)
                 approved = None
-        served = [each for each in outcomes(self.history) if each.asked[0].number not in before]
+        served = [each for each in self.history.outcomes() if each.asked[0].number not in before]
         return [replace(each, scores=scores.get(each.asked[0].number)) for each in served]
 
     # One step each
@@ -325,52 +288,3 @@ def pull_factor(noised: Mapping[str, Tensor], start: Mapping[str, Tensor], sigma
     """Decide from a noised model alone how far to pull it towards theta_0^0 (``start``); 1 leaves it as it is."""
     distance = norm({name: tensor - start[name] for name, tensor in noised.items()})
     return max(shrinkage(distance, sigma, sum(tensor.size for tensor in noised.values())), _SMALLEST_PULL)
-
-
-def outcomes(history: History) -> list[Outcome]:
-    """Give what became of all requests that were served to the end, in the order in which they were."""
-    ledger = history.ledger
-    asked = {each.number: each for each in asked_for(ledger)}
-    known, planned = branches(ledger), plans(ledger)
-    modes = {each.number: each.mode for each in standings(ledger)}
-    modes |= _settled(ledger)
-    trained = {int(entry.body["branch"]): entry.body for entry in ledger.entries("retrained")}
-    logs = {int(entry.body["erasure"]): entry for entry in ledger.entries("erased")}
-    found, seen = [], set[int]()
-    for begun in ledger.entries("erasure"):
-        plan = decode(ErasurePlan, begun.body)
-        if begun.sequence not in logs:
-            continue
-        log = logs[begun.sequence]
-        for number in plan.requests:
-            branch = None if (at := asked[number].branch) is None else known[at]
-            together = branch.requests if branch else (number,)
-            if number in seen or (branch and branch.number not in trained):
-                continue
-            seen.update(together)
-            done = trained[branch.number] if branch else None
-            found.append(
-                Outcome(
-                    asked=tuple(asked[each] for each in together),
-                    planned=planned[number] if branch else None,
-                    modes=tuple(modes[each] for each in together),
-                    branch=branch,
-                    place=Place(branch.number, int(done["rounds"])) if branch and done else None,
-                    model=str(done["model"]) if done else "",
-                    rounds=int(done["rounds"]) if done else 0,
-                    erasure=plan,
-                    completed=log.time,
-                    left=tuple(log.body["left"]),
-                )
-            )
-    return found
-
-
-def _settled(ledger: Ledger) -> dict[int, Mode]:
-    """Give what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
-    begun = [entry.sequence for entry in ledger.entries("branch") if decode(Branch, entry.body).unbounded]
-    last = max(begun, default=0)
-    return {
-        int(entry.body["request"]): Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
-        for entry in ledger.entries("settlement")
-    }

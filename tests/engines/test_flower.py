@@ -28,7 +28,7 @@ from rescind.core.regularity import UnprovenLoss
 from rescind.engines.flower.nodes import fingerprint
 from rescind.engines.stops import Accuracy
 from rescind.flower import Recorded
-from rescind.forgetting import Revocable, outcomes
+from rescind.forgetting import Revocable
 from rescind.history.errors import DifferentRun
 from rescind.history.records import Level, Place, Span
 from rescind.testing.engines import EngineConformance, MakeEngine
@@ -165,7 +165,7 @@ def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: H
         revocable.train(rescind.flower.Rounds(12))
         other.ask(["clinic-2"], Budget(8.0, 0.01))
         revocable.forget(rescind.flower.Sifu(), rescind.flower.Rounds(12), **options)
-        (own,), (simulated,) = outcomes(history), outcomes(other)
+        (own,), (simulated,) = history.outcomes(), other.outcomes()
         assert own.planned is not None
         assert simulated.planned is not None
         assert own.planned.candidate.node == simulated.planned.candidate.node
@@ -627,7 +627,7 @@ def test_what_the_theorem_does_not_cover_is_refused_or_recorded_as_heuristic(his
     # Who joined late is forgotten exactly.
     history.ask(["clinic-5"], Budget(1.0, 1e-5))
     rescind.flower.run(chosen, on, initial(), num_rounds=2)
-    (outcome,) = outcomes(history)
+    (outcome,) = history.outcomes()
     assert outcome.modes == (Mode.EXACT,)
     assert outcome.planned is not None
     assert (outcome.planned.candidate.node.round, outcome.planned.candidate.sigma) == (2, 0.0)
@@ -672,7 +672,7 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
     history.ask(["b"], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
-    (outcome,) = outcomes(history)
+    (outcome,) = history.outcomes()
     assert outcome.modes == (Mode.EXACT,)
     with pytest.raises(DifferentRun):
         rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)

@@ -41,7 +41,7 @@ _PURGE_STAYS = (
     "the pseudonym, in the list of those who once took part, and before which round it first did",
 )
 _ALWAYS_STAYS = (
-    "a keyed digest of the name, by which a returning client is recognised",
+    "keyed digests of the name, by which a returning client is recognised and finds itself in a certificate",
     "the pseudonym, in the request; the restart's round and noise, in the plan",
     "the roots of erased rounds, which commit to numbers under salts that are gone",
 )

@@ -29,6 +29,7 @@ from rescind.history.errors import BrokenHistory, NotAHistory, UnknownClient
 from rescind.history.ledger import Ledger
 from rescind.history.locations import opened
 from rescind.history.memory import MemoryLedger
+from rescind.history.outcomes import Outcome, outcomes
 from rescind.history.path import Path, branches, newest, path_to
 from rescind.history.recorder import Recorder
 from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
@@ -186,6 +187,10 @@ class History:
             grid=run.grid,
         )
 
+    def outcomes(self) -> list[Outcome]:
+        """Give what became of all requests that were served to the end, in the order in which they were."""
+        return outcomes(self.ledger)
+
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
         """Give in words all that does not agree with the chain; empty if everything does."""
         found = []
@@ -245,6 +250,10 @@ class History:
                     f"with withdraw({asked.number})"
                 )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
+
+    def receipt(self, name: str) -> str:
+        """Give what a client needs to find itself in a certificate, in hexadecimal; for that client only."""
+        return requests.receipt(self.ledger, name).hex()
 
     def withdraw(self, number: int) -> None:
         """Record that a request was taken back; only an open one can be."""

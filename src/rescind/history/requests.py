@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,7 +27,8 @@ class Asked:
     """A request as it was recorded: ``number`` names it, ``deadline`` is the day it has to be served by.
 
     It is served by a restart, which began ``branch``, or ``settled`` without one, where the model does not know its
-    clients.
+    clients. ``forgotten`` are salted digests of its clients' names, which outlive the names: whoever has a client's
+    receipt can tell which is its own.
     """
 
     number: int
@@ -35,6 +38,7 @@ class Asked:
     withdrawn: bool
     settled: bool
     branch: int | None
+    forgotten: tuple[str, ...] = ()
 
     @property
     def served(self) -> bool:
@@ -64,8 +68,21 @@ class Planned:
 
 def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) -> int:
     """Record a request and give its number."""
-    body = {"request": encode(request), "deadline": deadline.isoformat()}
+    names = ledger.names(sorted_group(request.group)).values()
+    # Sorted, so that their order tells nothing.
+    forgotten = sorted(name_in_certificates(receipt(ledger, name), name) for name in names)
+    body = {"request": encode(request), "deadline": deadline.isoformat(), "forgotten": forgotten}
     return ledger.append("request", body, time.isoformat()).sequence
+
+
+def receipt(ledger: Ledger, name: str) -> bytes:
+    """Give what a client needs to find itself in a certificate; it can be given again, also after an erasure."""
+    return hmac.digest(ledger.secret("receipts"), name.encode(), "sha256")
+
+
+def name_in_certificates(salt: bytes, name: str) -> str:
+    """Give the digest that stands for a client, whose receipt is ``salt``."""
+    return hashlib.sha256(b"rescind forgets " + salt + name.encode()).hexdigest()
 
 
 def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
@@ -133,6 +150,7 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
             entry.sequence in withdrawn,
             entry.sequence in settled,
             served.get(entry.sequence),
+            tuple(map(str, entry.body["forgotten"])),
         )
         for entry in ledger.entries("request")
     )

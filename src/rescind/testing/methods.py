@@ -23,8 +23,9 @@ from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine
 from rescind.engines.server import Made, Server
 from rescind.engines.stops import Rounds
-from rescind.forgetting import Outcome, Revocable, outcomes
+from rescind.forgetting import Revocable
 from rescind.history.history import History
+from rescind.history.outcomes import Outcome
 from rescind.history.records import Place
 from rescind.methods.method import Certifying, Heuristic, Method
 
@@ -138,7 +139,7 @@ class MethodConformance:
                 revocable.forget(method, RETRAINED)
                 revocable.history.ask(names_of(revocable, 2), BUDGET)
                 revocable.forget(method, RETRAINED)
-            cut = outcomes(history)
+            cut = history.outcomes()
             found = history.model(history.newest)
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
         assert [each.model for each in cut] == [each.model for each in whole]

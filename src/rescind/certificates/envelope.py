@@ -1,0 +1,121 @@
+"""A statement in a DSSE envelope: signed by one or several, opened by whoever has their public keys."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import Key, Signature, Signer
+
+from rescind.certificates.errors import NoCertificate, NotSigned
+from rescind.certificates.predicate import Statement
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+# A certificate has some thousand characters; more than this is no certificate, and not worth parsing.
+_LONGEST = 256 * 1024
+_MOST_SIGNATURES = 16
+
+
+def signed(statement: Statement, signers: Sequence[Signer]) -> bytes:
+    """Sign a statement, and give the file's content."""
+    envelope = Envelope(statement.payload(), PAYLOAD_TYPE, {})
+    for signer in signers:
+        envelope.sign(signer)
+    return (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+
+
+def countersigned(content: bytes, signer: Signer) -> bytes:
+    """Add a signature to a file that others have signed already."""
+    envelope = _envelope(content)
+    envelope.sign(signer)
+    return (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+
+
+def opened(content: bytes, keys: Sequence[Key], threshold: int = 1) -> Statement:
+    """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
+    if not 1 <= threshold <= len(keys):
+        raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
+    envelope = _envelope(content)
+    pae = envelope.pae()
+    verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
+    if len(verified) < threshold:
+        raise NotSigned(f"{len(verified)} of the given keys signed it, and {threshold} are wanted")
+    return _statement(envelope)
+
+
+def statement_in(content: bytes) -> Statement:
+    """Give what a file says, whoever signed it."""
+    return _statement(_envelope(content))
+
+
+def _statement(envelope: Envelope) -> Statement:
+    try:
+        statement = Statement.model_validate_json(envelope.payload, strict=True, by_alias=True, by_name=False)
+    except (ValidationError, ValueError) as error:
+        raise NoCertificate(f"it says something else than a certificate: {_short(error)}") from error
+    if statement.payload() != envelope.payload:
+        raise NoCertificate(
+            "it is signed, and spelled otherwise than a certificate: keys or numbers are written twice"
+        )
+    return statement
+
+
+def _verifies(key: Key, signature: Signature, data: bytes) -> bool:
+    # The key's own identifier is not looked at in the signature: whoever holds the key signed it, or did not.
+    try:
+        key.verify_signature(Signature(key.keyid, signature.signature), data)
+    except Exception:
+        return False
+    return True
+
+
+def _envelope(content: bytes) -> Envelope:
+    """Read an envelope strictly: nothing but payload, type and signatures, none of them twice."""
+    if len(content) > _LONGEST:
+        raise NoCertificate(f"the file has {len(content)} bytes; a certificate has at most {_LONGEST}")
+    try:
+        document = json.loads(content.decode(), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise NoCertificate(f"the file is no JSON: {_short(error)}") from error
+    if not isinstance(document, dict) or document.keys() != {"payload", "payloadType", "signatures"}:
+        raise NoCertificate("the file is no signed envelope: it needs payload, payloadType and signatures, no more")
+    signatures = document["signatures"]
+    if document["payloadType"] != PAYLOAD_TYPE or not isinstance(signatures, list):
+        raise NoCertificate(f"the envelope holds no {PAYLOAD_TYPE}")
+    if not 1 <= len(signatures) <= _MOST_SIGNATURES:
+        raise NoCertificate(f"the envelope has {len(signatures)} signatures; 1 to {_MOST_SIGNATURES} are read")
+    found: dict[str, Signature] = {}
+    for each in signatures:
+        if not isinstance(each, dict) or each.keys() != {"keyid", "sig"} or not isinstance(each["keyid"], str):
+            raise NoCertificate("a signature needs keyid and sig, and nothing else")
+        if each["keyid"] in found:
+            raise NoCertificate("two signatures name the same key")
+        found[each["keyid"]] = Signature(each["keyid"], _decoded(each["sig"]).hex())
+    return Envelope(_decoded(document["payload"]), PAYLOAD_TYPE, found)
+
+
+def _decoded(text: Any) -> bytes:
+    """Read base64 that has one spelling only."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise NoCertificate("the envelope is not in base64") from error
+    if base64.b64encode(data).decode() != text:
+        raise NoCertificate("the envelope's base64 is spelled in an unusual way")
+    return data
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name is there twice")
+    return table
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

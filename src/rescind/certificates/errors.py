@@ -1,0 +1,47 @@
+"""What can be wrong with a certificate: one exception a kind, each with the exit code of the command line."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CertificateError(Exception):
+    """Something is wrong with a certificate, or with a key."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UnusableKey(CertificateError):
+    """A key cannot be used."""
+
+    exit_code = 10
+
+
+class NoCertificate(CertificateError):
+    """The file is no signed statement of ours: broken JSON, another type, a field too many or too few."""
+
+    exit_code = 11
+
+
+class NotSigned(CertificateError):
+    """Fewer of the given keys signed it than are wanted."""
+
+    exit_code = 12
+
+
+class OtherModel(CertificateError):
+    """The model at hand is not the one that it is about."""
+
+    exit_code = 13
+
+
+class Inconsistent(CertificateError):
+    """Its numbers do not follow from one another."""
+
+    exit_code = 14
+
+
+class OtherHistory(CertificateError):
+    """The history at hand is not the one that it is about, or does not say what the certificate says."""
+
+    exit_code = 15

@@ -1,0 +1,204 @@
+"""From an outcome in a history to the statement that is signed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+
+from rescind.certificates.predicate import (
+    CERTIFICATE_TYPE,
+    REPORT_TYPE,
+    STATEMENT_TYPE,
+    Assumption,
+    EpsilonAt,
+    Erasure,
+    Guarantee,
+    Noise,
+    PowerAt,
+    Predicate,
+    Sha256,
+    Statement,
+    Subject,
+    Training,
+)
+from rescind.core.calibration import attack_power, largest_mu, reached_epsilon
+from rescind.core.facts import DpFedAvg, Facts, Mode, Scope, Source
+from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
+from rescind.core.training import LocalTraining
+from rescind.history.codec import encode
+from rescind.history.commitments import canonical
+from rescind.history.history import History
+from rescind.history.outcomes import Outcome
+from rescind.history.requests import Asked
+
+# At these every certificate states what it is worth, whatever was asked for.
+DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
+
+TITLES = {
+    Mode.EXACT: "Certificate of forgetting",
+    Mode.STRICT: "Certificate of forgetting",
+    Mode.INSTANCE: "Certificate of forgetting",
+    Mode.HEURISTIC: "Report on an attempt to forget. This is not a certificate: nothing is proven",
+}
+CLAIMS = {
+    Mode.EXACT: "The released model was never computed from these clients' data.",
+    Mode.STRICT: (
+        "Whatever the data are, the released model is (epsilon, delta)-indistinguishable from one that never saw "
+        "these clients."
+    ),
+    Mode.INSTANCE: (
+        "For this federation, and with the chosen round and noise level taken as constants, the released model is "
+        "(epsilon, delta)-indistinguishable from one that never saw these clients."
+    ),
+    Mode.HEURISTIC: "Nothing is claimed.",
+}
+SCOPES = {
+    Scope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
+    Scope.GROUP: "all clients of the request are hidden together",
+    Scope.SEQUENCE: "all clients of this and of all earlier requests are hidden together",
+}
+NOT_CLAIMED = (
+    "that models which were released before the request are called back",
+    "that copies of data or models elsewhere, such as backups, are erased",
+    "that the guarantee holds for requests which were chosen by looking at released models",
+    "that anybody is anonymous, or that it is hidden that the clients once took part",
+    "anything about single records of a client: whole clients are forgotten",
+)
+
+
+def statement(history: History, number: int) -> Statement:
+    """Give the statement about a request that was served to the end."""
+    for outcome in history.outcomes():
+        for asked, mode in zip(outcome.asked, outcome.modes, strict=True):
+            if asked.number == number:
+                return _statement(history, outcome, asked, mode)
+    raise ValueError(
+        f"request {number} has not been served to the end: start the federation's next run, then certify"
+    )
+
+
+def _statement(history: History, outcome: Outcome, asked: Asked, mode: Mode) -> Statement:
+    facts = history.run.facts
+    head = history.head
+    model = outcome.model or history.ledger.kept()[history.newest]
+    noised = outcome.branch is not None and asked.number in outcome.branch.hidden
+    return Statement(
+        type_=STATEMENT_TYPE,
+        subject=(
+            Subject(name="model", digest=Sha256(sha256=model)),
+            Subject(name="head of the history", digest=Sha256(sha256=head.hex())),
+        ),
+        predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
+        predicate=Predicate(
+            title=TITLES[mode],
+            version=1,
+            run=history.ledger.identifier(),
+            request=asked.number,
+            asked=asked.time,
+            deadline=asked.deadline,
+            forgotten=asked.forgotten,
+            mode=mode.value,
+            claim=CLAIMS[mode],
+            scope=asked.request.scope.value,
+            counterfactual=f"{facts.sampling.value}; {SCOPES[asked.request.scope]}",
+            sampling=f"{facts.sampling.name.lower()}" + (f", {facts.sample:g}" if facts.sample is not None else ""),
+            guarantee=guarantee(asked.request.budget.epsilon, asked.request.budget.delta, asked.request.releases)
+            if mode in (Mode.STRICT, Mode.INSTANCE)
+            else None,
+            noise=_noise(history, outcome) if noised else None,
+            trained=tuple(name for name, _, _ in history.run.tensors),
+            frozen=facts.frozen or None,
+            training=training_part(facts.training),
+            assumptions=tuple(_assumptions(facts, mode)),
+            erasure=Erasure(
+                level=outcome.erasure.level.value,
+                completed=outcome.completed,
+                log=deletion_digest(history, outcome),
+                stays=outcome.erasure.stays,
+                unreachable=outcome.left,
+            ),
+            not_claimed=NOT_CLAIMED,
+            reasons=outcome.planned.candidate.obstacles if outcome.planned and mode is Mode.HEURISTIC else (),
+        ),
+    )
+
+
+def deletion_digest(history: History, outcome: Outcome) -> str:
+    """Commit to the list of what was erased, under a salt of the run's: the list itself tells too much."""
+    listed = canonical(encode(outcome.erasure))
+    salt = hmac.digest(history.ledger.secret("deletion log"), listed, "sha256")
+    return hashlib.sha256(salt + listed).hexdigest()
+
+
+def guarantee(epsilon: float, delta: float, releases: int) -> Guarantee:
+    """Give all that follows from what was asked for."""
+    mu = largest_mu(epsilon, delta)
+    return Guarantee(
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        releases=releases,
+        epsilons=tuple(EpsilonAt(delta=each, epsilon=reached_epsilon(mu, each)) for each in DELTAS),
+        powers=tuple(
+            PowerAt(false_positive_rate=rate, true_positive_rate=attack_power(mu, rate))
+            for rate in FALSE_POSITIVE_RATES
+        ),
+    )
+
+
+def _noise(history: History, outcome: Outcome) -> Noise:
+    assert outcome.branch is not None  # noqa: S101, what is hidden by noise has a branch
+    source = (
+        NOISE_SOURCE if history.run.facts.secret_noise else "a seed: whoever has it can take the noise away again"
+    )
+    return Noise(sigma=outcome.branch.sigma, grid=history.run.grid, source=source)
+
+
+def training_part(training: LocalTraining) -> Training:
+    """Give the training as a certificate states it."""
+    loss, curvature = training.loss, training.loss.curvature
+    head = loss if isinstance(loss, SoftmaxL2 | LogisticL2) else None
+    return Training(
+        loss=type(loss).__name__,
+        l2=None if head is None else head.l2,
+        row_norm=None if head is None else head.row_norm,
+        curvature=None if curvature is None else (curvature.low, curvature.high),
+        learning_rate=training.learning_rate,
+        steps=training.steps,
+        proximal=training.proximal,
+        server_learning_rate=training.server_learning_rate,
+        precision=training.precision,
+        expansion=None if curvature is None else expansion(curvature, training.learning_rate),
+        factor=None if curvature is None else training.factor(),
+    )
+
+
+def _assumptions(facts: Facts, mode: Mode) -> Iterator[Assumption]:
+    """Say what a claim rests on, the weakest word for each."""
+
+    def by(what: str, source: Source) -> Assumption:
+        return Assumption(what=what, basis=source.value)
+
+    yield by("who the clients are", facts.sources.identity)
+    yield by("who took part in which round", Source.CHECKED)
+    yield by("the first model is public and depends on nobody's data", Source.DECLARED)
+    if facts.frozen:
+        yield by(f"the tensors that are never trained, SHA-256 {facts.frozen}, are public", Source.DECLARED)
+    yield by("who could be reached in a round did not depend on the forgotten clients", facts.sources.reachable)
+    if mode is Mode.EXACT:
+        yield by("clients keep nothing of one line of training for another", Source.DECLARED)
+        return
+    yield by("clients execute the stated training, each with randomness of its own", facts.sources.training)
+    if isinstance(facts.public, DpFedAvg):
+        yield by("updates are clipped and noised in every round", Source.CHECKED)
+    elif isinstance(facts.training.loss, SoftmaxL2 | LogisticL2):
+        yield Assumption(what="the loss's curvature, and with it B", basis="proven")
+    else:
+        yield by("the loss's curvature, and with it B", Source.DECLARED)
+    yield by("how far every participant was from the mean of its round", facts.sources.distances)
+    yield by("requests were not chosen by looking at released models", Source.DECLARED)
+    yield Assumption(what="what floating point adds in a round stays below its term", basis="measured")
+    yield by("the noise was drawn as stated, once", Source.CHECKED)

@@ -1,0 +1,167 @@
+"""What a certificate says: its own part of an in-toto Statement, as frozen models that refuse anything else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rescind.history.commitments import canonical
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+CERTIFICATE_TYPE: Final = "urn:rescind:certificate-of-forgetting:1"
+REPORT_TYPE: Final = "urn:rescind:report-that-is-no-certificate:1"
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Words = Annotated[str, Field(min_length=1, max_length=2000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class Part(BaseModel):
+    """A part of a certificate: of the stated types exactly, nothing missing, nothing added."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class EpsilonAt(Part):
+    """The epsilon that the guarantee has at another delta."""
+
+    delta: Positive
+    epsilon: Annotated[float, Field(ge=0)]
+
+
+class PowerAt(Part):
+    """The most that any attack on the released model can reach."""
+
+    false_positive_rate: Share
+    true_positive_rate: Share
+
+
+class Guarantee(Part):
+    """How well the released model hides whether the clients ever took part.
+
+    ``mu`` is the largest shift, in units of the noise, that (epsilon, delta) allows; the rest follows from it.
+    ``releases`` is the number of released models that the guarantee covers together.
+    """
+
+    epsilon: Positive
+    delta: Positive
+    mu: Positive
+    releases: Count
+    epsilons: tuple[EpsilonAt, ...]
+    powers: tuple[PowerAt, ...]
+
+
+class Noise(Part):
+    """What was added to every parameter; ``sigma`` is a member of the public list, ``grid`` its rounding."""
+
+    sigma: Positive
+    grid: Positive
+    source: Words
+
+
+class Training(Part):
+    """What every client executed in a round, and the factors that follow from it.
+
+    ``curvature`` bounds the eigenvalues of the loss's Hessian, None where nothing is known; ``expansion`` is B,
+    ``factor`` rho = B^K.
+    """
+
+    loss: Words
+    l2: Annotated[float, Field(ge=0)] | None
+    row_norm: Positive | None
+    curvature: tuple[float, float] | None
+    learning_rate: Positive
+    steps: Count
+    proximal: Annotated[float, Field(ge=0)]
+    server_learning_rate: Positive
+    precision: Words
+    expansion: Positive | None
+    factor: Positive | None
+
+
+class Assumption(Part):
+    """Something that the claim rests on, and on what basis."""
+
+    what: Words
+    basis: Literal[
+        "proven",
+        "measured",
+        "checked by the server",
+        "executed by our helper",
+        "reported by the client",
+        "declared by the operator",
+    ]
+
+
+class Erasure(Part):
+    """What was erased, and when; ``log`` is the salted digest of the list, which the operator keeps."""
+
+    level: Literal["output", "purge"]
+    completed: Words
+    log: Digest
+    stays: tuple[Words, ...]
+    unreachable: tuple[Words, ...]
+
+
+class Predicate(Part):
+    """The claim about one request.
+
+    ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. ``run`` names the
+    history, whose head is a subject of the statement. ``trained`` names the tensors that the model's digest is about,
+    ``frozen`` is the digest of all others, if there are any.
+    """
+
+    title: Words
+    version: Literal[1]
+    run: Words
+    request: Count
+    asked: Words
+    deadline: Words
+    forgotten: tuple[Digest, ...]
+    mode: Literal["exact", "strict", "instance", "heuristic"]
+    claim: Words
+    scope: Literal["individual", "group", "sequence"]
+    counterfactual: Words
+    sampling: Words
+    guarantee: Guarantee | None
+    noise: Noise | None
+    trained: tuple[Words, ...]
+    frozen: Digest | None
+    training: Training
+    assumptions: tuple[Assumption, ...]
+    erasure: Erasure
+    not_claimed: tuple[Words, ...]
+    reasons: tuple[Words, ...]
+
+
+class Sha256(Part):
+    """A digest, as in-toto wants it."""
+
+    sha256: Digest
+
+
+class Subject(Part):
+    """What the statement is about, by its SHA-256."""
+
+    name: Literal["model", "head of the history"]
+    digest: Sha256
+
+
+class Statement(Part):
+    """An in-toto Statement, version 1, about a released model and the history behind it."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    subject: tuple[Subject, Subject]
+    predicate_type: Literal[
+        "urn:rescind:certificate-of-forgetting:1", "urn:rescind:report-that-is-no-certificate:1"
+    ] = Field(alias="predicateType")
+    predicate: Predicate
+
+    def payload(self) -> bytes:
+        """Give the bytes that are signed: JSON with sorted keys and without spaces."""
+        return canonical(self.model_dump(mode="json", by_alias=True))

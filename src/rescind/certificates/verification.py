@@ -1,0 +1,237 @@
+"""Checking a certificate: what can be recomputed is recomputed, and the rest is named."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel
+from securesystemslib.signer import Key
+
+from rescind.certificates.envelope import opened
+from rescind.certificates.errors import Inconsistent, OtherHistory, OtherModel
+from rescind.certificates.issue import (
+    CLAIMS,
+    NOISE_SOURCE,
+    NOT_CLAIMED,
+    TITLES,
+    guarantee,
+    statement,
+    training_part,
+)
+from rescind.certificates.predicate import CERTIFICATE_TYPE, Predicate, Statement
+from rescind.core.facts import Mode
+from rescind.core.noise import GRID, is_public_sigma
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
+from rescind.core.training import LocalTraining
+from rescind.history.errors import HistoryError
+from rescind.history.history import History
+from rescind.history.tensors import digest, read
+
+# Another machine's special functions may differ in the last digits.
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A certificate that holds: what was checked, and what could not be without more at hand."""
+
+    statement: Statement
+    holds: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+
+def verify(
+    content: bytes,
+    keys: Sequence[Key],
+    *,
+    threshold: int = 1,
+    model: str | os.PathLike[str] | None = None,
+    history: History | None = None,
+) -> Verified:
+    """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold."""
+    found = opened(content, keys, threshold)
+    _check_consistency(found)
+    holds = [
+        f"signed by {threshold} of the {len(keys)} given keys"
+        if threshold < len(keys)
+        else "signed by all given keys",
+        "its numbers follow from one another",
+    ]
+    unchecked = []
+    if model is not None:
+        _check_model(found, Path(model))
+        holds.append("the model at hand is the one that it is about")
+    else:
+        unchecked.append("which model it is about: give the model's file")
+    if history is not None:
+        _check_history(found, history)
+        holds.append("the history at hand is unbroken and says the same")
+    else:
+        unchecked.append("participation, plan, noise level and erasure: give the history")
+    return Verified(found, tuple(holds), tuple(unchecked))
+
+
+def explained(found: Verified) -> Iterator[str]:
+    """Say in plain words what holds, on what it rests, and what is not claimed."""
+    said = found.statement.predicate
+    yield said.title
+    yield f"  request {said.request}, asked {said.asked[:10]}, completed {said.erasure.completed[:10]}"
+    yield f"  {len(said.forgotten)} forgotten; {said.claim}"
+    yield f"  compared with: {said.counterfactual}"
+    if said.guarantee is not None:
+        stated, power = said.guarantee, said.guarantee.powers[-1]
+        yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
+        yield (
+            f"  no attack that wrongly accuses {power.false_positive_rate:.1%} of outsiders finds more than "
+            f"{power.true_positive_rate:.1%} of the forgotten"
+        )
+    for title, lines in (
+        ("Holds", found.holds),
+        ("Not checked here", found.unchecked),
+        ("Rests on", tuple(f"{each.what} ({each.basis})" for each in said.assumptions)),
+        ("Not claimed", said.not_claimed),
+        ("Still there", said.erasure.stays + said.erasure.unreachable),
+    ):
+        if lines:
+            yield f"{title}:"
+            yield from (f"  - {line}" for line in lines)
+
+
+def _check_consistency(found: Statement) -> None:
+    for wrong in _contradictions(found.predicate, found):
+        raise Inconsistent(wrong)
+
+
+def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
+    """Say what does not follow from the rest."""
+    mode = Mode(said.mode)
+    if [subject.name for subject in found.subject] != ["model", "head of the history"]:
+        yield "its subjects are not a model and a history"
+    if (found.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
+        yield f"a statement of this type cannot have the mode {mode.value}"
+    if (said.title, said.claim, said.not_claimed) != (TITLES[mode], CLAIMS[mode], NOT_CLAIMED):
+        yield f"its title, claim or limits are not those of the mode {mode.value}"
+    if not said.forgotten or list(said.forgotten) != sorted(set(said.forgotten)):
+        yield "it has to name somebody who was forgotten, and nobody twice"
+    times = [_time(said.asked), _time(said.deadline), _time(said.erasure.completed)]
+    if None in times:
+        yield "a time in it is none"
+    elif times[0] and times[2] and times[2] < times[0]:
+        yield "it was completed before it was asked for"
+    if (said.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
+        yield f"the mode {mode.value} and its guarantee do not go together"
+    if said.guarantee is not None:
+        stated = said.guarantee
+        try:
+            expected = guarantee(stated.epsilon, stated.delta, stated.releases)
+        except (ValueError, ArithmeticError) as refusal:
+            yield f"its guarantee cannot be: {refusal}"
+        else:
+            if not _close(stated, expected):
+                yield "epsilon, delta, mu, the other epsilons and the attack power do not follow from one another"
+    yield from _wrong_noise(said, mode)
+    yield from _wrong_training(said, mode)
+
+
+def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
+    if mode is Mode.INSTANCE and said.noise is None:
+        yield "an instance guarantee without noise cannot be"
+    if mode is Mode.EXACT and said.noise is not None:
+        yield "what is exact needs no noise"
+    if said.noise is not None:
+        if not is_public_sigma(said.noise.sigma):
+            yield f"its noise, {said.noise.sigma!r}, is not on the public list"
+        if said.noise.grid != GRID or (said.noise.source != NOISE_SOURCE and mode is not Mode.HEURISTIC):
+            yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
+
+
+def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
+    stated = said.training
+    try:
+        loss = _loss(said)
+        training = LocalTraining(
+            stated.steps,
+            stated.learning_rate,
+            loss,
+            proximal=stated.proximal,
+            server_learning_rate=stated.server_learning_rate,
+            precision=stated.precision,
+        )
+        expected = training_part(training)
+    except (ValueError, ArithmeticError) as refusal:
+        yield f"its training cannot be: {refusal}"
+        return
+    if not _close(stated, expected):
+        yield "B and its power do not follow from the stated training"
+    if mode is Mode.INSTANCE and training.obstacles:
+        yield f"the stated training has no proven guarantee: {training.obstacles[0]}"
+
+
+def _loss(said: Predicate) -> Loss:
+    stated = said.training
+    heads = {"SoftmaxL2": SoftmaxL2, "LogisticL2": LogisticL2}
+    if stated.loss in heads and stated.l2 is not None and stated.row_norm is not None:
+        return heads[stated.loss](stated.l2, stated.row_norm)
+    if stated.loss == "DeclaredLoss" and stated.curvature is not None:
+        return DeclaredLoss(Curvature(*stated.curvature))
+    if stated.loss == "UnprovenLoss" and stated.curvature is None:
+        return UnprovenLoss()
+    raise ValueError(f"the loss {stated.loss!r} is not stated in full, or not known")
+
+
+def _check_model(found: Statement, path: Path) -> None:
+    """Compare a safetensors file, its trained and its frozen tensors each, with what the certificate is about."""
+    said = found.predicate
+    with path.open("rb") as file:
+        try:
+            tensors = dict(read(file))
+        except HistoryError as damaged:
+            raise OtherModel(f"{path} is no safetensors file that can be read: {damaged}") from damaged
+    trained = {name: tensor for name, tensor in tensors.items() if name in said.trained}
+    frozen = {name: tensor for name, tensor in tensors.items() if name not in said.trained}
+    if set(trained) != set(said.trained) or digest(trained) != found.subject[0].digest.sha256:
+        raise OtherModel(f"{path} is not the model that this certificate is about")
+    if (digest(frozen) if frozen else None) != said.frozen:
+        raise OtherModel(f"the tensors in {path} that are never trained are not those of the certificate")
+
+
+def _check_history(found: Statement, history: History) -> None:
+    said = found.predicate
+    if history.ledger.identifier() != said.run:
+        raise OtherHistory("it is about another history")
+    problems = history.verify([bytes.fromhex(found.subject[1].digest.sha256)])
+    if problems:
+        raise OtherHistory(f"the history is broken: {problems[0]}")
+    try:
+        expected = statement(history, said.request)
+    except ValueError as refusal:
+        raise OtherHistory(str(refusal)) from refusal
+    if expected.subject[0] != found.subject[0]:
+        raise OtherHistory(f"the history says that request {said.request} led to another model")
+    different = [name for name in Predicate.model_fields if getattr(expected.predicate, name) != getattr(said, name)]
+    if different:
+        raise OtherHistory(f"the history says something else about {', '.join(different)}")
+
+
+def _close(one: object, other: object) -> bool:
+    """Tell whether two parts say the same, numbers within rounding."""
+    if isinstance(one, BaseModel) and type(one) is type(other):
+        return all(_close(getattr(one, name), getattr(other, name)) for name in type(one).model_fields)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=0.0)
+    return one == other
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
