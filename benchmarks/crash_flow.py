@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -98,7 +99,7 @@ def snapshot(location: Location) -> dict[str, object]:
     """Give all that a finished history holds, without what salts decide."""
     with location.open() as history:
         ledger = history.ledger
-        salted = {"remains": "digest", "erased": "roots"}
+        salted = {"remains": "digest", "erased": "roots", "request": "forgotten"}
         spans = [Span(number, 1, 2**31 - 1) for number in branches(ledger)]
         return {
             "entries": [
@@ -125,7 +126,10 @@ def snapshot(location: Location) -> dict[str, object]:
                 for each in ledger.rounds(span)
             ],
             "stretches": {number: each.remaining.tobytes() for number, each in ledger.stretches().items()},
-            "outcomes": history.outcomes(),
+            "outcomes": [
+                replace(each, asked=tuple(replace(asked, forgotten=()) for asked in each.asked))
+                for each in history.outcomes()
+            ],
             "tampered": history.verify(),
         }
 

@@ -95,7 +95,7 @@ def test_a_request_is_certified_by_two_and_verified(
         assert result.exit_code == 0, result.output
         assert "Certificate of forgetting" in result.output
     words = ["verify", certificate, "--key", tmp_path / "operator.pub", "--key", tmp_path / "officer.pub"]
-    result = said(*words, "--model", tmp_path / "model", "--history", folder)
+    result = said(*words, "--model", tmp_path / "model", "--history", folder, "--html", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
     assert "signed by all given keys" in result.output
     assert "the model at hand is the one" in result.output
@@ -103,6 +103,10 @@ def test_a_request_is_certified_by_two_and_verified(
     assert "Not claimed:" in result.output
     assert "Not checked here:" not in result.output
     assert "Not checked here:" in said(*words).output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<h2>") >= 5
+    assert "http" not in page
+    assert "never computed from these clients&#x27; data" in page
 
 
 def test_what_does_not_hold_ends_with_its_own_code(

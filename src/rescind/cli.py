@@ -17,6 +17,7 @@ from rescind.certificates.envelope import countersigned, signed, statement_in
 from rescind.certificates.errors import CertificateError, NoCertificate
 from rescind.certificates.issue import statement
 from rescind.certificates.keys import new_key, public_key, signer
+from rescind.certificates.page import page
 from rescind.certificates.verification import explained, verify
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
@@ -149,6 +150,7 @@ def verify_(
     ] = None,
     model: Annotated[Path | None, typer.Option(help="The released model, to check that it is the one.")] = None,
     history: Annotated[str | None, typer.Option(help="The history, to check all that follows from it.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
 ) -> None:
     """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
 
@@ -163,6 +165,8 @@ def verify_(
             model=model,
             history=None if history is None else open_.enter_context(History(history, create=False)),
         )
+        if html is not None:
+            html.write_text(page(found))
     for line in explained(found):
         typer.echo(line)
 

@@ -1,0 +1,93 @@
+"""A verified certificate as one HTML page, for people: no script, no network, light and dark, fit to print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from rescind.certificates.verification import Verified
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #767676; }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.1rem; margin-top: 1.8rem; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; }
+tr + tr { border-top: 1px solid var(--line); } th { font-weight: 600; width: 40%; }
+.claim { border: 2px solid currentColor; padding: .8rem 1rem; font-size: 1.1rem; }
+code { overflow-wrap: anywhere; } @media print { body { margin: 0; max-width: none; } }
+"""
+
+
+def page(found: Verified) -> str:
+    """Give the page; everything that a document says is escaped."""
+    said = found.statement.predicate
+    return "\n".join(
+        [
+            "<!doctype html>",
+            f'<html lang="en"><head><meta charset="utf-8"><title>{escape(said.title)}</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<style>{_STYLE}</style></head><body><main>",
+            f"<h1>{escape(said.title)}</h1>",
+            f'<p class="claim">{escape(said.claim)}</p>',
+            *_table("Request", _request(found)),
+            *_table("Guarantee", _guarantee(found)),
+            *_list("Checked", found.holds),
+            *_list("Not checked here", found.unchecked),
+            *_table("Rests on", [(each.what, each.basis) for each in said.assumptions]),
+            *_list("Not claimed", said.not_claimed),
+            *_list("Why it is no certificate", said.reasons),
+            *_list("What is still there of the forgotten", said.erasure.stays + said.erasure.unreachable),
+            "</main></body></html>",
+            "",
+        ]
+    )
+
+
+def _request(found: Verified) -> Iterator[tuple[str, str]]:
+    said = found.statement.predicate
+    yield "number", f"{said.request} of history {said.run}"
+    yield "asked", said.asked
+    yield "due", said.deadline
+    yield "completed", said.erasure.completed
+    yield "erasure", said.erasure.level
+    yield "compared with", said.counterfactual
+    for subject in found.statement.subject:
+        yield f"{subject.name}, SHA-256", subject.digest.sha256
+    for each in said.forgotten:
+        yield "forgotten (salted digest)", each
+
+
+def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
+    said = found.statement.predicate
+    yield "mode", said.mode
+    if said.guarantee is not None:
+        yield "epsilon, delta", f"{said.guarantee.epsilon:g}, {said.guarantee.delta:g}"
+        yield "released models covered", str(said.guarantee.releases)
+        for at in said.guarantee.epsilons:
+            yield f"epsilon at delta {at.delta:g}", f"{at.epsilon:.3g}"
+        for power in said.guarantee.powers:
+            yield (
+                f"most that an attack finds at {power.false_positive_rate:.1%} false alarms",
+                f"{power.true_positive_rate:.1%}",
+            )
+    if said.noise is not None:
+        yield "noise on every parameter", f"{said.noise.sigma:g}, from {said.noise.source}"
+    yield "training", f"{said.training.loss}, {said.training.steps} steps of {said.training.learning_rate:g}"
+    if said.training.expansion is not None:
+        yield "B, and its power over a round", f"{said.training.expansion:.6g}, {said.training.factor:.6g}"
+    yield "sampling", said.sampling
+
+
+def _table(title: str, rows: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield f"<h2>{escape(title)}</h2><table>"
+    for name, value in rows:
+        yield f'<tr><th scope="row">{escape(name)}</th><td><code>{escape(value)}</code></td></tr>'
+    yield "</table>"
+
+
+def _list(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"<h2>{escape(title)}</h2><ul>"
+        yield from (f"<li>{escape(line)}</li>" for line in lines)
+        yield "</ul>"
