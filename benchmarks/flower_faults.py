@@ -87,7 +87,8 @@ class Trial:
 
     def reasons(self) -> list[str]:
         with History(self.folder / "history", create=False) as history:
-            return [str(entry.body["reason"]) for entry in history.ledger.entries("rejection")]
+            noted = (each for entry in history.ledger.entries("rejection") for each in entry.body["rejected"])
+            return [str(each["reason"]) for each in noted]
 
     def wait_for(self, condition: str, name: str, run: str) -> None:
         """Wait until a node is at work in a run."""
