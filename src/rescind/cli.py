@@ -23,7 +23,7 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
 from rescind.history.errors import HistoryError
 from rescind.history.history import History
-from rescind.history.requests import Asked, asked_for
+from rescind.history.requests import Asked, asked_for, check_open
 
 app = typer.Typer(
     name="rescind", help="Makes federated training revocable.", no_args_is_help=True, add_completion=False
@@ -54,7 +54,7 @@ def add(
     """
     with _opened(history) as opened:
         number = opened.ask(clients, Budget(epsilon, delta))
-        (asked,) = (each for each in asked_for(opened.ledger) if each.number == number)
+        asked = check_open(opened.ledger, number)
         names = opened.ledger.names(sorted_group(asked.request.group)).values()
         receipts = {name: opened.receipt(name) for name in names}
     typer.echo(f"Request {number} is recorded, to be served by {asked.deadline[:10]}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -82,12 +82,9 @@ class Recorded:
     public_schedule: bool = False
     public: PublicHead | None = None
     seed: bytes | None = None
-    helper: bool = field(init=False)
 
     def __post_init__(self) -> None:
         mean, name = averaging(self.strategy), type(self.strategy).__name__
-        head = isinstance(self.training.loss, SoftmaxL2 | LogisticL2)
-        object.__setattr__(self, "helper", head and not self.declared)
         if not self.is_mean:
             # The facts have to say it, whatever the caller's training says.
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
@@ -121,6 +118,11 @@ class Recorded:
             f"Recorded has no {name}: it is run by rescind.flower.run(strategy, grid, arrays, num_rounds), and no "
             "other strategy can wrap it, since that would record models which are never released"
         )
+
+    @property
+    def helper(self) -> bool:
+        """Whether our helper executes the training on the clients."""
+        return isinstance(self.training.loss, SoftmaxL2 | LogisticL2) and not self.declared
 
     @property
     def is_mean(self) -> bool:
@@ -327,8 +329,8 @@ def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str])
 
 def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> Place:
     """Save the newest model, and give its place."""
-    arrays = engine.packed(history.model(history.newest))
-    save({name: array.numpy() for name, array in arrays.items()}, path)
+    frozen = {name: array.numpy() for name, array in engine.frozen.items()}
+    save(history.model(history.newest) | frozen, path)
     _LOG.info("rescind: %s is saved in %s", history.newest, os.fspath(path))
     return history.newest
 
@@ -337,7 +339,7 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
     """Give the commands that bar the clients of open requests, by request, while their names are still known."""
     if not engine.nodes.authenticated:
         return {}
-    members = engine.nodes.connected()
+    members = engine.members
     commands: dict[int, list[str]] = {}
     for asked in asked_for(history.ledger):
         if asked.open:

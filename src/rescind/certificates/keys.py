@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 
 from rescind.certificates.errors import UnusableKey
+from rescind.history.places import open_private
 
 _SHORTEST_PASSPHRASE = 12
 
@@ -29,13 +30,10 @@ def new_key(path: str | os.PathLike[str], passphrase: str) -> Path:
         serialization.BestAvailableEncryption(passphrase.encode()),
     )
     try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(target, "xb", opener=open_private) as file:
+            file.write(encrypted)
     except FileExistsError as error:
         raise UnusableKey(f"{target} is there already: keys are not overwritten, choose another name") from error
-    with os.fdopen(descriptor, "wb") as file:
-        # The process's mask may have taken away even the owner's rights.
-        os.fchmod(file.fileno(), 0o600)
-        file.write(encrypted)
     public = target.with_name(target.name + ".pub")
     public.write_bytes(
         private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)

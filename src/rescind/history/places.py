@@ -77,7 +77,7 @@ class Folder(Place):
         temporary = self._folder / (_UNFINISHED + secrets.token_hex(16))
         hasher = hashlib.sha256()
         try:
-            with open(temporary, "xb", opener=_open_private) as file:
+            with open(temporary, "xb", opener=open_private) as file:
                 # One pass: the name is that of the bytes in the file, even if a tensor changes meanwhile.
                 for chunk in chunks(tensors):
                     hasher.update(chunk)
@@ -200,7 +200,8 @@ def is_finished(name: str) -> bool:
     return name.endswith(SUFFIX) and is_digest(name.removesuffix(SUFFIX))
 
 
-def _open_private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read: an opener for ``open``."""
     descriptor = os.open(path, flags, 0o600)
     # The process's mask may have taken away even the owner's rights.
     os.fchmod(descriptor, 0o600)

@@ -58,7 +58,7 @@ class FlowerEngine:
 
     ``original`` is the user's strategy; what it keeps of a branch's rounds, a momentum for instance, ends with it.
     ``head`` gives the head of the history's chain, for clients to witness; ``first_weights`` the weights that
-    clients had when they took part first.
+    clients had when they took part first. ``members`` are those who were connected when ``clients`` was last asked.
     """
 
     settings: Settings
@@ -72,9 +72,9 @@ class FlowerEngine:
     evaluate_config: ConfigRecord
     timeout: float
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
     _strategy: Strategy | None = None
     _branch: int = -1
-    _members: dict[str, Member] = field(default_factory=dict)
     _weights: dict[str, float] = field(default_factory=dict)
     _accepted: list[Message] = field(default_factory=list)
     _in_vain: int = 0
@@ -94,13 +94,13 @@ class FlowerEngine:
     @property
     def clients(self) -> tuple[str, ...]:
         """Everybody who is connected."""
-        self._members = self.nodes.connected()
-        return tuple(self._members)
+        self.members = self.nodes.connected()
+        return tuple(self.members)
 
     @property
     def labels(self) -> dict[str, str]:
         """What people call those who are connected."""
-        return {name: member.label for name, member in self._members.items()}
+        return {name: member.label for name, member in self.members.items()}
 
     @property
     def frozen(self) -> dict[str, Array]:
@@ -127,6 +127,7 @@ class FlowerEngine:
     def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and give what comes back from them and passes every check."""
         self._check_names(names)
+        mean = averaging(self.original)
         if self._in_vain >= _MOST_IN_VAIN:
             raise ValueError(
                 f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
@@ -141,7 +142,7 @@ class FlowerEngine:
         expected = Expected(
             model={name: model[name] for name in self.settings.trained},
             frozen=self.frozen,
-            weighted_by=averaging(self.original).weighted_by_key,
+            weighted_by=mean.weighted_by_key,
             most_examples=self._most_examples(),
             longest=self._longest(model),
         )
@@ -157,7 +158,6 @@ class FlowerEngine:
         self._weights |= {name: reply.weight for name, reply in accepted.items()}
         self._in_vain = 0 if accepted or not names else self._in_vain + 1
         self._accepted = [answers[name] for name in accepted]
-        mean = averaging(self.original)
         contents = [reply.content for reply in accepted.values()]
         metrics = _combined(mean.train_metrics_aggr_fn, contents, mean.weighted_by_key)
         if metrics is not None:
@@ -217,7 +217,7 @@ class FlowerEngine:
 
     def filtered(self, names: Sequence[str]) -> FilteredGrid:
         """Give the Grid on which only the named clients are."""
-        return FilteredGrid(self.grid, [self._members[name].node for name in names])
+        return FilteredGrid(self.grid, [self.members[name].node for name in names])
 
     # One step each
 
@@ -255,13 +255,13 @@ class FlowerEngine:
         config = copy.deepcopy(self.train_config)
         written = list(self.strategy.configure_train(place.round, arrays, config, self.filtered(names)))
         by_node = {message.metadata.dst_node_id: message for message in written}
-        if len(written) != len(names) or set(by_node) != {self._members[name].node for name in names}:
+        if len(written) != len(names) or set(by_node) != {self.members[name].node for name in names}:
             raise ValueError(
                 f"{type(self.strategy).__name__}.configure_train does not write to whom it was shown: choosing "
                 "participants is up to fraction_train, or to Recorded(rate=...)"
             )
         for name in names:
-            message = by_node[self._members[name].node]
+            message = by_node[self.members[name].node]
             content = message.content
             if len(content.array_records) != 1 or next(iter(content.array_records.values())) is not arrays:
                 raise ValueError(f"{type(self.strategy).__name__} sends another model than the one it was given")
@@ -272,7 +272,7 @@ class FlowerEngine:
             (key,), ((settings, values),) = content.array_records, content.config_records.items()
             told = ConfigRecord({**values, **instructions[name].record()})
             message.content = RecordDict({key: arrays, settings: told})
-        return [by_node[self._members[name].node] for name in names]
+        return [by_node[self.members[name].node] for name in names]
 
     def _evaluated(
         self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, str | int]
@@ -288,7 +288,7 @@ class FlowerEngine:
         sent = list(messages)
         if not sent:
             return {}
-        by_node = {self._members[name].node: name for name in names}
+        by_node = {self.members[name].node: name for name in names}
         found: dict[str, Message] = {}
         for reply in self.filtered(names).send_and_receive(sent, timeout=self.timeout):
             name = by_node.get(reply.metadata.src_node_id)
@@ -301,10 +301,10 @@ class FlowerEngine:
         return {name: found[name] for name in names if name in found}
 
     def _called(self, name: str) -> str:
-        return self._members[name].label if name in self._members else name
+        return self.members[name].label if name in self.members else name
 
     def _check_names(self, names: Sequence[str]) -> None:
-        unknown = sorted(set(names) - self._members.keys())
+        unknown = sorted(set(names) - self.members.keys())
         if unknown:
             unknown = sorted(set(names).difference(self.clients))
         if unknown:

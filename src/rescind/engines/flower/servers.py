@@ -57,8 +57,8 @@ class Reported:
         made = averaged(model, replies, engine.facts.training.server_learning_rate)
         told = self.flower.distances(made.model, place, replies.names)
         silent = [name for name in replies.names if name not in told]
-        longest = engine.facts.training.longest_update(norm(model))
-        if silent and longest is not None:
+        longest = engine.facts.training.longest_update(norm(model)) if silent else None
+        if longest is not None:
             told |= dict.fromkeys(silent, longest + made.measured.update_norm)
         elif silent:
             raise ValueError(

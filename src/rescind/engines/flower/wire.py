@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from rescind.core.training import LocalTraining
@@ -44,7 +45,7 @@ class Instructions:
     def record(self) -> dict[str, str | int | bool | list[str]]:
         """Give it as the values of a ``ConfigRecord``."""
         return {
-            f"{PREFIX}training": json.dumps(encode(self.training)),
+            f"{PREFIX}training": _text(self.training),
             f"{PREFIX}trained": list(self.trained),
             f"{PREFIX}batch": self.batch,
             f"{PREFIX}seed": self.seed.hex(),
@@ -76,3 +77,9 @@ class Instructions:
         """Give what a client that executed exactly this echoes."""
         executed = {key: each for key, each in self.record().items() if not key.endswith(("head", "masked"))}
         return hashlib.sha256(canonical(executed)).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _text(training: LocalTraining) -> str:
+    """Spell a training; kept, as every participant of every round is told the same one."""
+    return json.dumps(encode(training))
