@@ -8,9 +8,14 @@ from benchmarks._measure import parser
 from experiments.data import sets
 
 
-def parsed(description: str | None) -> argparse.Namespace:
-    """Read the options, ``--data`` among them, and end with a message if MNIST is not there."""
+def parsed(description: str | None, seeds: int | None = None) -> argparse.Namespace:
+    """Read the options, ``--data`` among them, and end with a message if MNIST is not there.
+
+    A measurement that has ``seeds`` can be made with another number of them.
+    """
     options = parser(description)
+    if seeds is not None:
+        options.add_argument("--seeds", type=int, default=seeds, help=f"how many seeds (default {seeds})")
     options.add_argument("--data", help="the folder of mnist.npz; else the environment variable RESCIND_DATA")
     chosen = options.parse_args()
     try:

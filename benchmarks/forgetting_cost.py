@@ -188,10 +188,10 @@ def row_of(setting: Setting, budget: Budget, runs: Sequence[dict[str, Any]]) -> 
 
 
 def main() -> None:
-    chosen = parsed(__doc__)
+    chosen = parsed(__doc__, seeds=3)
     settings = [each for each in SETTINGS if not chosen.quick or (each.clients, each.l2) == (100, 0.001)]
     settings = settings[:2] if chosen.quick else settings
-    budgets, seeds = (BUDGETS[::2], range(1)) if chosen.quick else (BUDGETS, range(3))
+    budgets, seeds = (BUDGETS[::2], range(1)) if chosen.quick else (BUDGETS, range(chosen.seeds))
     tasks = [(setting, seed, chosen.data, budgets) for setting in settings for seed in seeds]
     os.environ["OMP_NUM_THREADS"] = "1"
     with get_context("forkserver").Pool(2) as workers:

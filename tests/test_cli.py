@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from rescind import History
+from rescind.certificates.evidence import evidence_in
 from rescind.cli import app
+from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.tensors import save
-from rescind.methods import Scratch
+from rescind.methods import FedAccum, Scratch
 from rescind.testing.small import simulation
 
 
@@ -118,3 +122,112 @@ def test_what_does_not_hold_ends_with_its_own_code(
     said("keys", "new", tmp_path / "key")
     assert said("keys", "new", tmp_path / "key").exit_code == 10
     assert said("verify", tmp_path / "none", "--key", tmp_path / "key.pub").exit_code == 11
+
+
+@pytest.fixture
+def forgotten(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a history in which request 5 was served; there are two keys."""
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    said("request", "add", folder, "clinic-1")
+    with History(folder) as history:
+        Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
+    for name in ("operator", "officer"):
+        said("keys", "new", tmp_path / name)
+    return folder
+
+
+def test_an_annex_is_written_for_its_owner_alone_and_checked(forgotten: Path, tmp_path: Path) -> None:
+    certificate, annex = tmp_path / "certificate.json", tmp_path / "annex.json"
+    for name in ("operator", "officer"):
+        words = ("certify", forgotten, 5, "--key", tmp_path / name, "-o", certificate, "--annex", annex)
+        result = said(*words)
+        assert result.exit_code == 0, result.output
+        assert annex.stat().st_mode & 0o777 == 0o600
+    both = ("--key", tmp_path / "operator.pub", "--key", tmp_path / "officer.pub")
+    result = said("verify", certificate, *both, "--annex", annex)
+    assert result.exit_code == 0, result.output
+    assert "the annex at hand is signed likewise" in result.output
+    assert "clinic-1" not in annex.read_text()
+    before = (certificate.read_bytes(), annex.read_bytes())
+    with History(forgotten) as history:
+        Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))
+    # Another head is another certificate, and has an annex of its own.
+    other = tmp_path / "other.json"
+    refused = said("certify", forgotten, 5, "--key", tmp_path / "operator", "-o", other, "--annex", annex)
+    assert refused.exit_code == 11
+    assert not other.exists()
+    assert (certificate.read_bytes(), annex.read_bytes()) == before
+    assert said("certify", forgotten, 5, "--key", tmp_path / "operator", "-o", other).exit_code == 0
+    assert said("verify", other, "--key", tmp_path / "operator.pub", "--annex", annex).exit_code == 16
+
+
+def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    for name in ("operator", "officer"):
+        said("keys", "new", tmp_path / name)
+    folder, certificate = tmp_path / "history", tmp_path / "certificate.json"
+    with History(folder) as history:
+        federation = Revocable(history, simulation(4, rate=1.0), seed=b"s", update_interval=1)
+        federation.train(Rounds(2))
+        number = history.ask(["clinic-1"], Budget(8.0, 0.01))
+        federation.forget(Scratch(), Rounds(1))
+        said("certify", folder, number, "--key", tmp_path / "operator", "-o", certificate)
+        federation.train(Rounds(3))
+        again = said("certify", folder, number, "--key", tmp_path / "officer", "-o", certificate)
+        assert again.exit_code == 0, again.output
+        checking = ("verify", certificate, "--key", tmp_path / "officer.pub", "--history", folder)
+        assert "Since then:" not in said(*checking).output
+        history.ask(["clinic-2"], Budget(8.0, 0.01))
+        federation.forget(FedAccum(), Rounds(1))
+    signed = certificate.read_bytes()
+    refused = said("certify", folder, number, "--key", tmp_path / "operator", "-o", certificate)
+    assert refused.exit_code == 11
+    assert "nothing is proven" in refused.output
+    assert certificate.read_bytes() == signed
+    result = said(*checking, "--html", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert "Since then:" in result.output
+    assert "<h2>Since then</h2>" in (tmp_path / "page.html").read_text()
+
+
+def test_evidence_is_stated_and_shown_as_no_proof(forgotten: Path, tmp_path: Path) -> None:
+    certificate, evidence = tmp_path / "certificate.json", tmp_path / "evidence.json"
+    measured = {"what": "an attack <b>", "found": "epsilon at least 0.1, with 95 %", "bound": "epsilon 0"}
+    evidence.write_text(json.dumps([measured]))
+    words = ("certify", forgotten, 5, "--key", tmp_path / "operator", "-o", certificate)
+    assert said(*words, "--evidence", evidence).exit_code == 0
+    checking = ("verify", certificate, "--key", tmp_path / "operator.pub", "--history", forgotten)
+    result = said(*checking, "--html", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    shown = result.output.partition("Measured, which proves nothing:\n")[2]
+    assert "an attack <b>: epsilon at least 0.1, with 95 %; the certificate's bound: epsilon 0" in shown
+    assert "the measured evidence: that is the signers' word" in result.output
+    assert "an attack &lt;b&gt;" in (tmp_path / "page.html").read_text()
+    # Whoever signs too has to say the same.
+    assert said(*words).exit_code == 11
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        "no list",
+        [{"what": "x", "found": "y"}],
+        [{"what": "x", "found": "y", "bound": 1}],
+        [{"what": "x", "found": "y", "bound": "z", "also": "z"}],
+        [{"what": "x", "found": "y", "bound": ""}],
+        [{"what": "x", "found": "y", "bound": "z"}] * 33,
+        [{"what": "x", "found": "y", "bound": "z" * 1999}] * 32 + ["x" * 9000],
+    ],
+)
+def test_evidence_is_read_strictly(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="the evidence"):
+        evidence_in(json.dumps(wrong).encode())
+    with pytest.raises(ValueError, match="twice"):
+        evidence_in(b'[{"what": "x", "what": "x", "found": "y", "bound": "z"}]')
+    for broken in (b"", b"[" * 50_000, b"\xff", b"[NaN]"):
+        with pytest.raises(ValueError, match="the evidence"):
+            evidence_in(broken)
+    assert len(evidence_in(json.dumps([{"what": "x", "found": "y", "bound": "z"}] * 32).encode())) == 32

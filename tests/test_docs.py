@@ -5,6 +5,9 @@ import importlib
 import inspect
 import pkgutil
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,19 @@ def test_every_public_formula_names_its_source(module: str) -> None:
         cited = re.findall(r"Theory: ([\d and]+)\.", text)
         assert cited, f"{module}.{item.__name__} names no section of docs/theory.md"
         assert set(re.findall(r"\d+", " ".join(cited))) <= SECTIONS
+
+
+CONSOLE = [
+    pytest.param(path, command, shown, id=f"{path.stem}: {command[:40]}")
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    for block in re.findall(r"^```console\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for command, shown in re.findall(r"^\$ (.*?)\n(.*?)(?=^\$ |\Z)", block, re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("path", "command", "shown"), CONSOLE)
+def test_a_console_shows_what_its_commands_print(path: Path, command: str, shown: str) -> None:
+    words = shlex.split(command)
+    beside = Path(sys.executable).parent / words[0]
+    done = subprocess.run([beside, *words[1:]], cwd=path.parent, check=True, capture_output=True, text=True)
+    assert done.stdout == shown

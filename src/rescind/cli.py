@@ -12,17 +12,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from securesystemslib.signer import Signer
 
+from rescind.certificates.annex import annex as annex_of
 from rescind.certificates.envelope import countersigned, signed, statement_in
 from rescind.certificates.errors import CertificateError, NoCertificate
+from rescind.certificates.evidence import evidence_in
 from rescind.certificates.issue import statement
 from rescind.certificates.keys import new_key, public_key, signer
 from rescind.certificates.page import page
-from rescind.certificates.verification import explained, verify
+from rescind.certificates.predicate import InToto, Statement
+from rescind.certificates.verification import explained, verify, weakened
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
 from rescind.history.errors import HistoryError
 from rescind.history.history import History
+from rescind.history.places import open_private
 from rescind.history.requests import Asked, asked_for, check_open
 
 app = typer.Typer(
@@ -120,6 +125,8 @@ def certify(
     number: Annotated[int, typer.Argument(metavar="REQUEST", help="The request's number.")],
     key: Annotated[Path, typer.Option(help="The private key to sign with.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("certificate.json"),
+    annex: Annotated[Path | None, typer.Option(help="Write the operator's annex, too; keep it private.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Measured evidence to state in it, a JSON list.")] = None,
 ) -> None:
     """Sign what became of a request; a second signer adds its signature to the same file.
 
@@ -127,18 +134,40 @@ def certify(
     Example: rescind certify hospital-history 23 --key operator.key
     """
     with _opened(history) as opened:
-        found = statement(opened, number)
+        measured = () if evidence is None else evidence_in(evidence.read_bytes())
+        found = statement(opened, number, head=_signed_head(output, opened, number), evidence=measured)
+        private = None if annex is None else annex_of(opened, found)
     with _told():
         own = signer(key, _passphrase())
-        if output.exists():
-            there = output.read_bytes()
-            if statement_in(there) != found:
-                raise NoCertificate(f"{output} holds something else already: choose another file")
-            content = countersigned(there, own)
-        else:
-            content = signed(found, [own])
+        content = _signed(found, output, own)
+        if annex is not None and private is not None:
+            secret = _signed(private, annex, own)
+            with open(annex, "wb", opener=open_private) as file:
+                file.write(secret)
         output.write_bytes(content)
     typer.echo(f"{found.predicate.title}: {output}")
+
+
+def _signed_head(path: Path, history: History, number: int) -> bytes | None:
+    """Give the head of a certificate that is there: signed once more is what it says, wherever the history stands."""
+    if not path.exists():
+        return None
+    there = statement_in(Statement, path.read_bytes())
+    if (there.predicate.run, there.predicate.request) != (history.ledger.identifier(), number):
+        raise NoCertificate(f"{path} holds something else already: choose another file")
+    for weaker in weakened(there, history):
+        raise NoCertificate(f"{path} is not signed once more: {weaker}, in another file")
+    return bytes.fromhex(there.subject[1].digest.sha256)
+
+
+def _signed(found: InToto, path: Path, own: Signer) -> bytes:
+    """Sign a statement for a file; one that is there is signed once more, if it says the same."""
+    if not path.exists():
+        return signed(found, [own])
+    there = path.read_bytes()
+    if statement_in(type(found), there) != found:
+        raise NoCertificate(f"{path} holds something else already: choose another file")
+    return countersigned(there, own)
 
 
 @app.command("verify")
@@ -150,6 +179,7 @@ def verify_(
     ] = None,
     model: Annotated[Path | None, typer.Option(help="The released model, to check that it is the one.")] = None,
     history: Annotated[str | None, typer.Option(help="The history, to check all that follows from it.")] = None,
+    annex: Annotated[Path | None, typer.Option(help="The operator's annex, to check it against this.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
 ) -> None:
     """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
@@ -164,6 +194,7 @@ def verify_(
             threshold=threshold or len(key),
             model=model,
             history=None if history is None else open_.enter_context(History(history, create=False)),
+            annex=None if annex is None else annex.read_bytes(),
         )
         if html is not None:
             html.write_text(page(found))

@@ -21,6 +21,7 @@ from rescind.certificates.predicate import (
     STATEMENT_TYPE,
     Assumption,
     Erasure,
+    Evidence,
     Noise,
     Predicate,
     Sha256,
@@ -76,6 +77,9 @@ def golden(mode: Mode) -> Statement:
             ),
             not_claimed=NOT_CLAIMED,
             reasons=("the rounds were drawn again",) if mode is Mode.HEURISTIC else (),
+            evidence=()
+            if mode is Mode.EXACT
+            else (Evidence(what="an attack", found="epsilon at least 0.1, with 95 %", bound="epsilon 5"),),
         ),
     )
 

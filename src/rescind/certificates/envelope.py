@@ -6,37 +6,39 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Key, Signature, Signer
 
 from rescind.certificates.errors import NoCertificate, NotSigned
-from rescind.certificates.predicate import Statement
+from rescind.certificates.predicate import InToto
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-# A certificate has some thousand characters; more than this is no certificate, and not worth parsing.
-_LONGEST = 256 * 1024
+# A certificate has some thousand characters, and 90 more a client; more than this is not worth parsing.
+_LONGEST = 2 * 1024 * 1024
 _MOST_SIGNATURES = 16
 
+Kind = TypeVar("Kind", bound=InToto)
 
-def signed(statement: Statement, signers: Sequence[Signer]) -> bytes:
+
+def signed(statement: InToto, signers: Sequence[Signer]) -> bytes:
     """Sign a statement, and give the file's content."""
     envelope = Envelope(statement.payload(), PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
-    return (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+    return _written(envelope)
 
 
 def countersigned(content: bytes, signer: Signer) -> bytes:
     """Add a signature to a file that others have signed already."""
     envelope = _envelope(content)
     envelope.sign(signer)
-    return (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+    return _written(envelope)
 
 
-def opened(content: bytes, keys: Sequence[Key], threshold: int = 1) -> Statement:
+def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int = 1) -> Kind:
     """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
     if not 1 <= threshold <= len(keys):
         raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
@@ -44,23 +46,40 @@ def opened(content: bytes, keys: Sequence[Key], threshold: int = 1) -> Statement
     pae = envelope.pae()
     verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
     if len(verified) < threshold:
-        raise NotSigned(f"{len(verified)} of the given keys signed it, and {threshold} are wanted")
-    return _statement(envelope)
+        raise NotSigned(f"{len(verified)} of the given keys signed {kind.called}, and {threshold} are wanted")
+    return _statement(kind, envelope)
 
 
-def statement_in(content: bytes) -> Statement:
+def statement_in(kind: type[Kind], content: bytes) -> Kind:
     """Give what a file says, whoever signed it."""
-    return _statement(_envelope(content))
+    return _statement(kind, _envelope(content))
 
 
-def _statement(envelope: Envelope) -> Statement:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object of its pairs; refuse one that has a name twice."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name is there twice")
+    return table
+
+
+def _written(envelope: Envelope) -> bytes:
+    content = (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+    if len(content) > _LONGEST:
+        raise ValueError(
+            f"it would have {len(content)} bytes, and more than {_LONGEST} are not read: split the request"
+        )
+    return content
+
+
+def _statement(kind: type[Kind], envelope: Envelope) -> Kind:
     try:
-        statement = Statement.model_validate_json(envelope.payload, strict=True, by_alias=True, by_name=False)
+        statement = kind.model_validate_json(envelope.payload, strict=True, by_alias=True, by_name=False)
     except (ValidationError, ValueError) as error:
-        raise NoCertificate(f"it says something else than a certificate: {_short(error)}") from error
+        raise NoCertificate(f"it says something else than {kind.called}: {_short(error)}") from error
     if statement.payload() != envelope.payload:
         raise NoCertificate(
-            "it is signed, and spelled otherwise than a certificate: keys or numbers are written twice"
+            f"it is signed, and spelled otherwise than {kind.called}: keys or numbers are written twice"
         )
     return statement
 
@@ -79,7 +98,7 @@ def _envelope(content: bytes) -> Envelope:
     if len(content) > _LONGEST:
         raise NoCertificate(f"the file has {len(content)} bytes; a certificate has at most {_LONGEST}")
     try:
-        document = json.loads(content.decode(), object_pairs_hook=_once)
+        document = json.loads(content.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise NoCertificate(f"the file is no JSON: {_short(error)}") from error
     if not isinstance(document, dict) or document.keys() != {"payload", "payloadType", "signatures"}:
@@ -108,13 +127,6 @@ def _decoded(text: Any) -> bytes:
     if base64.b64encode(data).decode() != text:
         raise NoCertificate("the envelope's base64 is spelled in an unusual way")
     return data
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a name is there twice")
-    return table
 
 
 def _short(error: Exception) -> str:

@@ -45,3 +45,9 @@ class OtherHistory(CertificateError):
     """The history at hand is not the one that it is about, or does not say what the certificate says."""
 
     exit_code = 15
+
+
+class OtherAnnex(CertificateError):
+    """The annex at hand does not belong to the certificate, or does not fit it."""
+
+    exit_code = 16

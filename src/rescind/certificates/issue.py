@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
@@ -13,6 +13,7 @@ from rescind.certificates.predicate import (
     Assumption,
     EpsilonAt,
     Erasure,
+    Evidence,
     Guarantee,
     Noise,
     PowerAt,
@@ -29,12 +30,16 @@ from rescind.core.training import LocalTraining
 from rescind.history.codec import encode
 from rescind.history.commitments import canonical
 from rescind.history.history import History
-from rescind.history.outcomes import Outcome
-from rescind.history.requests import Asked
+from rescind.history.ledger import Journal, Ledger, Until
+from rescind.history.outcomes import Claim, Outcome, claimed
+from rescind.history.path import branches
+from rescind.history.records import Span
 
 # At these every certificate states what it is worth, whatever was asked for.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
 FALSE_POSITIVE_RATES = (0.001, 0.01)
+# What hides in DP-FedAvg, where a restart needs no noise of its own.
+NOISED_ROUNDS = "updates are clipped and noised in every round"
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
 
 TITLES = {
@@ -69,68 +74,104 @@ NOT_CLAIMED = (
 )
 
 
-def statement(history: History, number: int) -> Statement:
-    """Give the statement about a request that was served to the end."""
-    for outcome in history.outcomes():
-        for asked, mode in zip(outcome.asked, outcome.modes, strict=True):
-            if asked.number == number:
-                return _statement(history, outcome, asked, mode)
-    raise ValueError(
-        f"request {number} has not been served to the end: start the federation's next run, then certify"
-    )
-
-
-def _statement(history: History, outcome: Outcome, asked: Asked, mode: Mode) -> Statement:
-    facts = history.run.facts
-    head = history.head
-    model = outcome.model or history.ledger.kept()[history.newest]
-    noised = outcome.branch is not None and asked.number in outcome.branch.hidden
+def statement(
+    history: History, number: int, *, head: bytes | None = None, evidence: Sequence[Evidence] = ()
+) -> Statement:
+    """Give the statement about a request that was served to the end, at a head of the chain, the last unless told."""
+    head = head or history.head
+    predicate, model = stated(history, number, head, evidence)
+    if model is None:
+        raise ValueError(f"the model that request {number} led to then was erased since: certify it anew")
     return Statement(
         type_=STATEMENT_TYPE,
         subject=(
             Subject(name="model", digest=Sha256(sha256=model)),
             Subject(name="head of the history", digest=Sha256(sha256=head.hex())),
         ),
-        predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
-        predicate=Predicate(
-            title=TITLES[mode],
-            version=1,
-            run=history.ledger.identifier(),
-            request=asked.number,
-            asked=asked.time,
-            deadline=asked.deadline,
-            forgotten=asked.forgotten,
-            mode=mode.value,
-            claim=CLAIMS[mode],
-            scope=asked.request.scope.value,
-            counterfactual=f"{facts.sampling.value}; {SCOPES[asked.request.scope]}",
-            sampling=f"{facts.sampling.name.lower()}" + (f", {facts.sample:g}" if facts.sample is not None else ""),
-            guarantee=guarantee(asked.request.budget.epsilon, asked.request.budget.delta, asked.request.releases)
-            if mode in (Mode.STRICT, Mode.INSTANCE)
-            else None,
-            noise=_noise(history, outcome) if noised else None,
-            trained=tuple(name for name, _, _ in history.run.tensors),
-            frozen=facts.frozen or None,
-            training=training_part(facts.training),
-            assumptions=tuple(_assumptions(facts, mode)),
-            erasure=Erasure(
-                level=outcome.erasure.level.value,
-                completed=outcome.completed,
-                log=deletion_digest(history, outcome),
-                stays=outcome.erasure.stays,
-                unreachable=outcome.left,
-            ),
-            not_claimed=NOT_CLAIMED,
-            reasons=outcome.planned.candidate.obstacles if outcome.planned and mode is Mode.HEURISTIC else (),
-        ),
+        predicate_type=REPORT_TYPE if predicate.mode == Mode.HEURISTIC.value else CERTIFICATE_TYPE,
+        predicate=predicate,
     )
 
 
-def deletion_digest(history: History, outcome: Outcome) -> str:
-    """Commit to the list of what was erased, under a salt of the run's: the list itself tells too much."""
+def stated(
+    history: History, number: int, head: bytes, evidence: Sequence[Evidence] = ()
+) -> tuple[Predicate, str | None]:
+    """Give what a history said of a request at a head, and the model's digest: ``None`` if that was erased since.
+
+    What came after that head changes nothing of it.
+    """
+    facts, journal = history.run.facts, journal_at(history.ledger, head)
+    claim = claimed(journal, number)
+    outcome, asked, mode = claim.outcome, claim.asked, claim.mode
+    predicate = Predicate(
+        title=TITLES[mode],
+        version=1,
+        run=history.ledger.identifier(),
+        request=asked.number,
+        asked=asked.time,
+        deadline=asked.deadline,
+        forgotten=asked.forgotten,
+        mode=mode.value,
+        claim=CLAIMS[mode],
+        scope=asked.request.scope.value,
+        counterfactual=f"{facts.sampling.value}; {SCOPES[asked.request.scope]}",
+        sampling=f"{facts.sampling.name.lower()}" + (f", {facts.sample:g}" if facts.sample is not None else ""),
+        guarantee=guarantee(asked.request.budget.epsilon, asked.request.budget.delta, asked.request.releases)
+        if mode in (Mode.STRICT, Mode.INSTANCE)
+        else None,
+        noise=_noise(history, claim) if claim.noise else None,
+        trained=tuple(name for name, _, _ in history.run.tensors),
+        frozen=facts.frozen or None,
+        training=training_part(facts.training),
+        assumptions=tuple(_assumptions(facts, mode)),
+        erasure=Erasure(
+            level=outcome.erasure.level.value,
+            completed=outcome.completed,
+            log=deletion_digest(*deletion_log(history.ledger, outcome)),
+            stays=outcome.erasure.stays,
+            unreachable=outcome.left,
+        ),
+        not_claimed=NOT_CLAIMED,
+        reasons=_reasons(claim) if mode is Mode.HEURISTIC else (),
+        evidence=tuple(evidence),
+    )
+    return predicate, claim.model or _newest_model(history.ledger, journal)
+
+
+def journal_at(ledger: Ledger, head: bytes) -> Journal:
+    """Give the journal as it was at a head of the chain."""
+    for entry in ledger.entries():
+        if entry.head == head:
+            return Until(ledger, entry.sequence)
+    raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+
+
+def deletion_log(ledger: Ledger, outcome: Outcome) -> tuple[bytes, bytes]:
+    """Give the salt of the list of what was erased, which is the run's own, and the list itself."""
     listed = canonical(encode(outcome.erasure))
-    salt = hmac.digest(history.ledger.secret("deletion log"), listed, "sha256")
+    return hmac.digest(ledger.secret("deletion log"), listed, "sha256"), listed
+
+
+def deletion_digest(salt: bytes, listed: bytes) -> str:
+    """Commit to the list of what was erased, under its salt: the list itself tells too much."""
     return hashlib.sha256(salt + listed).hexdigest()
+
+
+def _newest_model(ledger: Ledger, journal: Journal) -> str | None:
+    """Give the digest of the model that was the newest then, as far as its round is still there."""
+    known = branches(journal)
+    branch = known[max(known)]
+    rounds = [entry.place.round for entry in journal.entries("round") if entry.place.branch == branch.number]
+    if not rounds:
+        return branch.model
+    found = ledger.rounds(Span(branch.number, rounds[-1], rounds[-1]))
+    return next((round_.model for round_ in found), None)
+
+
+def _reasons(claim: Claim) -> tuple[str, ...]:
+    return (claim.planned.candidate.obstacles if claim.planned else ()) or (
+        "a later restart used something that no bound covers",
+    )
 
 
 def guarantee(epsilon: float, delta: float, releases: int) -> Guarantee:
@@ -149,12 +190,11 @@ def guarantee(epsilon: float, delta: float, releases: int) -> Guarantee:
     )
 
 
-def _noise(history: History, outcome: Outcome) -> Noise:
-    assert outcome.branch is not None  # noqa: S101, what is hidden by noise has a branch
+def _noise(history: History, claim: Claim) -> Noise:
     source = (
         NOISE_SOURCE if history.run.facts.secret_noise else "a seed: whoever has it can take the noise away again"
     )
-    return Noise(sigma=outcome.branch.sigma, grid=history.run.grid, source=source)
+    return Noise(sigma=claim.noise, grid=history.run.grid, source=source)
 
 
 def training_part(training: LocalTraining) -> Training:
@@ -193,7 +233,7 @@ def _assumptions(facts: Facts, mode: Mode) -> Iterator[Assumption]:
         return
     yield by("clients execute the stated training, each with randomness of its own", facts.sources.training)
     if isinstance(facts.public, DpFedAvg):
-        yield by("updates are clipped and noised in every round", Source.CHECKED)
+        yield by(NOISED_ROUNDS, Source.CHECKED)
     elif isinstance(facts.training.loss, SoftmaxL2 | LogisticL2):
         yield Assumption(what="the loss's curvature, and with it B", basis="proven")
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from rescind.certificates.verification import Verified
+from rescind.certificates.verification import Verified, in_words
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #767676; }
@@ -33,8 +33,10 @@ def page(found: Verified) -> str:
             *_table("Request", _request(found)),
             *_table("Guarantee", _guarantee(found)),
             *_list("Checked", found.holds),
+            *_list("Since then", found.since),
             *_list("Not checked here", found.unchecked),
             *_table("Rests on", [(each.what, each.basis) for each in said.assumptions]),
+            *_list("Measured, which proves nothing", tuple(map(in_words, said.evidence))),
             *_list("Not claimed", said.not_claimed),
             *_list("Why it is no certificate", said.reasons),
             *_list("What is still there of the forgotten", said.erasure.stays + said.erasure.unreachable),

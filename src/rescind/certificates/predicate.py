@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,8 @@ from rescind.history.commitments import canonical
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 CERTIFICATE_TYPE: Final = "urn:rescind:certificate-of-forgetting:1"
 REPORT_TYPE: Final = "urn:rescind:report-that-is-no-certificate:1"
+
+MOST_EVIDENCE = 32
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -106,12 +108,23 @@ class Erasure(Part):
     unreachable: tuple[Words, ...]
 
 
+class Evidence(Part):
+    """An attempt to falsify the claim: what was tried, what it found and how sure that is, and the claim's own bound.
+
+    That it failed proves nothing; it is the signers' word.
+    """
+
+    what: Words
+    found: Words
+    bound: Words
+
+
 class Predicate(Part):
     """The claim about one request.
 
     ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. ``run`` names the
     history, whose head is a subject of the statement. ``trained`` names the tensors that the model's digest is about,
-    ``frozen`` is the digest of all others, if there are any.
+    ``frozen`` is the digest of all others, if there are any. ``evidence`` was measured, and no claim rests on it.
     """
 
     title: Words
@@ -135,6 +148,7 @@ class Predicate(Part):
     erasure: Erasure
     not_claimed: tuple[Words, ...]
     reasons: tuple[Words, ...]
+    evidence: Annotated[tuple[Evidence, ...], Field(max_length=MOST_EVIDENCE)]
 
 
 class Sha256(Part):
@@ -150,18 +164,27 @@ class Subject(Part):
     digest: Sha256
 
 
-class Statement(Part):
-    """An in-toto Statement, version 1, about a released model and the history behind it."""
+class InToto(Part):
+    """An in-toto Statement, version 1: what is signed. ``called`` says what it is, in messages."""
 
     model_config = ConfigDict(populate_by_name=True)
 
+    called: ClassVar[str]
+
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+
+    def payload(self) -> bytes:
+        """Give the bytes that are signed: JSON with sorted keys and without spaces."""
+        return canonical(self.model_dump(mode="json", by_alias=True))
+
+
+class Statement(InToto):
+    """An in-toto Statement, version 1, about a released model and the history behind it."""
+
+    called = "a certificate"
+
     subject: tuple[Subject, Subject]
     predicate_type: Literal[
         "urn:rescind:certificate-of-forgetting:1", "urn:rescind:report-that-is-no-certificate:1"
     ] = Field(alias="predicateType")
     predicate: Predicate
-
-    def payload(self) -> bytes:
-        """Give the bytes that are signed: JSON with sorted keys and without spaces."""
-        return canonical(self.model_dump(mode="json", by_alias=True))

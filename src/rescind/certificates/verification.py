@@ -8,28 +8,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from textwrap import wrap
 
 from pydantic import BaseModel
 from securesystemslib.signer import Key
 
+from rescind.certificates.annex import Annex, check_annex
 from rescind.certificates.envelope import opened
 from rescind.certificates.errors import Inconsistent, OtherHistory, OtherModel
 from rescind.certificates.issue import (
     CLAIMS,
     NOISE_SOURCE,
+    NOISED_ROUNDS,
     NOT_CLAIMED,
     TITLES,
     guarantee,
-    statement,
+    stated,
     training_part,
 )
-from rescind.certificates.predicate import CERTIFICATE_TYPE, Predicate, Statement
+from rescind.certificates.predicate import CERTIFICATE_TYPE, Evidence, Predicate, Statement
 from rescind.core.facts import Mode
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.history.errors import HistoryError
 from rescind.history.history import History
+from rescind.history.outcomes import claimed
 from rescind.history.tensors import digest, read
 
 # Another machine's special functions may differ in the last digits.
@@ -38,11 +42,15 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A certificate that holds: what was checked, and what could not be without more at hand."""
+    """A certificate that holds: what was checked, and what could not be without more at hand.
+
+    ``since`` says what the history has changed about the claim since it was signed.
+    """
 
     statement: Statement
     holds: tuple[str, ...]
     unchecked: tuple[str, ...]
+    since: tuple[str, ...] = ()
 
 
 def verify(
@@ -52,9 +60,10 @@ def verify(
     threshold: int = 1,
     model: str | os.PathLike[str] | None = None,
     history: History | None = None,
+    annex: bytes | None = None,
 ) -> Verified:
     """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold."""
-    found = opened(content, keys, threshold)
+    found = opened(Statement, content, keys, threshold)
     _check_consistency(found)
     holds = [
         f"signed by {threshold} of the {len(keys)} given keys"
@@ -69,20 +78,28 @@ def verify(
     else:
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
-        _check_history(found, history)
-        holds.append("the history at hand is unbroken and says the same")
+        unchecked += _check_history(found, history)
+        holds.append("the history at hand is unbroken, and said the same when it was signed")
     else:
         unchecked.append("participation, plan, noise level and erasure: give the history")
-    return Verified(found, tuple(holds), tuple(unchecked))
+    if annex is not None:
+        check_annex(opened(Annex, annex, keys, threshold), found)
+        holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
+    if found.predicate.evidence:
+        unchecked.append("the measured evidence: that is the signers' word")
+    since = () if history is None else tuple(weakened(found, history))
+    return Verified(found, tuple(holds), tuple(unchecked), since)
 
 
 def explained(found: Verified) -> Iterator[str]:
-    """Say in plain words what holds, on what it rests, and what is not claimed."""
+    """Say in plain words what holds, on what it rests, and what is not claimed, in lines of a terminal's width."""
     said = found.statement.predicate
-    yield said.title
-    yield f"  request {said.request}, asked {said.asked[:10]}, completed {said.erasure.completed[:10]}"
-    yield f"  {len(said.forgotten)} forgotten; {said.claim}"
-    yield f"  compared with: {said.counterfactual}"
+    yield from _wrapped("", f"Verified: {said.title}")
+    yield from _wrapped(
+        "  ", f"request {said.request}, asked {said.asked[:10]}, completed {said.erasure.completed[:10]}"
+    )
+    yield from _wrapped("  ", f"{len(said.forgotten)} forgotten. {said.claim}")
+    yield from _wrapped("  ", f"compared with: {said.counterfactual}")
     if said.guarantee is not None:
         stated, power = said.guarantee, said.guarantee.powers[-1]
         yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
@@ -92,14 +109,36 @@ def explained(found: Verified) -> Iterator[str]:
         )
     for title, lines in (
         ("Holds", found.holds),
+        ("Since then", found.since),
         ("Not checked here", found.unchecked),
         ("Rests on", tuple(f"{each.what} ({each.basis})" for each in said.assumptions)),
+        ("Measured, which proves nothing", tuple(map(in_words, said.evidence))),
         ("Not claimed", said.not_claimed),
         ("Still there", said.erasure.stays + said.erasure.unreachable),
     ):
         if lines:
             yield f"{title}:"
-            yield from (f"  - {line}" for line in lines)
+            for line in lines:
+                yield from _wrapped("  - ", line)
+
+
+def _wrapped(first: str, line: str) -> list[str]:
+    # Not the terminal's own width: what is shown is what documents quote.
+    return wrap(line, 100, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+
+
+def in_words(measured: Evidence) -> str:
+    """Say what was tried, what it found, and what the certificate allows."""
+    return f"{measured.what}: {measured.found}; the certificate's bound: {measured.bound}"
+
+
+def weakened(found: Statement, history: History) -> Iterator[str]:
+    """Say what may be claimed of today's model, if that is less."""
+    order, said = [mode.value for mode in Mode], found.predicate
+    today = claimed(history.ledger, said.request).mode
+    if order.index(today.value) > order.index(said.mode):
+        claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
+        yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
 
 
 def _check_consistency(found: Statement) -> None:
@@ -139,7 +178,7 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
 
 
 def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
-    if mode is Mode.INSTANCE and said.noise is None:
+    if mode is Mode.INSTANCE and said.noise is None and not _noised_rounds(said):
         yield "an instance guarantee without noise cannot be"
     if mode is Mode.EXACT and said.noise is not None:
         yield "what is exact needs no noise"
@@ -148,6 +187,11 @@ def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
             yield f"its noise, {said.noise.sigma!r}, is not on the public list"
         if said.noise.grid != GRID or (said.noise.source != NOISE_SOURCE and mode is not Mode.HEURISTIC):
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
+
+
+def _noised_rounds(said: Predicate) -> bool:
+    """Tell whether the claim rests on the noise of every round."""
+    return any(each.what == NOISED_ROUNDS for each in said.assumptions)
 
 
 def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
@@ -168,7 +212,7 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         return
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
-    if mode is Mode.INSTANCE and training.obstacles:
+    if mode is Mode.INSTANCE and training.obstacles and not _noised_rounds(said):
         yield f"the stated training has no proven guarantee: {training.obstacles[0]}"
 
 
@@ -200,22 +244,25 @@ def _check_model(found: Statement, path: Path) -> None:
         raise OtherModel(f"the tensors in {path} that are never trained are not those of the certificate")
 
 
-def _check_history(found: Statement, history: History) -> None:
-    said = found.predicate
+def _check_history(found: Statement, history: History) -> list[str]:
+    """Compare a certificate with what the history said at the signed head; give what cannot be told any more."""
+    said, head = found.predicate, bytes.fromhex(found.subject[1].digest.sha256)
     if history.ledger.identifier() != said.run:
         raise OtherHistory("it is about another history")
-    problems = history.verify([bytes.fromhex(found.subject[1].digest.sha256)])
+    problems = history.verify([head])
     if problems:
         raise OtherHistory(f"the history is broken: {problems[0]}")
     try:
-        expected = statement(history, said.request)
+        # Evidence is in no history.
+        expected, model = stated(history, said.request, head, said.evidence)
     except ValueError as refusal:
         raise OtherHistory(str(refusal)) from refusal
-    if expected.subject[0] != found.subject[0]:
+    if model is not None and model != found.subject[0].digest.sha256:
         raise OtherHistory(f"the history says that request {said.request} led to another model")
-    different = [name for name in Predicate.model_fields if getattr(expected.predicate, name) != getattr(said, name)]
+    different = [name for name in Predicate.model_fields if getattr(expected, name) != getattr(said, name)]
     if different:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
+    return [] if model else ["which model was the newest when it was signed: its round was erased since"]
 
 
 def _close(one: object, other: object) -> bool:

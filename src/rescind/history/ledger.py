@@ -9,7 +9,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,25 @@ _LONGEST_NAME = 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 UNTOUCHED = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
+
+
+class Journal(Protocol):
+    """What happened, in order: all that requests and their outcomes are told from."""
+
+    def entries(self, *kinds: str) -> Iterator[Entry]:
+        """Give the entries of these kinds, or all, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A journal as it was when ``last`` was the number of its last entry."""
+
+    journal: Journal
+    last: int
+
+    def entries(self, *kinds: str) -> Iterator[Entry]:
+        """Give the entries of these kinds that were there then, or all, in order."""
+        return (entry for entry in self.journal.entries(*kinds) if entry.sequence <= self.last)
 
 
 class Ledger(ABC):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rescind.core.facts import Mode
 from rescind.history.codec import decode
-from rescind.history.ledger import Ledger
+from rescind.history.ledger import Journal, Until
 from rescind.history.path import branches
 from rescind.history.records import Branch, ErasurePlan, Place
 from rescind.history.requests import Asked, Planned, asked_for, plans, standings
@@ -48,16 +48,40 @@ class Outcome:
     scores: Scores | None = None
 
 
-def outcomes(ledger: Ledger) -> list[Outcome]:
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What may be claimed of a request, in a ``mode``, and of which model.
+
+    It is the ``model`` of the last restart that was trained to its end, the request's own or a later one, which may
+    have weakened the claim or gone back to where the clients had never been. It rests on ``restart``: the branch
+    whose noise hides the clients, or the last one if none has to; with its plan and the rounds trained after it. A
+    request that was settled rests on no restart; ``model`` is ``None``, for its model is the newest.
+    """
+
+    outcome: Outcome
+    asked: Asked
+    mode: Mode
+    model: str | None
+    restart: Branch | None = None
+    planned: Planned | None = None
+    rounds: int = 0
+
+    @property
+    def noise(self) -> float:
+        """The noise that hides the clients (sigma), 0 if none has to."""
+        return self.restart.sigma if self.restart and self.asked.number in self.restart.hidden else 0.0
+
+
+def outcomes(journal: Journal) -> list[Outcome]:
     """Give what became of all requests that were served to the end, in the order in which they were."""
-    asked = {each.number: each for each in asked_for(ledger)}
-    known, planned = branches(ledger), plans(ledger)
-    modes = {each.number: each.mode for each in standings(ledger)}
-    modes |= _settled(ledger)
-    trained = {int(entry.body["branch"]): entry.body for entry in ledger.entries("retrained")}
-    logs = {int(entry.body["erasure"]): entry for entry in ledger.entries("erased")}
+    asked = {each.number: each for each in asked_for(journal)}
+    known, planned = branches(journal), plans(journal)
+    modes = {each.number: each.mode for each in standings(journal)}
+    modes |= _settled(journal)
+    trained = {int(entry.body["branch"]): entry.body for entry in journal.entries("retrained")}
+    logs = {int(entry.body["erasure"]): entry for entry in journal.entries("erased")}
     found, seen = [], set[int]()
-    for begun in ledger.entries("erasure"):
+    for begun in journal.entries("erasure"):
         plan = decode(ErasurePlan, begun.body)
         if begun.sequence not in logs:
             continue
@@ -86,11 +110,43 @@ def outcomes(ledger: Ledger) -> list[Outcome]:
     return found
 
 
-def _settled(ledger: Ledger) -> dict[int, Mode]:
+def claimed(journal: Journal, number: int) -> Claim:
+    """Give what may be claimed of a request that was served to the end, as a journal has it."""
+    for outcome in outcomes(journal):
+        for asked in outcome.asked:
+            if asked.number == number:
+                if asked.settled:
+                    return Claim(outcome, asked, _settled(journal)[number], None)
+                return _claim(journal, outcome, asked)
+    raise ValueError(
+        f"request {number} has not been served to the end: start the federation's next run, then certify"
+    )
+
+
+def _claim(journal: Journal, outcome: Outcome, asked: Asked) -> Claim:
+    *_, last = journal.entries("retrained")
+    # A restart that is not trained to its end yet has no model that something could be claimed of.
+    then = Until(journal, last.sequence)
+    known = branches(then)
+    (standing,) = (each for each in standings(then) if each.number == asked.number)
+    restart = known[int(last.body["branch"]) if standing.branch is None else standing.branch]
+    rounds = {int(entry.body["branch"]): int(entry.body["rounds"]) for entry in then.entries("retrained")}
+    return Claim(
+        outcome=outcome,
+        asked=asked,
+        mode=standing.mode,
+        model=str(last.body["model"]),
+        restart=restart,
+        planned=plans(then)[restart.requests[0]],
+        rounds=rounds[restart.number],
+    )
+
+
+def _settled(journal: Journal) -> dict[int, Mode]:
     """Give what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
-    begun = [entry.sequence for entry in ledger.entries("branch") if decode(Branch, entry.body).unbounded]
+    begun = [entry.sequence for entry in journal.entries("branch") if decode(Branch, entry.body).unbounded]
     last = max(begun, default=0)
     return {
         int(entry.body["request"]): Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
-        for entry in ledger.entries("settlement")
+        for entry in journal.entries("settlement")
     }

@@ -9,7 +9,7 @@ from rescind.core.edges import Clients, Edge, Noise, Shrinkage, Unbounded, Untou
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode
 from rescind.history.errors import BrokenHistory, NotAHistory
-from rescind.history.ledger import UNTOUCHED, Ledger
+from rescind.history.ledger import UNTOUCHED, Journal, Ledger
 from rescind.history.records import Branch, Place, Round, Span
 
 # Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
@@ -35,9 +35,9 @@ class Path:
     behind_noise: Mapping[int, int]
 
 
-def branches(ledger: Ledger) -> dict[int, Branch]:
+def branches(journal: Journal) -> dict[int, Branch]:
     """Give all branches by number."""
-    found = (decode(Branch, entry.body) for entry in ledger.entries("branch"))
+    found = (decode(Branch, entry.body) for entry in journal.entries("branch"))
     return {branch.number: branch for branch in found}
 
 

@@ -15,7 +15,7 @@ from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Forgotten, Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
-from rescind.history.ledger import Ledger
+from rescind.history.ledger import Journal, Ledger
 from rescind.history.path import Path, branches, lineage, newest, path_to
 from rescind.history.records import ROOT, Branch, Place
 
@@ -110,10 +110,10 @@ def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
     return replace(plan, candidate=candidate, seen=plan.seen or entry.sequence)
 
 
-def plans(ledger: Ledger) -> dict[int, Planned]:
+def plans(journal: Journal) -> dict[int, Planned]:
     """Give the latest plan of each request."""
     found: dict[int, Planned] = {}
-    for entry in ledger.entries("plan"):
+    for entry in journal.entries("plan"):
         numbers = tuple(int(number) for number in entry.body["requests"])
         candidate, public = decode(Candidate, entry.body["candidate"]), bool(entry.body["public_plan"])
         planned = Planned(
@@ -135,12 +135,12 @@ def is_stale(ledger: Ledger, plan: Planned) -> bool:
     return last_change(ledger) > plan.seen or not waiting.issuperset(plan.requests)
 
 
-def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
+def asked_for(journal: Journal) -> tuple[Asked, ...]:
     """Give all requests in the order in which they arrived."""
     withdrawn, settled = (
-        {int(entry.body["request"]) for entry in ledger.entries(kind)} for kind in ("withdrawal", "settlement")
+        {int(entry.body["request"]) for entry in journal.entries(kind)} for kind in ("withdrawal", "settlement")
     )
-    served = {number: each.number for each in branches(ledger).values() for number in each.requests}
+    served = {number: each.number for each in branches(journal).values() for number in each.requests}
     return tuple(
         Asked(
             entry.sequence,
@@ -152,7 +152,7 @@ def asked_for(ledger: Ledger) -> tuple[Asked, ...]:
             served.get(entry.sequence),
             tuple(map(str, entry.body["forgotten"])),
         )
-        for entry in ledger.entries("request")
+        for entry in journal.entries("request")
     )
 
 
@@ -193,13 +193,13 @@ class Standing:
         return Forgotten(self.request, self.mode, self.public_plan, behind, self.spent)
 
 
-def standings(ledger: Ledger) -> tuple[Standing, ...]:
+def standings(journal: Journal) -> tuple[Standing, ...]:
     """Follow every request that a restart served through the restarts after it, in the order of the restarts.
 
     A later restart from before its noise either hid its clients again or went back to where none of them had been.
     """
-    known, planned = branches(ledger), plans(ledger)
-    requests = {asked.number: asked.request for asked in asked_for(ledger)}
+    known, planned = branches(journal), plans(journal)
+    requests = {asked.number: asked.request for asked in asked_for(journal)}
     standing: tuple[Standing, ...] = ()
     for branch in sorted(known.values(), key=lambda each: each.number):
         plan = planned[branch.requests[0]] if branch.requests else None

@@ -1,0 +1,514 @@
+"""Can a certificate be shown to be wrong?
+
+Small federations on MNIST are trained and asked to forget, one to three times in a row, in every mode: exact, strict
+(an L2 head's public bound, and DP-FedAvg) and instance; each client alone, the group, or all groups so far. Where to
+restart is chosen at random among what the planner offers, so that not only good choices are tried. Every outcome is
+certified, signed and verified. Then whoever was forgotten is left out from the beginning, on the same secrets: the
+distance may nowhere be above the bound (``violations``), and what the certificate calls exact has to be the same bit
+by bit. And both worlds are released many times over with fresh noise, and the best rule to tell them apart may not be
+better than the certificate says (``audit_exceeds``, all audits of a run together at 95 % confidence), nor may a
+membership attack (``membership_exceeds``).
+
+The same audit then judges four runs that are broken on purpose: noise left out, a tenth of the noise, the client not
+excluded in the retraining, Psi with weights over all clients instead of the participants. It has to raise alarm in
+all of them (``broken_caught``): an audit that cannot fail would say nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from scipy.special import softmax
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from benchmarks._measure import finish, progress
+from benchmarks._mnist import parsed
+from experiments.data import features, partitions, sets
+from rescind import History, LocalTraining, LogisticL2, Sampling, SoftmaxL2
+from rescind.audit import LowerBound, Tape, attack, confidence, tell_apart, world_without
+from rescind.audit.replay import distance
+from rescind.certificates.envelope import signed
+from rescind.certificates.issue import statement
+from rescind.certificates.predicate import Predicate
+from rescind.certificates.verification import verify
+from rescind.core.calibration import Budget
+from rescind.core.edges import Aggregation, Edge
+from rescind.core.facts import Mode, PublicHead, Scope
+from rescind.core.noise import Tensor, public_sigma, pulled
+from rescind.core.planning import Candidate, candidates, strict_candidates
+from rescind.core.sensitivity import group_sensitivity
+from rescind.core.strict import strict_sensitivity
+from rescind.core.summary import Request, Summary
+from rescind.engines.server import Average, NoisedAverage, Server, noise, updates_of
+from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable, pull_factor
+from rescind.history.outcomes import Outcome
+from rescind.history.path import branches, lineage
+from rescind.history.records import Branch, Level, Place
+from rescind.history.requests import standings
+from rescind.methods import Scratch
+from rescind.methods.method import Certifying, Method
+
+Model = Mapping[str, Tensor]
+
+CASES, QUICK_CASES = 105, 6
+RELEASES, QUICK_RELEASES = 500, 100
+# The released models are retrained this long: more of it tells the worlds apart no better, where all is well.
+RETRAINED = 2
+BUDGETS = (Budget(10.0, 0.01), Budget(5.0, 1e-5), Budget(3.0, 1e-5), Budget(1.0, 1e-5), Budget(1.0, 0.01))
+KINDS = ("instance", "strict", "instance", "exact", "instance", "DP-FedAvg", "strict")
+# Small, so that a fault shows against it.
+PAIR_BUDGET = Budget(1.0, 1e-5)
+FAULTS = ("noise left out", "a tenth of the noise", "not excluded", "weights over all")
+KEY = Ed25519PrivateKey.generate()
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere(Certifying):
+    """Restarts at a random candidate, one that is not exact if there is any."""
+
+    seed: int
+    name: ClassVar[str] = "anywhere"
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        return _any(candidates(summary, *requests), self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class StrictlyAnywhere(Certifying):
+    """The same among the candidates that public quantities give."""
+
+    seed: int
+    name: ClassVar[str] = "strictly anywhere"
+    public_plan: ClassVar[bool] = True
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        return _any(strict_candidates(summary, *requests), self.seed)
+
+
+def _any(offered: Sequence[Candidate], seed: int) -> Candidate:
+    hidden = [each for each in offered if each.mode is not Mode.EXACT] or list(offered)
+    return hidden[int(np.random.default_rng(seed).integers(len(hidden)))]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one certified forgetting showed: distances, and what the audit reached, as shares of what is allowed."""
+
+    mode: str
+    scope: str
+    position: int
+    shares: list[float]
+    audited: float | None
+
+
+@cache
+def digits(folder: str | None, columns: int) -> tuple[Shard, Shard]:
+    """Give training and test digits as rows of a public random projection."""
+    images = sets.load("mnist", folder)
+    return (
+        Shard(features.random_projection(images.train, columns), images.train_labels),
+        Shard(features.random_projection(images.test[:1000], columns), images.test_labels[:1000]),
+    )
+
+
+def random_engine(rng: np.random.Generator, kind: str, folder: str | None) -> tuple[Simulation, Server]:
+    """Make a small federation of a kind, with all that may vary chosen at random."""
+    columns, clients, each = int(rng.integers(4, 16)), int(rng.integers(12, 25)), int(rng.integers(8, 30))
+    train, test = digits(folder, columns)
+    split = str(rng.choice(["iid", "one class", "dirichlet"]))
+    seed = int(rng.integers(2**31))
+    parts = {
+        "iid": lambda: partitions.iid(train.labels, clients, each, seed),
+        "one class": lambda: partitions.one_class(train.labels, clients, each, seed),
+        "dirichlet": lambda: partitions.dirichlet(train.labels, clients, 0.1, each, seed),
+    }[split]()
+    two = bool(rng.random() < 0.3)
+    classes = 2 if two else 10
+
+    def shard(rows: Any, labels: Any) -> Shard:
+        return Shard(rows, labels % 2 if two else labels)
+
+    # Not all of the same size, as weights matter.
+    shards = {
+        f"client-{at}": shard(train.features[part[: each - at % 5]], train.labels[part[: each - at % 5]])
+        for at, part in enumerate(parts)
+    }
+    l2 = float(rng.choice([0.01, 0.05, 0.2])) if kind == "strict" else float(rng.choice([0.0, 0.01, 0.05, 0.2]))
+    loss = LogisticL2(l2, 1.0) if two else SoftmaxL2(l2, 1.0)
+    steps = int(rng.integers(1, 6))
+    most = 2.0 / (loss.curvature.high + loss.curvature.low)
+    training = LocalTraining(
+        steps=steps,
+        learning_rate=float(rng.uniform(0.1, 0.95)) * most,
+        loss=loss,
+        server_learning_rate=1.0 if kind == "DP-FedAvg" or rng.random() < 0.7 else float(rng.uniform(0.3, 1)),
+        precision="float32" if kind == "instance" and rng.random() < 0.2 else "float64",
+    )
+    head = LogisticHead(columns) if two else SoftmaxHead(columns, classes)
+    options: dict[str, Any] = {"batch": int(rng.integers(2, 8)) if rng.random() < 0.4 else None}
+    options |= (
+        {},
+        {"sampling": Sampling.POISSON, "rate": float(rng.uniform(0.3, 0.9))},
+        {"sampling": Sampling.FIXED_SIZE, "size": int(rng.integers(3, clients))},
+    )[int(rng.integers(3))]
+    server: Server = Average()
+    if kind == "strict":
+        parameters = sum(tensor.numel() for tensor in head.start().values())
+        options |= {"public_schedule": True, "public": PublicHead(0.0, parameters, batch=each)}
+    elif kind == "DP-FedAvg":
+        server = NoisedAverage(clip=0.5, denominator=float(clients), noise_multiplier=float(rng.uniform(2, 8)))
+        options |= {"public_schedule": True, "public": server.facts, "sampling": Sampling.POISSON, "rate": 0.5}
+        options.pop("size", None)
+    federation = Federation(shards, shard(test.features, test.labels), classes)
+    return Simulation(federation, head, training, secret=rng.bytes(16), **options), server
+
+
+def method_of(kind: str, seed: int) -> Method:
+    if kind == "exact":
+        return Scratch()
+    return Anywhere(seed) if kind == "instance" else StrictlyAnywhere(seed)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A request that was served: whom it hides together, by name and by pseudonym, as erasing takes the names."""
+
+    number: int
+    groups: list[dict[str, int]]
+
+
+class Case:
+    """A federation whose requests are served one after the other, and judged after each."""
+
+    def __init__(self, index: int, folder: str | None, releases: int, risk: float) -> None:
+        self.rng = np.random.default_rng((2026, index))
+        self.kind, self.requests, self.risk = KINDS[index % len(KINDS)], 1 + index % 3, risk
+        self.releases = releases
+        engine, self.server = random_engine(self.rng, self.kind, folder)
+        self.tape = Tape(engine)
+        self.promises: list[Promise] = []
+
+    def judged(self) -> Iterator[Found]:
+        level = Level.PURGE if self.rng.random() < 0.5 else Level.OUTPUT
+        with History.in_memory() as history:
+            revocable = Revocable(history, self.tape, server=self.server, capacity=8)
+            revocable.train(Rounds(int(self.rng.integers(6, 16))))
+            for position in range(self.requests):
+                promise, scope = self.ask(history)
+                bounds = self.bounds(history)
+                method = method_of(self.kind, int(self.rng.integers(2**31)))
+                (outcome,) = revocable.forget(method, Rounds(RETRAINED + 1), level=level)
+                said = certified(history, promise.number)
+                yield Found(
+                    mode=said.mode if self.kind != "DP-FedAvg" else f"{said.mode}, DP-FedAvg",
+                    scope=scope.value,
+                    position=position,
+                    shares=list(self.shares(history, outcome, said, bounds)),
+                    audited=self.audited(history, outcome, said),
+                )
+
+    def ask(self, history: History) -> tuple[Promise, Scope]:
+        """Let one to three of those who took part ask to be forgotten."""
+        took_part = history.ledger.pseudonyms(history.remaining(self.tape.clients))
+        size = min(int(self.rng.integers(1, 4)), max(1, len(took_part) - 2))
+        own = {str(name): took_part[str(name)] for name in self.rng.choice(sorted(took_part), size, replace=False)}
+        scope = list(Scope)[int(self.rng.integers(3))]
+        number = history.ask(list(own), BUDGETS[int(self.rng.integers(len(BUDGETS)))], scope=scope)
+        groups = [{name: client} for name, client in own.items()] if scope is Scope.INDIVIDUAL else [own]
+        if scope is Scope.SEQUENCE:
+            earlier = [group for promise in self.promises for group in promise.groups]
+            groups.append({name: client for group in [*earlier, own] for name, client in group.items()})
+        self.promises.append(Promise(number, groups))
+        return self.promises[-1], scope
+
+    def bounds(self, history: History) -> Callable[[Mapping[str, int], Place], float]:
+        """Give Psi as the history has it before it is carried out and erased."""
+        path, facts = history.path(), self.tape.facts
+
+        def bound(group: Mapping[str, int], place: Place) -> float:
+            if self.kind == "strict":
+                found = strict_sensitivity(path.edges, group.values(), facts.head_bound())
+            else:
+                found = group_sensitivity(path.edges, group.values())
+            return float(found[path.index[place]])
+
+        return bound
+
+    def shares(
+        self,
+        history: History,
+        outcome: Outcome,
+        said: Predicate,
+        bound: Callable[[Mapping[str, int], Place], float],
+    ) -> Iterator[float]:
+        """Give each distance as a share of what it may be; above 1 the claim is wrong."""
+        known, branch = branches(history.ledger), outcome.branch
+        upstream = {leg.branch for leg in lineage(known, history.newest)}
+        own_noise = {each.number: each.branch for each in standings(history.ledger)}
+        for promise in self.promises:
+            mu = next(each for each in standings(history.ledger) if each.number == promise.number).request.mu
+            for group in promise.groups:
+                if self.kind == "DP-FedAvg":
+                    yield self.shift(known, group, history.newest) / mu
+                    continue
+                other = dict(world_without(self.tape, known, group, history.newest))
+                if branch and branch.parent and promise.number in branch.hidden:
+                    apart = distance(self.tape.model(branch.parent), other[branch.parent])
+                    yield _share(apart, bound(group, branch.parent))
+                    yield _share(apart, branch.sigma * mu)
+                elif own_noise.get(promise.number) not in upstream:
+                    # Nothing hides it, so nothing may be there.
+                    yield _share(distance(history.model(history.newest), other[history.newest]), 0.0)
+        if (said.mode == "exact") is not (said.guarantee is None):
+            yield np.inf
+
+    def shift(self, known: Mapping[int, Branch], group: Collection[str], place: Place) -> float:
+        """Give the mu that DP-FedAvg's noise really has: each round's shift in units of its noise, taken together."""
+        server, squares = self.server, 0.0
+        assert isinstance(server, NoisedAverage)
+        for here in rounds_to(known, place):
+            model, names = self.tape.rounds[here]
+            replies = self.tape.engine.train(model, here, [name for name in names if name in group])
+            total = {name: np.zeros(tensor.shape) for name, tensor in model.items()}
+            for update in updates_of(model, replies).values():
+                scale = min(1.0, server.clip / distance(update, {name: np.zeros(()) for name in update}))
+                total = {name: tensor + scale * update[name] for name, tensor in total.items()}
+            squares += (
+                distance(total, {name: np.zeros(()) for name in total}) / server.denominator / server.sigma
+            ) ** 2
+        return float(np.sqrt(squares))
+
+    def audited(self, history: History, outcome: Outcome, said: Predicate) -> float | None:
+        """Release both worlds over and over, and give what was reached as a share of what the certificate allows."""
+        known, branch, promise = branches(history.ledger), outcome.branch, self.promises[-1]
+        if said.guarantee is None or branch is None or branch.parent is None:
+            return None
+        parent = branch.parent
+        if self.kind == "DP-FedAvg":
+            group = max(promise.groups, key=lambda each: self.shift(known, each, parent))
+            path = rounds_to(known, parent)
+            found = tell_apart(
+                lambda model: self.noised_rounds(model, path, ()),
+                lambda model: self.noised_rounds(model, path, group),
+                self.tape.start(),
+                self.tape.start(),
+                delta=said.guarantee.delta,
+                releases=self.releases // 4,
+                risk=self.risk,
+            )
+            return exceeded(found, said)
+        if promise.number not in branch.hidden:
+            return None
+        model = self.tape.model(parent)
+        others = [dict(world_without(self.tape, known, group, parent))[parent] for group in promise.groups]
+        other = max(others, key=lambda each: distance(model, each))
+        pull = not (outcome.planned and outcome.planned.public_plan)
+        release = Release(self.tape, branch.number, branch.sigma, pull)
+        found = tell_apart(
+            release, release, model, other, delta=said.guarantee.delta, releases=self.releases, risk=self.risk
+        )
+        return exceeded(found, said)
+
+    def noised_rounds(self, model: Model, path: Sequence[Place], leaving: Collection[str]) -> Model:
+        for here in path:
+            names = [name for name in self.tape.rounds[here][1] if name not in leaving]
+            # Not the tape: this is another world.
+            model = self.server.round(self.tape.engine, model, here, names).model
+        return model
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the operator does with the model to restart from: noise, the pull, and a few rounds with the others.
+
+    ``also`` are clients that take part although they should not.
+    """
+
+    tape: Tape
+    branch: int
+    sigma: float
+    pull: bool
+    also: tuple[str, ...] = ()
+
+    def __call__(self, model: Model) -> Model:
+        if self.sigma:
+            model = noise(model, self.sigma, None)
+            factor = pull_factor(model, self.tape.start(), self.sigma) if self.pull else 1.0
+            model = pulled(model, self.tape.start(), factor) if factor < 1 else model
+        for number in range(1, RETRAINED + 1):
+            here = Place(self.branch, number)
+            model = self.tape.next_model(model, [*self.tape.rounds[here][1], *self.also], here)
+        return model
+
+
+def rounds_to(known: Mapping[int, Branch], place: Place) -> list[Place]:
+    return [Place(leg.branch, at) for leg in lineage(known, place) for at in range(1, leg.round + 1)]
+
+
+def certified(history: History, number: int) -> Predicate:
+    """Certify, sign and verify against the history, as operator and auditor would."""
+    content = signed(statement(history, number), [CryptoSigner(KEY)])
+    return verify(content, [SSlibKey.from_crypto(KEY.public_key())], history=history).statement.predicate
+
+
+def exceeded(found: LowerBound, said: Predicate) -> float:
+    assert said.guarantee is not None
+    return max(found.epsilon / said.guarantee.epsilon, found.mu / said.guarantee.mu)
+
+
+def _share(apart: float, allowed: float) -> float:
+    return apart / allowed if allowed else (np.inf if apart else 0.0)
+
+
+def judged(task: tuple[int, str | None, int, float]) -> list[Found]:
+    torch.set_num_threads(1)
+    return list(Case(*task).judged())
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two worlds, with and without a client, before a restart with noise; ``bound`` is Psi, maybe a wrong one."""
+
+    tape: Tape
+    leaver: str
+    examples: Shard
+    branch: int
+    model: Model
+    without: Model
+    bound: float
+
+    @property
+    def release(self) -> Release:
+        return Release(self.tape, self.branch, public_sigma(self.bound / PAIR_BUDGET.mu), pull=True)
+
+
+def pair(folder: str | None, over_all: bool = False) -> Pair:
+    """Train a federation of which few take part in a round, and choose somebody who is seen clearly."""
+    train, test = digits(folder, 8)
+    parts = partitions.one_class(train.labels, 40, 20, 1)
+    shards = {f"client-{at}": Shard(train.features[part], train.labels[part]) for at, part in enumerate(parts)}
+    engine = Simulation(
+        Federation(shards, test, 10),
+        SoftmaxHead(8, 10),
+        LocalTraining(steps=3, learning_rate=1.0, loss=SoftmaxL2(l2=0.2, row_norm=1.0)),
+        sampling=Sampling.POISSON,
+        rate=0.15,
+        secret=b"broken on purpose",
+    )
+    tape = Tape(engine)
+    with History.in_memory() as history:
+        revocable = Revocable(history, tape, capacity=16)
+        revocable.train(Rounds(12))
+        # Whoever took part in the last round has left most.
+        parent, leaver = history.newest, tape.rounds[history.newest][1][0]
+        group, path = history.clients([leaver]), history.path()
+        total = sum(len(shard.labels) for shard in shards.values())
+        edges = [_over_all(edge, total) for edge in path.edges] if over_all else path.edges
+        bound = float(group_sensitivity(edges, group)[path.index[parent]])
+        history.ask([leaver], PAIR_BUDGET)
+        # Who takes part after the restart does not depend on where it is.
+        (outcome,) = revocable.forget(Scratch(), Rounds(RETRAINED + 1), level=Level.OUTPUT)
+        assert outcome.branch is not None
+        without = dict(world_without(tape, branches(history.ledger), [leaver], parent))[parent]
+    return Pair(tape, leaver, shards[leaver], outcome.branch.number, tape.model(parent), without, bound)
+
+
+def alarmed(task: tuple[str, str | None, float]) -> bool:
+    """Tell whether the audit raises alarm over a run with one fault, or with none."""
+    torch.set_num_threads(1)
+    fault, folder, risk = task
+    worlds = pair(folder, over_all=fault == "weights over all")
+    right = worlds.release
+    wrong = {
+        "noise left out": replace(right, sigma=0.0),
+        "a tenth of the noise": replace(right, sigma=public_sigma(right.sigma / 10)),
+        "not excluded": replace(right, also=(worlds.leaver,)),
+    }.get(fault, right)
+    found = tell_apart(
+        wrong, right, worlds.model, worlds.without, delta=PAIR_BUDGET.delta, releases=RELEASES, risk=risk
+    )
+    too_far = distance(worlds.model, worlds.without) > worlds.bound
+    return bool(too_far or found.epsilon > PAIR_BUDGET.epsilon or found.mu > PAIR_BUDGET.mu)
+
+
+def membership(task: tuple[str | None, int]) -> dict[str, dict[str, float]]:
+    """Attack the client's membership through its own examples, with shadows that know all but the noise."""
+    torch.set_num_threads(1)
+    folder, releases = task
+    worlds = pair(folder)
+
+    def confidences(model: Model) -> list[Any]:
+        return [_confidence(worlds.release(model), worlds.examples) for _ in range(releases)]
+
+    kinds = (worlds.model, worlds.without, worlds.model, worlds.without)
+    found = attack(*(np.array(confidences(model)) for model in kinds), rates=(0.01, 0.1))
+    return {
+        f"{rate:g}": {
+            "found": power.found.share,
+            "at_least": power.found.low,
+            "at_most": power.found.high,
+            "accused": power.accused.share,
+            "allowed": power.allowed(PAIR_BUDGET.mu),
+        }
+        for rate, power in found.items()
+    }
+
+
+def _confidence(model: Model, examples: Shard) -> Any:
+    logits = examples.features @ np.asarray(model["weight"]).T + np.asarray(model["bias"])
+    return confidence(softmax(logits, axis=1)[np.arange(len(logits)), examples.labels])
+
+
+def _over_all(edge: Edge, total: int) -> Edge:
+    """Weigh by all clients' examples instead of the participants'."""
+    if not isinstance(edge, Aggregation):
+        return edge
+    others = edge.weights.sum() - edge.weights
+    return replace(edge, distances=edge.distances * others / (total - edge.weights), gram=None)
+
+
+def main() -> None:
+    chosen = parsed(__doc__)
+    cases, releases = (QUICK_CASES, QUICK_RELEASES) if chosen.quick else (CASES, RELEASES)
+    # All audits of a run together are wrong with a probability of at most 0.05.
+    risk = 0.05 / (2 * cases + len(FAULTS) + 1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with get_context("forkserver").Pool(2) as workers:
+        tasks = [(index, chosen.data, releases, risk) for index in range(cases)]
+        found = [each for case in progress(workers.imap(judged, tasks), "federations", cases) for each in case]
+        alarms = workers.map(alarmed, [(fault, chosen.data, risk) for fault in ("no fault", *FAULTS)])
+        powers = workers.apply(membership, ((chosen.data, 2 * releases),))
+    audited = [each.audited for each in found if each.audited is not None]
+    finish(
+        {
+            "certified": len(found),
+            "modes": dict(Counter(each.mode for each in found)),
+            "scopes": dict(Counter(each.scope for each in found)),
+            "sequential": sum(each.position > 0 for each in found),
+            "violations": sum(share > 1 for each in found for share in each.shares),
+            "compared": sum(len(each.shares) for each in found),
+            "closest": max(share for each in found for share in each.shares),
+            "audits": len(audited),
+            "audit_exceeds": sum(share > 1 for share in audited),
+            "strongest_audit": max(audited),
+            "membership": powers,
+            "membership_exceeds": sum(power["at_least"] > power["allowed"] for power in powers.values()),
+            "false_alarm": alarms[0],
+            "broken_caught": sum(alarms[1:]),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

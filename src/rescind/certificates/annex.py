@@ -1,0 +1,215 @@
+"""The operator's annex: what a certificate may not tell, because it was computed from the leaver's data.
+
+Sigma times the realised mu is Psi, so an annex is kept private; whoever may see it can check the certificate by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from rescind.certificates.errors import OtherAnnex
+from rescind.certificates.issue import deletion_digest, deletion_log, journal_at
+from rescind.certificates.predicate import (
+    STATEMENT_TYPE,
+    Count,
+    Digest,
+    InToto,
+    Part,
+    Sha256,
+    Statement,
+    Words,
+)
+from rescind.core.facts import Mode, Scope
+from rescind.core.sensitivity import group_sensitivity
+from rescind.core.strict import strict_sensitivity
+from rescind.history.errors import BrokenHistory
+from rescind.history.history import History
+from rescind.history.ledger import Journal
+from rescind.history.outcomes import Claim, claimed
+from rescind.history.requests import standings
+
+ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
+TITLE = "Annex of the operator. Keep it private: it tells about the data of the forgotten clients"
+_NO_NOISE = "no noise of this restart has to hide these clients"
+_ERASED = "the numbers that it was computed from are erased, as they should be"
+
+NotNegative = Annotated[float, Field(ge=0)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+# The list of what was erased, in the very characters that the certificate's digest is of.
+Log = Annotated[str, Field(min_length=2, max_length=128 * 1024)]
+
+
+class Hidden(Part):
+    """How much the noise had to hide: Psi of the clients in the restart's model, and the realised mu, Psi / sigma."""
+
+    sensitivity: NotNegative
+    mu: NotNegative
+
+
+class Restart(Part):
+    """Where training went back to, and why there.
+
+    ``branch`` began at ``round`` (the paper's T) of ``of_branch``, and ``rounds`` were trained after it.
+    ``rechecked`` counts the clients of each earlier group that the noise hides as well. ``hidden`` is ``None`` where
+    it cannot be told, and ``unknown`` says why.
+    """
+
+    branch: Count
+    of_branch: Number
+    round: Number
+    rounds: Number
+    method: Words
+    sigma: NotNegative
+    predicted_rounds: NotNegative
+    rechecked: tuple[Count, ...]
+    releases_mu: NotNegative
+    declared: tuple[Words, ...]
+    obstacles: tuple[Words, ...]
+    hidden: Hidden | None
+    unknown: Words | None
+
+
+class AnnexPredicate(Part):
+    """What belongs to one certificate; ``restart`` is ``None`` where a request was served without one.
+
+    SHA-256 of ``salt`` and ``log`` is the certificate's digest of the deletion log.
+    """
+
+    title: Words
+    version: Literal[1]
+    run: Words
+    request: Count
+    restart: Restart | None
+    salt: Digest
+    log: Log
+
+
+class CertificateSubject(Part):
+    """The certificate, by the SHA-256 of its payload, which does not change when another signs it."""
+
+    name: Literal["payload of the certificate"]
+    digest: Sha256
+
+
+class Annex(InToto):
+    """An in-toto Statement, version 1, about a certificate."""
+
+    called = "an annex"
+
+    subject: tuple[CertificateSubject]
+    predicate_type: Literal["urn:rescind:annex-of-the-operator:1"] = Field(alias="predicateType")
+    predicate: AnnexPredicate
+
+
+def annex(history: History, certificate: Statement) -> Annex:
+    """Give the annex of a certificate that this history gave."""
+    said = certificate.predicate
+    journal = journal_at(history.ledger, bytes.fromhex(certificate.subject[1].digest.sha256))
+    claim = claimed(journal, said.request)
+    salt, log = deletion_log(history.ledger, claim.outcome)
+    return Annex(
+        type_=STATEMENT_TYPE,
+        subject=(_subject(certificate),),
+        predicate_type=ANNEX_TYPE,
+        predicate=AnnexPredicate(
+            title=TITLE,
+            version=1,
+            run=said.run,
+            request=said.request,
+            restart=_restart(history, journal, claim),
+            salt=salt.hex(),
+            log=log.decode(),
+        ),
+    )
+
+
+def check_annex(found: Annex, certificate: Statement) -> None:
+    """Compare an annex with a certificate; ``OtherAnnex`` says what does not fit."""
+    told, said = found.predicate, certificate.predicate
+    if found.subject[0] != _subject(certificate) or (told.run, told.request) != (said.run, said.request):
+        raise OtherAnnex("the annex belongs to another certificate")
+    if told.title != TITLE:
+        raise OtherAnnex("the annex has another title than an annex has")
+    if deletion_digest(bytes.fromhex(told.salt), told.log.encode()) != said.erasure.log:
+        raise OtherAnnex("the annex has another deletion log than the certificate names")
+    restart = told.restart
+    hidden = None if restart is None else restart.hidden
+    if restart is not None and (restart.hidden is None) is (restart.unknown is None):
+        raise OtherAnnex("the annex tells how much the noise had to hide, or why not, and not both")
+    if said.noise is None and hidden is not None:
+        raise OtherAnnex("the annex tells of hiding by noise, and the certificate has none")
+    if said.noise is not None and (restart is None or restart.sigma != said.noise.sigma):
+        raise OtherAnnex("the annex has another noise than the certificate")
+    if restart is None or hidden is None:
+        return
+    if not math.isclose(hidden.mu, hidden.sensitivity / restart.sigma, rel_tol=1e-9):
+        raise OtherAnnex("the annex's realised mu does not follow from its sensitivity and noise")
+    if said.guarantee is not None and hidden.mu > said.guarantee.mu:
+        raise OtherAnnex(f"its mu is {hidden.mu:g}, more than the certificate's, {said.guarantee.mu:g}")
+
+
+def _subject(certificate: Statement) -> CertificateSubject:
+    digest = hashlib.sha256(certificate.payload()).hexdigest()
+    return CertificateSubject(name="payload of the certificate", digest=Sha256(sha256=digest))
+
+
+def _restart(history: History, journal: Journal, claim: Claim) -> Restart | None:
+    branch, planned = claim.restart, claim.planned
+    if branch is None or planned is None or branch.parent is None:
+        return None
+    chosen = planned.candidate
+    sensitivity = _sensitivity(history, journal, claim) if claim.noise else None
+    hidden = None if sensitivity is None else Hidden(sensitivity=sensitivity, mu=sensitivity / branch.sigma)
+    return Restart(
+        branch=branch.number,
+        of_branch=branch.parent.branch,
+        round=branch.parent.round,
+        rounds=claim.rounds,
+        method=planned.method,
+        sigma=branch.sigma,
+        predicted_rounds=chosen.predicted_rounds,
+        rechecked=tuple(len(group) for group in chosen.rechecked),
+        releases_mu=chosen.releases_mu,
+        declared=chosen.declared,
+        obstacles=chosen.obstacles,
+        hidden=hidden,
+        unknown=None if hidden else _ERASED if claim.noise else _NO_NOISE,
+    )
+
+
+def _sensitivity(history: History, journal: Journal, claim: Claim) -> float | None:
+    """Compute the bound by which the noise hides the clients; ``None`` if the numbers for it are gone."""
+    assert claim.restart is not None  # noqa: S101, what is hidden by noise has a restart
+    assert claim.restart.parent is not None  # noqa: S101, and that went back somewhere
+    groups, parent = _groups(journal, claim), claim.restart.parent
+    try:
+        path = history.path(parent, frozenset().union(*groups))
+    except BrokenHistory:
+        return None
+    node = path.index[parent]
+    if claim.mode is Mode.STRICT:
+        head = history.run.facts.head_bound()
+        bounds = [float(strict_sensitivity(path.edges, group, head)[node]) for group in groups]
+    else:
+        bounds = [float(group_sensitivity(path.edges, group)[node]) for group in groups]
+    # Of whom the numbers are erased the bound is infinite.
+    return max(bounds) if math.isfinite(max(bounds)) else None
+
+
+def _groups(journal: Journal, claim: Claim) -> list[frozenset[int]]:
+    """Give the groups that had to be hidden for a request, each of them jointly."""
+    request = claim.asked.request
+    if request.scope is Scope.INDIVIDUAL:
+        return [frozenset({client}) for client in request.group]
+    if request.scope is Scope.GROUP:
+        return [request.group]
+    everybody = frozenset[int]()
+    for each in standings(journal):
+        everybody |= each.request.group
+        if each.number == claim.asked.number:
+            break
+    return [request.group, everybody]

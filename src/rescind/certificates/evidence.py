@@ -1,0 +1,30 @@
+"""Measured evidence from a file, to be put into a certificate."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import TypeAdapter, ValidationError
+
+from rescind.certificates.envelope import once
+from rescind.certificates.predicate import MOST_EVIDENCE, Evidence
+
+_LONGEST = 64 * 1024
+_LIST = TypeAdapter(tuple[Evidence, ...])
+
+
+def evidence_in(content: bytes) -> tuple[Evidence, ...]:
+    """Read a JSON list of objects with ``what``, ``found`` and ``bound``, strictly."""
+    if len(content) > _LONGEST:
+        raise ValueError(f"the evidence has {len(content)} bytes; at most {_LONGEST} are read")
+    try:
+        # Whatever stands there twice would be read once.
+        json.loads(content, object_pairs_hook=once)
+        found = _LIST.validate_json(content, strict=True)
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the evidence is no JSON list of objects with what, found and bound, each a text: {error}"
+        ) from error
+    if len(found) > MOST_EVIDENCE:
+        raise ValueError(f"the evidence has {len(found)} pieces; a certificate has at most {MOST_EVIDENCE}")
+    return found

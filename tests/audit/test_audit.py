@@ -1,0 +1,220 @@
+"""The audits find what is there, and do not find what is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from rescind import History, Sampling
+from rescind.audit import (
+    Compared,
+    LowerBound,
+    Rate,
+    Tape,
+    attack,
+    compared,
+    confidence,
+    recall,
+    tell_apart,
+    world_without,
+)
+from rescind.audit.evidence import as_json, of_membership, of_releases, of_replay, of_watermark
+from rescind.audit.replay import distance
+from rescind.certificates.evidence import evidence_in
+from rescind.certificates.issue import guarantee
+from rescind.core.calibration import Budget, attack_power, reached_epsilon
+from rescind.core.facts import Scope
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.path import branches
+from rescind.history.records import ROOT, Level, Place
+from rescind.methods import FineTuning, Sifu
+from rescind.testing.small import simulation
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (1, 1000), (999, 1000), (500, 1000)])
+def test_intervals_are_those_of_scipys_exact_test(hits: int, trials: int) -> None:
+    rate = Rate(hits, trials, 0.025)
+    exact = binomtest(hits, trials).proportion_ci(0.95, method="exact")
+    assert rate.low == pytest.approx(exact.low, rel=1e-9, abs=1e-12)
+    assert rate.high == pytest.approx(exact.high, rel=1e-9)
+    assert rate.low <= rate.share <= rate.high
+
+
+def test_what_is_no_share_is_refused() -> None:
+    for hits, trials in ((1, 0), (3, 2), (-1, 4)):
+        with pytest.raises(ValueError, match="no share"):
+            Rate(hits, trials, 0.05)
+    with pytest.raises(ValueError, match="risk"):
+        Rate(1, 2, 0.5)
+
+
+# Coupled replay
+
+
+def test_the_distance_is_below_the_bound_and_not_far_below() -> None:
+    tape = Tape(simulation(8))
+    with History.in_memory() as history:
+        Revocable(history, tape, seed=b"replay").train(Rounds(12))
+        found = compared(history, tape, ["clinic-2", "clinic-5"])
+        alone = compared(history, tape, ["clinic-2", "clinic-5"], Scope.INDIVIDUAL)
+    assert [each.place for each in found] == [Place(0, number) for number in range(13)]
+    assert not any(each.violated for each in found + alone)
+    assert found[0].distance == 0
+    assert max(each.distance / each.bound for each in found[1:] if each.bound) > 0.2
+
+
+def test_leaving_nobody_out_changes_no_bit() -> None:
+    tape = Tape(simulation(6))
+    with History.in_memory() as history:
+        Revocable(history, tape, seed=b"replay").train(Rounds(4))
+        again = dict(world_without(tape, branches(history.ledger), (), history.newest))
+        newest = history.model(history.newest)
+    assert all((newest[name] == again[Place(0, 4)][name]).all() for name in newest)
+    assert distance(tape.model(Place(0, 4)), newest) == 0
+
+
+def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
+    tape = Tape(simulation(12, sampling=Sampling.EVERYBODY, rate=None))
+    with History.in_memory() as history:
+        revocable = Revocable(history, tape, seed=b"replay")
+        revocable.train(Rounds(10))
+        history.ask(["clinic-0"], Budget(8.0, 0.01))
+        (outcome,) = revocable.forget(Sifu(), Rounds(4), level=Level.OUTPUT)
+        assert outcome.branch is not None
+        assert outcome.branch.sigma > 0
+        found = {each.place: each for each in compared(history, tape, ["clinic-3"])}
+    parent = outcome.branch.parent
+    assert parent is not None
+    before, behind = found[parent], found[Place(1, 0)]
+    assert behind.distance == pytest.approx(outcome.branch.shrinkage * before.distance, rel=1e-9)
+    assert not any(each.violated for each in found.values())
+
+
+def test_the_real_epsilon_stands_beside_the_certified_one() -> None:
+    each = Compared(ROOT, distance=0.5, bound=1.0)
+    assert not each.violated
+    assert each.epsilon(0.5, 1e-5) == reached_epsilon(1.0, 1e-5)
+    assert Compared(ROOT, 1.1, 1.0).violated
+    assert Compared(ROOT, float("nan"), 1.0).violated
+
+
+def test_a_replay_says_what_it_cannot_repeat() -> None:
+    tape = Tape(simulation(6))
+    with pytest.raises(ValueError, match="not on this tape"):
+        tape.model(Place(0, 3))
+    with History.in_memory() as history:
+        revocable = Revocable(history, tape, seed=b"replay")
+        revocable.train(Rounds(3))
+        history.ask(["clinic-0"], Budget(8.0, 0.01))
+        revocable.forget(FineTuning(), Rounds(2), level=Level.OUTPUT)
+        known = branches(history.ledger)
+        assert not known[1].unbounded
+        with pytest.raises(ValueError, match="cannot be repeated"):
+            list(world_without(tape, {**known, 1: replace(known[1], unbounded=True)}, (), Place(1, 2)))
+
+
+# Two worlds, released many times over
+
+
+def gaussian(seed: int, sigma: float = 1.0):  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(seed)
+    return lambda model: {name: tensor + sigma * rng.normal(size=tensor.shape) for name, tensor in model.items()}
+
+
+def two_worlds(mu: float):  # type: ignore[no-untyped-def]
+    away = np.zeros((2, 3))
+    away[1, 1] = mu
+    return {"weight": away}, {"weight": np.zeros((2, 3))}
+
+
+def test_worlds_at_a_known_distance_are_told_apart_about_as_well_as_can_be() -> None:
+    found = tell_apart(gaussian(0), gaussian(1), *two_worlds(2.0), delta=1e-5, releases=4000)
+    assert 1.7 < found.mu < 2.0
+    assert 1.0 < found.epsilon < reached_epsilon(2.0, 1e-5)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5, 1.5])
+def test_the_lower_bound_is_seldom_above_the_truth(mu: float) -> None:
+    release = gaussian(int(10 * mu))
+    runs = [tell_apart(release, release, *two_worlds(mu), delta=1e-3, releases=200, risk=0.1) for _ in range(60)]
+    # 60 times at most one in ten: 15 and more would happen once in a thousand series.
+    assert sum(run.mu > mu for run in runs) < 15
+    assert sum(run.epsilon > reached_epsilon(mu, 1e-3) for run in runs) < 15
+
+
+def test_without_noise_every_release_gives_itself_away() -> None:
+    found = tell_apart(lambda model: model, lambda model: model, *two_worlds(1e-9), delta=1e-5, releases=1000)
+    assert found.mu > 4
+    assert found.epsilon > 4
+
+
+def test_the_same_world_twice_is_not_told_apart() -> None:
+    same = two_worlds(0.0)[0]
+    found = tell_apart(lambda model: model, lambda model: model, same, same, delta=1e-5, releases=100)
+    assert (found.mu, found.epsilon) == (0.0, 0.0)
+
+
+def test_too_few_releases_are_refused() -> None:
+    with pytest.raises(ValueError, match="fewer than 20"):
+        tell_apart(lambda model: model, lambda model: model, *two_worlds(1.0), delta=1e-5, releases=19)
+
+
+def test_a_bound_on_epsilon_looks_at_both_errors() -> None:
+    # Hardly anybody is accused, but all who are not accused are innocent.
+    found = LowerBound(Rate(1000, 1000, 0.025), Rate(500, 1000, 0.025), 0.0)
+    assert found.epsilon > 4
+
+
+# Watermarks and membership
+
+
+def test_recall_is_fishers_test() -> None:
+    # The lady tasting tea: 17/70.
+    assert recall(3, 4, 1, 4).p_value == pytest.approx(17 / 70)
+    remembered = recall(90, 100, 12, 100)
+    assert remembered.p_value < 1e-20
+    assert remembered.released.low > remembered.reference.high
+
+
+def test_an_attack_reaches_what_gaussian_examples_allow() -> None:
+    rng, mu = np.random.default_rng(5), 2.0
+    kinds = (mu, 0.0, mu, 0.0)
+    worlds = [rng.normal(size=(4000, 3)) + np.array([shift, 0.0, 0.0]) for shift in kinds]
+    found = attack(*worlds, rates=(0.01, 0.1))
+    for rate, power in found.items():
+        assert power.found.share == pytest.approx(attack_power(mu, rate), abs=0.05)
+        assert not power.exceeds(mu)
+        assert power.exceeds(mu / 2)
+
+
+def test_an_attack_on_equal_worlds_finds_as_many_as_it_wrongly_accuses() -> None:
+    rng = np.random.default_rng(6)
+    found = attack(*(rng.normal(size=(2000, 4)) for _ in range(4)), rates=(0.01,))
+    assert not found[0.01].exceeds(0.05)
+    assert found[0.01].found.share < 0.03
+
+
+def test_confidence_stays_finite() -> None:
+    assert np.isfinite(confidence(np.array([0.0, 0.5, 1.0]))).all()
+    assert confidence(np.array([0.5]))[0] == 0.0
+
+
+# Evidence
+
+
+def test_what_was_found_can_stand_in_a_certificate() -> None:
+    granted = guarantee(5.0, 1e-5, 1)
+    rng = np.random.default_rng(7)
+    pieces = [
+        of_replay([Compared(ROOT, 0.0, 0.0), Compared(Place(0, 1), 0.5, 2.0)]),
+        of_releases(tell_apart(gaussian(0), gaussian(1), *two_worlds(1.0), delta=1e-5, releases=200), granted),
+        *of_membership(attack(*(rng.normal(size=(200, 4)) for _ in range(4)), rates=(0.1,)), granted),
+        of_watermark(recall(3, 4, 1, 4)),
+    ]
+    assert evidence_in(as_json(pieces).encode()) == tuple(pieces)
+    assert pieces[0].found == "at 0 of 2 models further away than the bound; at most 25% of it"
+    assert "95.00%" in pieces[1].found
+    assert "epsilon 5 at delta 1e-05" in pieces[1].bound
+    assert pieces[-1].found.startswith("75.0%")

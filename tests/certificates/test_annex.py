@@ -1,0 +1,286 @@
+"""The operator's annex: what a certificate may not tell, and whether it fits the certificate."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from rescind import History
+from rescind.certificates.annex import Annex, annex, check_annex
+from rescind.certificates.envelope import PAYLOAD_TYPE, signed
+from rescind.certificates.errors import NoCertificate, NotSigned, OtherAnnex
+from rescind.certificates.issue import statement
+from rescind.certificates.predicate import Statement
+from rescind.certificates.verification import verify
+from rescind.core.calibration import Budget
+from rescind.core.facts import PublicHead, Sampling, Scope
+from rescind.core.sensitivity import group_sensitivity
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.codec import decode
+from rescind.history.commitments import canonical
+from rescind.history.records import ErasurePlan, Level, Place
+from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
+from rescind.testing.small import simulation
+
+PRIVATE, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
+Change = Callable[[dict[str, Any]], None]
+
+
+def served(
+    history: History, method: Method, level: Level = Level.OUTPUT, scope: Scope = Scope.GROUP, **facts: Any
+) -> list[tuple[Statement, Annex]]:
+    """Let two leave one after the other, and give the certificate and the annex of each."""
+    engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **facts)
+    federation = Revocable(history, engine)
+    federation.train(Rounds(12))
+    found = []
+    for names in (["clinic-3", "clinic-4"], ["clinic-5"]):
+        number = history.ask(names, Budget(8.0, 0.01), scope=scope)
+        federation.forget(method, Rounds(2), level=level)
+        certificate = statement(history, number)
+        found.append((certificate, annex(history, certificate)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def issued() -> Iterator[tuple[History, Statement, Annex]]:
+    with History.in_memory() as history:
+        yield history, *served(history, Sifu())[0]
+
+
+def checked(certificate: Statement, content: bytes) -> None:
+    verify(signed(certificate, [CryptoSigner(PRIVATE)]), [KEY], annex=content)
+
+
+def test_it_tells_where_training_restarted_and_how_much_was_hidden(
+    issued: tuple[History, Statement, Annex],
+) -> None:
+    history, certificate, found = issued
+    outcome, _ = history.outcomes()
+    assert outcome.branch is not None
+    assert outcome.branch.parent is not None
+    assert outcome.planned is not None
+    told = found.predicate.restart
+    assert told is not None
+    assert Place(told.of_branch, told.round) == outcome.branch.parent
+    assert (told.rounds, told.method) == (2, str(Sifu()))
+    path = history.path(outcome.branch.parent)
+    own = outcome.asked[0].request.group
+    assert len(own) == 2
+    assert told.hidden is not None
+    assert told.hidden.sensitivity == pytest.approx(group_sensitivity(path.edges, own)[-1], rel=1e-12)
+    assert 0 < told.hidden.mu == told.hidden.sensitivity / told.sigma <= outcome.asked[0].request.mu
+    assert certificate.predicate.noise is not None
+    assert told.sigma == certificate.predicate.noise.sigma
+    checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+
+
+def test_its_deletion_log_is_the_one_that_the_certificate_commits_to(
+    issued: tuple[History, Statement, Annex],
+) -> None:
+    history, certificate, found = issued
+    told = found.predicate
+    digest = hashlib.sha256(bytes.fromhex(told.salt) + told.log.encode()).hexdigest()
+    assert digest == certificate.predicate.erasure.log
+    assert decode(ErasurePlan, json.loads(told.log)) == history.outcomes()[0].erasure
+
+
+@pytest.mark.parametrize(
+    ("scope", "jointly"),
+    [
+        (Scope.INDIVIDUAL, [["clinic-3"], ["clinic-4"]]),
+        (Scope.GROUP, [["clinic-3", "clinic-4"]]),
+        (Scope.SEQUENCE, [["clinic-3", "clinic-4"]]),
+    ],
+)
+def test_each_scope_has_its_own_groups_to_hide(scope: Scope, jointly: list[list[str]]) -> None:
+    with History.in_memory() as history:
+        (first, own), (second, later) = served(history, Sifu(), scope=scope)
+        clients = {f"clinic-{number}": number + 1 for number in range(30)}
+        known = history.outcomes()
+        assert known[0].asked[0].request.group == {clients["clinic-3"], clients["clinic-4"]}
+        everybody = ["clinic-3", "clinic-4", "clinic-5"]
+        both = [["clinic-5"], *([everybody] if scope is Scope.SEQUENCE else [])]
+        for certificate, found, groups in ((first, own, jointly), (second, later, both)):
+            checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+            told = found.predicate.restart
+            assert told is not None
+            assert told.hidden is not None
+            edges = history.path(Place(told.of_branch, told.round)).edges
+            expected = [group_sensitivity(edges, [clients[name] for name in group])[-1] for group in groups]
+            assert told.hidden.sensitivity == pytest.approx(max(expected), rel=1e-12)
+
+
+def test_a_strict_noise_is_measured_by_the_bound_that_chose_it() -> None:
+    with History.in_memory() as history:
+        (certificate, found), _ = served(history, StrictSifu(), public=HEAD, public_schedule=True)
+        assert certificate.predicate.mode == "strict"
+        assert found.predicate.restart is not None
+        assert found.predicate.restart.hidden is not None
+        checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+
+
+def test_after_a_purge_it_says_that_the_numbers_are_gone() -> None:
+    with History.in_memory() as history:
+        for certificate, found in served(history, Sifu(), Level.PURGE):
+            assert certificate.predicate.noise is not None
+            told = found.predicate.restart
+            assert told is not None
+            assert told.hidden is None
+            assert told.unknown is not None
+            assert "erased" in told.unknown
+            checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+
+
+@pytest.mark.parametrize("method", [Scratch(), FineTuning()])
+def test_without_noise_there_is_nothing_that_it_hides(method: Method) -> None:
+    with History.in_memory() as history:
+        for certificate, found in served(history, method):
+            assert found.predicate.restart is not None
+            assert found.predicate.restart.hidden is None
+            checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+
+
+def test_a_settled_request_has_a_log_and_no_restart() -> None:
+    with History.in_memory() as history:
+        engine = simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        federation = Revocable(history, engine)
+        federation.train(Rounds(3))
+        numbers = [history.ask([name], Budget(8.0, 0.01)) for name in ("clinic-3", "clinic-4")]
+        federation.forget(Scratch(), Rounds(2))
+        certificate = statement(history, numbers[1])
+        found = annex(history, certificate)
+        assert found.predicate.restart is None
+        checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+
+
+# What does not fit
+
+
+def other_certificate(document: dict[str, Any]) -> None:
+    document["subject"][0]["digest"]["sha256"] = "0" * 64
+
+
+def other_request(document: dict[str, Any]) -> None:
+    document["predicate"]["request"] += 1
+
+
+def other_title(document: dict[str, Any]) -> None:
+    document["predicate"]["title"] = "Certificate of forgetting"
+
+
+def other_log(document: dict[str, Any]) -> None:
+    document["predicate"]["log"] = document["predicate"]["log"].replace("OUTPUT", "PURGE")
+
+
+def other_salt(document: dict[str, Any]) -> None:
+    document["predicate"]["salt"] = "0" * 64
+
+
+def other_noise(document: dict[str, Any]) -> None:
+    restart = document["predicate"]["restart"]
+    restart["sigma"] *= 2
+    restart["hidden"]["mu"] /= 2
+
+
+def no_restart(document: dict[str, Any]) -> None:
+    document["predicate"]["restart"] = None
+
+
+def other_mu(document: dict[str, Any]) -> None:
+    document["predicate"]["restart"]["hidden"]["mu"] *= 0.9
+
+
+def too_much_to_hide(document: dict[str, Any]) -> None:
+    hidden = document["predicate"]["restart"]["hidden"]
+    hidden["mu"] *= 100
+    hidden["sensitivity"] *= 100
+
+
+def no_reason(document: dict[str, Any]) -> None:
+    document["predicate"]["restart"]["hidden"] = None
+
+
+def enveloped(payload: bytes) -> bytes:
+    pae = b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+    signature = {"keyid": KEY.keyid, "sig": base64.b64encode(PRIVATE.sign(pae)).decode()}
+    document = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": PAYLOAD_TYPE,
+        "signatures": [signature],
+    }
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_certificate,
+        other_request,
+        other_title,
+        other_log,
+        other_salt,
+        other_noise,
+        no_restart,
+        other_mu,
+        too_much_to_hide,
+        no_reason,
+    ],
+)
+def test_a_signed_annex_that_does_not_fit_is_refused(
+    change: Change, issued: tuple[History, Statement, Annex]
+) -> None:
+    _, certificate, found = issued
+    document = json.loads(found.payload())
+    checked(certificate, enveloped(canonical(document)))
+    change(document)
+    with pytest.raises(OtherAnnex):
+        checked(certificate, enveloped(canonical(document)))
+
+
+def test_hiding_by_noise_that_the_certificate_does_not_have_is_refused(
+    issued: tuple[History, Statement, Annex],
+) -> None:
+    _, certificate, found = issued
+    noiseless = certificate.model_copy(
+        update={
+            "predicate": certificate.predicate.model_copy(update={"mode": "exact", "noise": None, "guarantee": None})
+        }
+    )
+    subject = found.subject[0].model_copy(
+        update={
+            "digest": certificate.subject[0].digest.model_copy(
+                update={"sha256": hashlib.sha256(noiseless.payload()).hexdigest()}
+            )
+        }
+    )
+    with pytest.raises(OtherAnnex, match="the certificate has none"):
+        check_annex(found.model_copy(update={"subject": (subject,)}), noiseless)
+
+
+def test_it_is_read_as_strictly_as_a_certificate(issued: tuple[History, Statement, Annex]) -> None:
+    _, certificate, found = issued
+    document = json.loads(found.payload())
+    document["predicate"]["also"] = 1
+    for content in (
+        b"{}",
+        enveloped(canonical(document)),
+        enveloped(json.dumps(json.loads(found.payload()), indent=1).encode()),
+        signed(certificate, [CryptoSigner(PRIVATE)]),
+    ):
+        with pytest.raises(NoCertificate):
+            checked(certificate, content)
+    with pytest.raises(NoCertificate):
+        verify(signed(found, [CryptoSigner(PRIVATE)]), [KEY])
+    with pytest.raises(NotSigned, match="signed an annex"):
+        checked(certificate, signed(found, [CryptoSigner(STRANGER)]))

@@ -1,0 +1,225 @@
+"""Certificates of a history that has gone on since: they verify, and what is less today is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from rescind import History
+from rescind.certificates.envelope import signed
+from rescind.certificates.errors import OtherHistory
+from rescind.certificates.issue import stated, statement
+from rescind.certificates.predicate import Predicate, Sha256, Statement
+from rescind.certificates.verification import Verified, explained, verify
+from rescind.core.calibration import Budget
+from rescind.core.facts import PublicHead, Sampling
+from rescind.engines.server import NoisedAverage
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.commitments import NO_HEAD
+from rescind.history.ledger import Until
+from rescind.history.outcomes import claimed, outcomes
+from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
+from rescind.testing.small import simulation
+
+PRIVATE = Ed25519PrivateKey.generate()
+OPERATOR, KEY = CryptoSigner(PRIVATE), SSlibKey.from_crypto(PRIVATE.public_key())
+BUDGET = Budget(8.0, 0.01)
+HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
+
+
+@pytest.fixture
+def federation() -> Iterator[Revocable]:
+    engine = simulation(
+        30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
+    )
+    with History.in_memory() as history:
+        made = Revocable(history, engine, update_interval=1)
+        made.train(Rounds(12))
+        yield made
+
+
+def forgotten(federation: Revocable, name: str, method: Method) -> int:
+    number = federation.history.ask([name], BUDGET)
+    federation.forget(method, Rounds(2))
+    return number
+
+
+def certified(federation: Revocable, number: int) -> bytes:
+    return signed(statement(federation.history, number), [OPERATOR])
+
+
+def checked(content: bytes, federation: Revocable) -> Verified:
+    return verify(content, [KEY], history=federation.history)
+
+
+def test_it_verifies_after_more_training_and_after_others_were_forgotten(federation: Revocable) -> None:
+    number = forgotten(federation, "clinic-3", Sifu())
+    content = certified(federation, number)
+    federation.train(Rounds(5))
+    assert checked(content, federation).since == ()
+    forgotten(federation, "clinic-4", Sifu())
+    federation.train(Rounds(5))
+    found = checked(content, federation)
+    assert found.statement.predicate.mode == "instance"
+    assert found.since == ()
+    assert not any("newest" in line for line in found.unchecked)
+
+
+def test_a_strict_claim_that_is_an_instance_today_verifies_and_says_so(federation: Revocable) -> None:
+    number = forgotten(federation, "clinic-3", StrictSifu())
+    content = certified(federation, number)
+    assert claimed(federation.history.ledger, number).mode.value == "strict"
+    forgotten(federation, "clinic-4", Last())
+    found = checked(content, federation)
+    assert found.statement.predicate.mode == "strict"
+    (since,) = found.since
+    assert "the claim is instance, not strict" in since
+    assert since in " ".join(" ".join(explained(found)).split())
+    assert checked(certified(federation, number), federation).statement.predicate.mode == "instance"
+
+
+def test_behind_something_unbounded_an_old_certificate_verifies_and_says_so(federation: Revocable) -> None:
+    number = forgotten(federation, "clinic-3", Scratch())
+    content = certified(federation, number)
+    forgotten(federation, "clinic-4", FedAccum())
+    (since,) = checked(content, federation).since
+    assert "nothing is proven" in since
+    today = checked(certified(federation, number), federation)
+    assert today.since == ()
+    assert today.statement.predicate.reasons
+
+
+def test_what_a_later_restart_made_exact_is_claimed_of_its_own_model(federation: Revocable) -> None:
+    """The first model has noise, and never becomes exact by what others do later."""
+    number = forgotten(federation, "clinic-3", Sifu())
+    content, (before,) = certified(federation, number), federation.history.outcomes()
+    assert before.branch is not None
+    assert before.branch.sigma > 0
+    forgotten(federation, "clinic-4", Scratch())
+    assert checked(content, federation).statement.predicate.mode == "instance"
+    today = checked(certified(federation, number), federation)
+    assert (today.statement.predicate.mode, today.statement.predicate.noise) == ("exact", None)
+    assert today.statement.subject[0].digest.sha256 == federation.history.outcomes()[-1].model != before.model
+
+
+def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation: Revocable) -> None:
+    number = forgotten(federation, "clinic-3", Sifu())
+    before = statement(federation.history, number)
+    federation.history.ask(["clinic-4"], BUDGET)
+
+    class Dies(Exception):
+        pass
+
+    def die(*_: object) -> None:
+        raise Dies
+
+    with pytest.raises(Dies):
+        Revocable(federation.history, federation.engine, update_interval=1, watch=die).forget(Scratch(), Rounds(2))
+    now = statement(federation.history, number)
+    assert now.subject[0] == before.subject[0]
+    assert now.predicate == before.predicate
+    assert now.subject[1] != before.subject[1]
+
+
+def settled(federation: Revocable) -> int:
+    """Let two leave: once the first is forgotten from the start, the newest model does not know the second."""
+    federation.history.ask(["clinic-3"], BUDGET)
+    number = federation.history.ask(["clinic-4"], BUDGET)
+    federation.forget(Scratch(), Rounds(2))
+    assert {
+        asked.number for each in federation.history.outcomes() if each.branch is None for asked in each.asked
+    } == {number}
+    return number
+
+
+def test_a_settled_request_verifies_after_more_rounds(federation: Revocable) -> None:
+    number = settled(federation)
+    first = certified(federation, number)
+    federation.train(Rounds(5))
+    second = certified(federation, number)
+    federation.train(Rounds(7))
+    models = [checked(each, federation).statement.subject[0] for each in (first, second)]
+    assert models[0] != models[1]
+
+
+def test_a_model_whose_round_was_erased_is_named_as_not_checked(federation: Revocable) -> None:
+    number = settled(federation)
+    federation.train(Rounds(5))
+    content = certified(federation, number)
+    assert not any("erased" in line for line in checked(content, federation).unchecked)
+    forgotten(federation, "clinic-5", Scratch())
+    found = checked(content, federation)
+    assert any("its round was erased since" in line for line in found.unchecked)
+    head = bytes.fromhex(found.statement.subject[1].digest.sha256)
+    assert stated(federation.history, number, head)[1] is None
+    with pytest.raises(ValueError, match="was erased since"):
+        statement(federation.history, number, head=head)
+
+
+def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revocable) -> None:
+    number = settled(federation)
+    found = statement(federation.history, number)
+    federation.train(Rounds(5))
+    later = statement(federation.history, number)
+    asked = next(federation.history.ledger.entries("request"))
+    for model, head in (
+        (later.subject[0].digest.sha256, found.subject[1].digest.sha256),
+        (found.subject[0].digest.sha256, later.subject[1].digest.sha256),
+        (found.subject[0].digest.sha256, "0" * 64),
+        (found.subject[0].digest.sha256, asked.head.hex()),
+        (found.subject[0].digest.sha256, NO_HEAD.hex()),
+    ):
+        subjects = tuple(
+            each.model_copy(update={"digest": Sha256(sha256=digest)})
+            for each, digest in zip(found.subject, (model, head), strict=True)
+        )
+        lie = found.model_copy(update={"subject": subjects})
+        verify(signed(lie, [OPERATOR]), [KEY])
+        with pytest.raises(OtherHistory):
+            checked(signed(lie, [OPERATOR]), federation)
+
+
+def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocable) -> None:
+    """Whatever the last entry was when it was signed, the same bytes come out of the history later."""
+    number, history = forgotten(federation, "clinic-3", StrictSifu()), federation.history
+    then: list[Statement] = [statement(history, number)]
+    for go_on in (
+        lambda: federation.train(Rounds(3)),
+        lambda: history.ask(["clinic-4"], BUDGET),
+        lambda: federation.forget(Sifu(), Rounds(2)),
+        lambda: forgotten(federation, "clinic-5", Scratch()),
+    ):
+        go_on()
+        then.append(statement(history, number))
+    for each in then:
+        assert statement(history, number, head=bytes.fromhex(each.subject[1].digest.sha256)) == each
+    fields = set(Predicate.model_fields) - {"mode", "title", "claim", "guarantee", "noise", "assumptions"}
+    assert all(getattr(each.predicate, name) == getattr(then[0].predicate, name) for each in then for name in fields)
+
+
+def test_a_journal_can_be_read_as_it_was(federation: Revocable) -> None:
+    forgotten(federation, "clinic-3", Scratch())
+    ledger, last = federation.history.ledger, len(list(federation.history.ledger.entries()))
+    before = next(ledger.entries("erased")).sequence - 1
+    assert len(outcomes(Until(ledger, last))) == 1
+    assert outcomes(Until(ledger, before)) == []
+    assert [entry.sequence for entry in Until(ledger, 3).entries()] == [1, 2, 3]
+    assert list(Until(ledger, 3).entries("request")) == []
+
+
+def test_noise_in_every_round_hides_without_a_restarts_own() -> None:
+    server = NoisedAverage(clip=0.5, denominator=30.0, noise_multiplier=8.0)
+    engine = simulation(30, rate=1.0, secret_noise=True, public=server.facts, public_schedule=True)
+    with History.in_memory() as history:
+        federation = Revocable(history, engine, server=server)
+        federation.train(Rounds(3))
+        number = forgotten(federation, "clinic-3", StrictSifu())
+        strict = checked(certified(federation, number), federation).statement.predicate
+        forgotten(federation, "clinic-4", Scratch())
+        weaker = checked(certified(federation, number), federation).statement.predicate
+    assert (strict.mode, strict.noise, weaker.noise) == ("strict", None, None)
+    assert weaker.mode in ("exact", "instance")
