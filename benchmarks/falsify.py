@@ -3,11 +3,13 @@
 Small federations on MNIST are trained and asked to forget, one to three times in a row, in every mode: exact, strict
 (an L2 head's public bound, and DP-FedAvg) and instance; each client alone, the group, or all groups so far. Where to
 restart is chosen at random among what the planner offers, so that not only good choices are tried. Every outcome is
-certified, signed and verified. Then whoever was forgotten is left out from the beginning, on the same secrets: the
-distance may nowhere be above the bound (``violations``), and what the certificate calls exact has to be the same bit
-by bit. And both worlds are released many times over with fresh noise, and the best rule to tell them apart may not be
-better than the certificate says (``audit_exceeds``, all audits of a run together at 95 % confidence), nor may a
-membership attack (``membership_exceeds``).
+certified, signed and verified. Then whoever was forgotten is left out from the beginning, on the same secrets. The
+distance may nowhere be above the bound, nor its epsilon, by another library's accountant, above the certified one;
+what a certificate calls exact has to be the same bit by bit; and the branch that forgets has to be what its recorded
+rounds make of it, bit by bit (``violations``). Earlier requests are certified and judged again after each one. And
+both worlds are released many times over with fresh noise: the best rule to tell them apart may not be better than the
+certificate says (``audit_exceeds``, all audits of a run together at 95 % confidence; ``audits`` counts those that
+could exceed it at all), nor may a membership attack be (``membership_exceeds``).
 
 The same audit then judges four runs that are broken on purpose: noise left out, a tenth of the noise, the client not
 excluded in the retraining, Psi with weights over all clients instead of the participants. It has to raise alarm in
@@ -27,14 +29,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from dp_accounting import get_epsilon_gaussian
 from scipy.special import softmax
+from scipy.stats import chi2
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from experiments.data import features, partitions, sets
 from rescind import History, LocalTraining, LogisticL2, Sampling, SoftmaxL2
-from rescind.audit import LowerBound, Tape, attack, confidence, tell_apart, world_without
+from rescind.audit import LowerBound, Rate, Tape, attack, confidence, tell_apart, world_without
 from rescind.audit.replay import distance
 from rescind.certificates.envelope import signed
 from rescind.certificates.issue import statement
@@ -48,21 +52,20 @@ from rescind.core.planning import Candidate, candidates, strict_candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
 from rescind.core.summary import Request, Summary
-from rescind.engines.server import Average, NoisedAverage, Server, noise, updates_of
+from rescind.engines.server import Average, NoisedAverage, Server, noise, norm, updates_of
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable, pull_factor
-from rescind.history.outcomes import Outcome
+from rescind.history.outcomes import Outcome, claimed
 from rescind.history.path import branches, lineage
-from rescind.history.records import Branch, Level, Place
-from rescind.history.requests import standings
+from rescind.history.records import Branch, Level, Place, Span
 from rescind.methods import Scratch
 from rescind.methods.method import Certifying, Method
 
 Model = Mapping[str, Tensor]
 
 CASES, QUICK_CASES = 105, 6
-RELEASES, QUICK_RELEASES = 500, 100
+RELEASES, QUICK_RELEASES = 500, 200
 # The released models are retrained this long: more of it tells the worlds apart no better, where all is well.
 RETRAINED = 2
 BUDGETS = (Budget(10.0, 0.01), Budget(5.0, 1e-5), Budget(3.0, 1e-5), Budget(1.0, 1e-5), Budget(1.0, 0.01))
@@ -214,7 +217,7 @@ class Case:
                     mode=said.mode if self.kind != "DP-FedAvg" else f"{said.mode}, DP-FedAvg",
                     scope=scope.value,
                     position=position,
-                    shares=list(self.shares(history, outcome, said, bounds)),
+                    shares=list(self.shares(history, outcome, bounds)),
                     audited=self.audited(history, outcome, said),
                 )
 
@@ -246,32 +249,55 @@ class Case:
         return bound
 
     def shares(
-        self,
-        history: History,
-        outcome: Outcome,
-        said: Predicate,
-        bound: Callable[[Mapping[str, int], Place], float],
+        self, history: History, outcome: Outcome, bound: Callable[[Mapping[str, int], Place], float]
     ) -> Iterator[float]:
-        """Give each distance as a share of what it may be; above 1 the claim is wrong."""
-        known, branch = branches(history.ledger), outcome.branch
-        upstream = {leg.branch for leg in lineage(known, history.newest)}
-        own_noise = {each.number: each.branch for each in standings(history.ledger)}
-        for promise in self.promises:
-            mu = next(each for each in standings(history.ledger) if each.number == promise.number).request.mu
-            for group in promise.groups:
-                if self.kind == "DP-FedAvg":
-                    yield self.shift(known, group, history.newest) / mu
-                    continue
-                other = dict(world_without(self.tape, known, group, history.newest))
-                if branch and branch.parent and promise.number in branch.hidden:
-                    apart = distance(self.tape.model(branch.parent), other[branch.parent])
-                    yield _share(apart, bound(group, branch.parent))
-                    yield _share(apart, branch.sigma * mu)
-                elif own_noise.get(promise.number) not in upstream:
-                    # Nothing hides it, so nothing may be there.
-                    yield _share(distance(history.model(history.newest), other[history.newest]), 0.0)
-        if (said.mode == "exact") is not (said.guarantee is None):
+        """Give all that is claimed now, of this and of earlier requests, as shares of what may be: at most 1.
+
+        Infinite: noise that is not there, a model that is not what the recorded rounds make of it.
+        """
+        known, newest = branches(history.ledger), history.newest
+        if outcome.branch and self.kind != "DP-FedAvg" and not self.is_remade(history, outcome.branch):
             yield np.inf
+        for promise in self.promises:
+            claim, said = claimed(history.ledger, promise.number), certified(history, promise.number)
+            # A request that was settled speaks of its own clients only.
+            for group in promise.groups[:1] if claim.asked.settled else promise.groups:
+                if self.kind == "DP-FedAvg":
+                    yield _epsilon_share(self.shift(known, group, newest), said)
+                    continue
+                other = dict(world_without(self.tape, known, group, newest))
+                if said.noise is None:
+                    yield _share(distance(history.model(newest), other[newest]), 0.0)
+                    continue
+                assert claim.restart is not None
+                assert claim.restart.parent is not None
+                apart = distance(self.tape.model(claim.restart.parent), other[claim.restart.parent])
+                yield _epsilon_share(apart / said.noise.sigma, said)
+                if claim.restart == outcome.branch:
+                    yield _share(apart, bound(group, claim.restart.parent))
+
+    def is_remade(self, history: History, branch: Branch) -> bool:
+        """Tell whether a branch is what it is said to be: noise on its parent, then rounds of those who remain."""
+        assert branch.parent is not None
+        gone = {name for promise in self.promises for group in promise.groups for name in group}
+        start, parent = self.tape.start(), self.tape.model(branch.parent)
+        model: Model = self.tape.model(Place(branch.number, 0))
+        noised = {name: start[name] + (model[name] - start[name]) / branch.shrinkage for name in start}
+        parameters = sum(tensor.size for tensor in start.values())
+        # Of a rounding, or of nothing, one would be far outside.
+        low, high = (float(chi2.ppf(share, parameters)) for share in (1e-9, 1 - 1e-9))
+        square = (distance(noised, parent) / branch.sigma) ** 2 if branch.sigma else distance(model, parent)
+        if not (low < square < high if branch.sigma else square == 0):
+            return False
+        for round_ in history.ledger.rounds(Span(branch.number, 1, history.newest.round)):
+            found = history.ledger.names(round_.clients)
+            names = [found[client] for client in round_.clients.tolist()]
+            if gone.intersection(names):
+                return False
+            # In the engine's own order, as sums depend on it.
+            model = self.tape.next_model(model, [each for each in self.tape.clients if each in names], round_.place)
+        newest = history.model(history.newest)
+        return all(np.array_equal(newest[name], model[name]) for name in newest)
 
     def shift(self, known: Mapping[int, Branch], group: Collection[str], place: Place) -> float:
         """Give the mu that DP-FedAvg's noise really has: each round's shift in units of its noise, taken together."""
@@ -282,11 +308,9 @@ class Case:
             replies = self.tape.engine.train(model, here, [name for name in names if name in group])
             total = {name: np.zeros(tensor.shape) for name, tensor in model.items()}
             for update in updates_of(model, replies).values():
-                scale = min(1.0, server.clip / distance(update, {name: np.zeros(()) for name in update}))
+                scale = server.clip / max(server.clip, norm(update))
                 total = {name: tensor + scale * update[name] for name, tensor in total.items()}
-            squares += (
-                distance(total, {name: np.zeros(()) for name in total}) / server.denominator / server.sigma
-            ) ** 2
+            squares += (norm(total) / server.denominator / server.sigma) ** 2
         return float(np.sqrt(squares))
 
     def audited(self, history: History, outcome: Outcome, said: Predicate) -> float | None:
@@ -295,6 +319,8 @@ class Case:
         if said.guarantee is None or branch is None or branch.parent is None:
             return None
         parent = branch.parent
+        if not able(said, self.releases, self.risk):
+            return None
         if self.kind == "DP-FedAvg":
             group = max(promise.groups, key=lambda each: self.shift(known, each, parent))
             path = rounds_to(known, parent)
@@ -304,7 +330,7 @@ class Case:
                 self.tape.start(),
                 self.tape.start(),
                 delta=said.guarantee.delta,
-                releases=self.releases // 4,
+                releases=self.releases,
                 risk=self.risk,
             )
             return exceeded(found, said)
@@ -365,6 +391,21 @@ def certified(history: History, number: int) -> Predicate:
 def exceeded(found: LowerBound, said: Predicate) -> float:
     assert said.guarantee is not None
     return max(found.epsilon / said.guarantee.epsilon, found.mu / said.guarantee.mu)
+
+
+def _epsilon_share(mu: float, said: Predicate) -> float:
+    """Give the epsilon that a shift has, by somebody else's accountant, as a share of the certified one."""
+    if said.guarantee is None:
+        return np.inf if mu else 0.0
+    return get_epsilon_gaussian(1 / mu, said.guarantee.delta) / said.guarantee.epsilon if mu else 0.0
+
+
+def able(said: Predicate, releases: int, risk: float) -> bool:
+    """Tell whether an audit of so many releases could exceed what a certificate says at all."""
+    judged = releases - releases // 2
+    assert said.guarantee is not None
+    perfect = LowerBound(Rate(judged, judged, risk / 2), Rate(0, judged, risk / 2), said.guarantee.delta)
+    return exceeded(perfect, said) > 1
 
 
 def _share(apart: float, allowed: float) -> float:
@@ -442,17 +483,17 @@ def alarmed(task: tuple[str, str | None, float]) -> bool:
     return bool(too_far or found.epsilon > PAIR_BUDGET.epsilon or found.mu > PAIR_BUDGET.mu)
 
 
-def membership(task: tuple[str | None, int]) -> dict[str, dict[str, float]]:
+def membership(task: tuple[str | None, int, float]) -> dict[str, dict[str, float]]:
     """Attack the client's membership through its own examples, with shadows that know all but the noise."""
     torch.set_num_threads(1)
-    folder, releases = task
+    folder, releases, risk = task
     worlds = pair(folder)
 
     def confidences(model: Model) -> list[Any]:
         return [_confidence(worlds.release(model), worlds.examples) for _ in range(releases)]
 
     kinds = (worlds.model, worlds.without, worlds.model, worlds.without)
-    found = attack(*(np.array(confidences(model)) for model in kinds), rates=(0.01, 0.1))
+    found = attack(*(np.array(confidences(model)) for model in kinds), rates=(0.01, 0.1), risk=risk)
     return {
         f"{rate:g}": {
             "found": power.found.share,
@@ -481,14 +522,14 @@ def _over_all(edge: Edge, total: int) -> Edge:
 def main() -> None:
     chosen = parsed(__doc__)
     cases, releases = (QUICK_CASES, QUICK_RELEASES) if chosen.quick else (CASES, RELEASES)
-    # All audits of a run together are wrong with a probability of at most 0.05.
-    risk = 0.05 / (2 * cases + len(FAULTS) + 1)
+    # All audits of a run together are wrong with a probability of at most 0.05; membership has two ends at two rates.
+    risk = 0.05 / (2 * cases + len(FAULTS) + 1 + 4)
     os.environ["OMP_NUM_THREADS"] = "1"
     with get_context("forkserver").Pool(2) as workers:
         tasks = [(index, chosen.data, releases, risk) for index in range(cases)]
         found = [each for case in progress(workers.imap(judged, tasks), "federations", cases) for each in case]
         alarms = workers.map(alarmed, [(fault, chosen.data, risk) for fault in ("no fault", *FAULTS)])
-        powers = workers.apply(membership, ((chosen.data, 2 * releases),))
+        powers = workers.apply(membership, ((chosen.data, 2 * releases, risk),))
     audited = [each.audited for each in found if each.audited is not None]
     finish(
         {

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from rescind import History
+from rescind import History, __version__
 from rescind.certificates.evidence import evidence_in
 from rescind.cli import app
 from rescind.core.calibration import Budget
@@ -101,7 +101,7 @@ def test_a_request_is_certified_by_two_and_verified(
     words = ["verify", certificate, "--key", tmp_path / "operator.pub", "--key", tmp_path / "officer.pub"]
     result = said(*words, "--model", tmp_path / "model", "--history", folder, "--html", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
-    assert "signed by all given keys" in result.output
+    assert "signed by " in result.output
     assert "the model at hand is the one" in result.output
     assert "never computed from these clients' data" in result.output
     assert "Not claimed:" in result.output
@@ -231,3 +231,33 @@ def test_evidence_is_read_strictly(wrong: Any) -> None:
         with pytest.raises(ValueError, match="the evidence"):
             evidence_in(broken)
     assert len(evidence_in(json.dumps([{"what": "x", "found": "y", "bound": "z"}] * 32).encode())) == 32
+
+
+def test_a_sceptics_arguments_are_answered(forgotten: Path, tmp_path: Path) -> None:
+    certificate = tmp_path / "certificate.json"
+    said("certify", forgotten, 5, "--key", tmp_path / "operator", "-o", certificate)
+    own, kept = ("--key", tmp_path / "operator.pub"), certificate.read_bytes()
+    tries = [
+        ((*own, "--threshold", 0), 1, "from 1 to the number of keys"),
+        ((*own, *own, "--threshold", 2), 12, "2 different keys"),
+        (("--key", tmp_path / "officer.pub"), 12, "not verified: 1 different keys"),
+        (("--key", tmp_path / "operator"), 10, "ends in .pub"),
+        (("--key", tmp_path / "nobody.pub"), 1, "No such file or directory: "),
+        ((*own, "--html", certificate), 1, "is no page"),
+        ((*own, "--html", tmp_path), 1, "is no page"),
+        ((*own, "--html", tmp_path / "nowhere" / "page.html"), 1, "does not exist"),
+        ((*own, "--annex", certificate), 16, "not verified: the annex cannot be used"),
+        ((*own, "--history", tmp_path / "nowhere"), 1, "there is no history"),
+    ]
+    for options, code, hint in tries:
+        result = said("verify", certificate, *options)
+        assert (result.exit_code, hint in result.output) == (code, True), result.output
+    assert certificate.read_bytes() == kept
+    # A page may be written again.
+    for _ in range(2):
+        assert said("verify", certificate, *own, "--html", tmp_path / "page.html").exit_code == 0
+    assert "This page proves nothing by itself" in (tmp_path / "page.html").read_text()
+
+
+def test_the_version_is_told() -> None:
+    assert said("--version").output == f"rescind {__version__}\n"

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from securesystemslib.signer import Signer
 
+from rescind import __version__
+from rescind.certificates.annex import Annex, agrees
 from rescind.certificates.annex import annex as annex_of
-from rescind.certificates.envelope import countersigned, signed, statement_in
-from rescind.certificates.errors import CertificateError, NoCertificate
+from rescind.certificates.envelope import countersigned, fingerprint, signed, statement_in
+from rescind.certificates.errors import CertificateError, NoCertificate, UnusableKey
 from rescind.certificates.evidence import evidence_in
 from rescind.certificates.issue import statement
 from rescind.certificates.keys import new_key, public_key, signer
@@ -41,8 +44,16 @@ app.add_typer(keys, name="keys")
 Location = Annotated[str, typer.Argument(metavar="HISTORY", help="The history's folder, or its PostgreSQL address.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rescind {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
     """Make federated training revocable: record, plan, forget, verify."""
 
 
@@ -117,6 +128,7 @@ def new(
         public = new_key(path, _passphrase(new=True))
     typer.echo(f"The private key is in {path}; keep it away from the SuperLink.")
     typer.echo(f"Hand out {public}: with it anybody can verify what you sign.")
+    typer.echo(f"Its fingerprint, to compare by another way: {fingerprint(public_key(public))}")
 
 
 @app.command()
@@ -165,7 +177,9 @@ def _signed(found: InToto, path: Path, own: Signer) -> bytes:
     if not path.exists():
         return signed(found, [own])
     there = path.read_bytes()
-    if statement_in(type(found), there) != found:
+    said = statement_in(type(found), there)
+    same = agrees(said, found) if isinstance(said, Annex) and isinstance(found, Annex) else said == found
+    if not same:
         raise NoCertificate(f"{path} holds something else already: choose another file")
     return countersigned(there, own)
 
@@ -184,22 +198,34 @@ def verify_(
 ) -> None:
     """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
 
-    Each kind of failure has an exit code of its own, from 10 on.
+    Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
+    signed by the keys; 13 another model; 14 its numbers contradict each other; 15 another history; 16 another annex.
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
-    with _told(), ExitStack() as open_:
+    with _told("not verified: "), ExitStack() as open_:
+        if html is not None:
+            _check_page(html)
         found = verify(
             certificate.read_bytes(),
             [public_key(each) for each in key],
-            threshold=threshold or len(key),
+            threshold=len(key) if threshold is None else threshold,
             model=model,
             history=None if history is None else open_.enter_context(History(history, create=False)),
             annex=None if annex is None else annex.read_bytes(),
         )
         if html is not None:
-            html.write_text(page(found))
+            made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
+            html.write_text(page(found, made), encoding="utf-8")
     for line in explained(found):
         typer.echo(line)
+
+
+def _check_page(path: Path) -> None:
+    """Refuse to write a page over something else, such as the certificate."""
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} for the page does not exist")
+    if path.exists() and not (path.is_file() and path.read_bytes().startswith(b"<!doctype html>")):
+        raise ValueError(f"{path} is there already and is no page: choose another name for it")
 
 
 def _passphrase(new: bool = False) -> str:
@@ -208,12 +234,14 @@ def _passphrase(new: bool = False) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell what goes wrong in a sentence, with the exit code of its kind."""
+def _told(verdict: str = "") -> Iterator[None]:
+    """Tell what goes wrong in a sentence, with the exit code of its kind; a failed check begins with its verdict."""
     try:
         yield
     except (CertificateError, HistoryError, OSError, ValueError) as error:
-        typer.echo(f"rescind: {error}", err=True)
+        said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)
+        judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKey) else ""
+        typer.echo(f"rescind: {judged}{said}", err=True)
         raise typer.Exit(getattr(error, "exit_code", 1)) from error
 
 

@@ -25,6 +25,7 @@ from rescind.certificates.evidence import evidence_in
 from rescind.certificates.issue import guarantee
 from rescind.core.calibration import Budget, attack_power, reached_epsilon
 from rescind.core.facts import Scope
+from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.path import branches
@@ -218,3 +219,37 @@ def test_what_was_found_can_stand_in_a_certificate() -> None:
     assert "95.00%" in pieces[1].found
     assert "epsilon 5 at delta 1e-05" in pieces[1].bound
     assert pieces[-1].found.startswith("75.0%")
+
+
+# What cannot be told is refused
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="not finite"):
+        tell_apart(
+            lambda model: {"weight": np.nan * model["weight"]},
+            lambda model: model,
+            *two_worlds(1.0),
+            delta=1e-5,
+            releases=20,
+        )
+    whole, gap = np.zeros((4, 2)), np.full((4, 2), np.nan)
+    with pytest.raises(ValueError, match="not finite"):
+        attack(whole, whole, gap, whole)
+
+
+def test_a_client_can_be_called_by_its_label() -> None:
+    tape = Tape(simulation(6))
+    with History.in_memory() as history:
+        Revocable(history, tape, seed=b"replay").train(Rounds(4))
+        history.ledger.label({"clinic-2": "St. Mary"})
+        assert compared(history, tape, ["St. Mary"]) == compared(history, tape, ["clinic-2"])
+
+
+def test_noised_rounds_are_not_replayed() -> None:
+    server = NoisedAverage(clip=0.5, denominator=6.0, noise_multiplier=8.0)
+    tape = Tape(simulation(6, public=server.facts, public_schedule=True, secret_noise=True))
+    with History.in_memory() as history:
+        Revocable(history, tape, server=server).train(Rounds(2))
+        with pytest.raises(ValueError, match="nobody can draw again"):
+            compared(history, tape, ["clinic-2"])

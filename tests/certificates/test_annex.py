@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
-from rescind.certificates.annex import Annex, annex, check_annex
+from rescind.certificates.annex import Annex, agrees, annex, check_annex
 from rescind.certificates.envelope import PAYLOAD_TYPE, signed
-from rescind.certificates.errors import NoCertificate, NotSigned, OtherAnnex
+from rescind.certificates.errors import NoCertificate, OtherAnnex
 from rescind.certificates.issue import statement
-from rescind.certificates.predicate import Statement
+from rescind.certificates.predicate import Sha256, Statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead, Sampling, Scope
@@ -278,9 +278,50 @@ def test_it_is_read_as_strictly_as_a_certificate(issued: tuple[History, Statemen
         enveloped(json.dumps(json.loads(found.payload()), indent=1).encode()),
         signed(certificate, [CryptoSigner(PRIVATE)]),
     ):
-        with pytest.raises(NoCertificate):
+        with pytest.raises(OtherAnnex, match="cannot be used"):
             checked(certificate, content)
     with pytest.raises(NoCertificate):
         verify(signed(found, [CryptoSigner(PRIVATE)]), [KEY])
-    with pytest.raises(NotSigned, match="signed an annex"):
+    with pytest.raises(OtherAnnex, match="have to have signed an annex"):
         checked(certificate, signed(found, [CryptoSigner(STRANGER)]))
+
+
+def test_with_the_history_at_hand_it_has_to_say_what_the_history_says(
+    issued: tuple[History, Statement, Annex],
+) -> None:
+    history, certificate, found = issued
+    content = signed(certificate, [CryptoSigner(PRIVATE)])
+    verify(content, [KEY], history=history, annex=signed(found, [CryptoSigner(PRIVATE)]))
+    document = json.loads(found.payload())
+    document["predicate"]["restart"]["method"] = "another one"
+    with pytest.raises(OtherAnnex, match="the history says something else"):
+        verify(content, [KEY], history=history, annex=enveloped(canonical(document)))
+
+
+def test_it_still_agrees_once_the_numbers_behind_it_are_erased() -> None:
+    with History.in_memory() as history:
+        certificate, before = served(history, Sifu())[0]
+        history.erase(history.plan_erasure(Level.PURGE))
+        after = annex(history, certificate)
+        assert before.predicate.restart is not None
+        assert before.predicate.restart.hidden is not None
+        assert before != after
+        assert agrees(before, after)
+        assert not agrees(after, before)
+
+
+def test_one_of_several_releases_may_show_only_its_part() -> None:
+    with History.in_memory() as history:
+        certificate, found = served(history, Sifu())[0]
+    restart = found.predicate.restart
+    assert restart is not None
+    assert restart.hidden is not None
+    guarantee = certificate.predicate.guarantee
+    assert guarantee is not None
+    # As if the same mu had to cover so many releases that this one is too much.
+    many = guarantee.model_copy(update={"releases": int((guarantee.mu / restart.hidden.mu) ** 2) + 1})
+    other = certificate.model_copy(update={"predicate": certificate.predicate.model_copy(update={"guarantee": many})})
+    digest = Sha256(sha256=hashlib.sha256(other.payload()).hexdigest())
+    moved = found.model_copy(update={"subject": (found.subject[0].model_copy(update={"digest": digest}),)})
+    with pytest.raises(OtherAnnex, match="more than the certificate allows"):
+        check_annex(moved, other)

@@ -172,9 +172,9 @@ def test_two_sign_and_a_threshold_is_met_or_not(content: bytes, keys: dict[str, 
     both = countersigned(content, signer(keys["officer"], PASSPHRASE))
     checked(both, keys, "operator", "officer", threshold=2)
     checked(both, keys, "officer", "stranger", threshold=1)
-    with pytest.raises(NotSigned, match="1 of the given keys"):
+    with pytest.raises(NotSigned, match="2 different keys have to have signed a certificate, and 1 did"):
         checked(content, keys, "operator", "officer", threshold=2)
-    with pytest.raises(NotSigned, match="0 of the given keys"):
+    with pytest.raises(NotSigned, match="and 0 did"):
         checked(both, keys, "stranger")
 
 
@@ -386,3 +386,16 @@ def test_what_nobody_would_read_is_not_signed(history: tuple[History, int], keys
         else:
             with pytest.raises(ValueError, match="split the request"):
                 signed(large, [own])
+
+
+def test_a_text_that_begins_with_a_mark_is_read(content: bytes, keys: dict[str, Path]) -> None:
+    assert checked(b"\xef\xbb\xbf" + content, keys).statement == checked(content, keys).statement
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [(b"", "empty"), (b" \n", "empty"), (b"\xb3\x00", "no text"), (b'{"payload": ', "cut off"), (b"[1", "cut off")],
+)
+def test_what_is_no_document_is_told_in_words(broken: bytes, said: str, keys: dict[str, Path]) -> None:
+    with pytest.raises(NoCertificate, match=said):
+        checked(broken, keys)

@@ -15,7 +15,7 @@ from rescind.certificates.issue import stated, statement
 from rescind.certificates.predicate import Predicate, Sha256, Statement
 from rescind.certificates.verification import Verified, explained, verify
 from rescind.core.calibration import Budget
-from rescind.core.facts import PublicHead, Sampling
+from rescind.core.facts import PublicHead, Sampling, Scope
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -125,10 +125,10 @@ def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation
     assert now.subject[1] != before.subject[1]
 
 
-def settled(federation: Revocable) -> int:
+def settled(federation: Revocable, scope: Scope = Scope.GROUP) -> int:
     """Let two leave: once the first is forgotten from the start, the newest model does not know the second."""
     federation.history.ask(["clinic-3"], BUDGET)
-    number = federation.history.ask(["clinic-4"], BUDGET)
+    number = federation.history.ask(["clinic-4"], BUDGET, scope=scope)
     federation.forget(Scratch(), Rounds(2))
     assert {
         asked.number for each in federation.history.outcomes() if each.branch is None for asked in each.asked
@@ -223,3 +223,10 @@ def test_noise_in_every_round_hides_without_a_restarts_own() -> None:
         weaker = checked(certified(federation, number), federation).statement.predicate
     assert (strict.mode, strict.noise, weaker.noise) == ("strict", None, None)
     assert weaker.mode in ("exact", "instance")
+
+
+def test_a_settled_request_speaks_of_its_own_clients_only(federation: Revocable) -> None:
+    number = settled(federation, Scope.SEQUENCE)
+    said = checked(certified(federation, number), federation).statement.predicate
+    assert (said.mode, said.scope) == ("exact", "group")
+    assert "served before" not in said.counterfactual

@@ -22,6 +22,8 @@ from rescind.core.noise import Tensor
 Model: TypeAlias = Mapping[str, Tensor]
 # How strongly the learned covariance is drawn to a multiple of the identity: from as it is to not at all.
 _SHRUNK = (0.01, 0.1, 0.5, 1.0)
+# Of more parameters the covariance is not looked at: it would not fit, and nothing would be learned of it.
+_LARGE = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ def tell_apart(
         raise ValueError(f"releases is {releases}; fewer than 20 tell nothing")
     seen = np.array([_flat(release(model)) for _ in range(releases)])
     other = np.array([_flat(release_without(model_without)) for _ in range(releases)])
+    if not (np.isfinite(seen).all() and np.isfinite(other).all()):
+        raise ValueError("a release has numbers that are not finite: nothing can be told from it")
     half = releases // 2
     towards = _flat(model) - _flat(model_without)
     rules = ((_best_rule(way, seen[:half], other[:half]), way) for way in _ways(towards, seen[:half], other[:half]))
@@ -90,6 +94,8 @@ def _ways(towards: Floats, seen: Floats, other: Floats) -> Iterator[Floats]:
     between = seen.mean(axis=0) - other.mean(axis=0)
     yield towards
     yield between
+    if len(between) > _LARGE:
+        return
     centred = np.concatenate([seen - seen.mean(axis=0), other - other.mean(axis=0)])
     covariance = centred.T @ centred / len(centred)
     spread = np.trace(covariance) / len(covariance)

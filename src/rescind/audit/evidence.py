@@ -21,7 +21,7 @@ def of_replay(found: Sequence[Compared]) -> Evidence:
     above = sum(each.violated for each in found)
     largest = max((each.distance / each.bound for each in found if each.bound), default=0.0)
     return Evidence(
-        what="coupled replay: trained again without canary clients, on the same secrets",
+        what="coupled replay: trained again without some clients, on the same secrets",
         found=f"at {above} of {len(found)} models further away than the bound; at most {largest:.0%} of it",
         bound="at none",
     )

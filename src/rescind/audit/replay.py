@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rescind.core.calibration import reached_epsilon
-from rescind.core.facts import Facts, Scope
+from rescind.core.edges import sorted_group
+from rescind.core.facts import DpFedAvg, Facts, Scope
 from rescind.core.noise import Tensor
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine, Replies
@@ -69,11 +70,15 @@ class Tape:
         if after in self.rounds:
             return self.rounds[after][0]
         if place not in self.rounds:
-            raise ValueError(f"{place} is not on this tape: give the tape, not its engine, to whoever trains")
+            raise ValueError(
+                f"{place} is not on this tape: give the tape, not its engine, to whoever trains, for a round at least"
+            )
         return self.next_model(*self.rounds[place], place)
 
     def next_model(self, model: Mapping[str, Tensor], names: Sequence[str], place: Place) -> dict[str, Tensor]:
         """Make the model at a place again, from a model and by the named clients only."""
+        if isinstance(self.facts.public, DpFedAvg):
+            raise ValueError("rounds of DP-FedAvg have noise of their own, which nobody can draw again")
         rate = self.engine.facts.training.server_learning_rate
         return averaged(model, self.engine.train(model, place, names), rate).model
 
@@ -133,11 +138,13 @@ def compared(history: History, tape: Tape, leaving: Collection[str], scope: Scop
         alone = [compared(history, tape, [name]) for name in leaving]
         return [max(each, key=_nearness) for each in zip(*alone, strict=True)]
     group = history.clients(list(leaving))
+    # People may have called them by their labels.
+    names = set(history.ledger.names(sorted_group(group)).values())
     path = history.path(group=group)
     bounds = group_sensitivity(path.edges, group)
     return [
         Compared(place, distance(tape.model(place), other), float(bounds[path.index[place]]))
-        for place, other in world_without(tape, branches(history.ledger), leaving, history.newest)
+        for place, other in world_without(tape, branches(history.ledger), names, history.newest)
         if place in path.index
     ]
 
@@ -158,5 +165,7 @@ def _same_noise(
 
 
 def _nearness(each: Compared) -> float:
-    """Tell how near a distance is to its bound; nothing is as near as one that is above a bound of 0."""
-    return each.distance / each.bound if each.bound else (np.inf if each.distance else 0.0)
+    """Tell how near a distance is to its bound; what is above it comes first."""
+    if each.violated:
+        return np.inf
+    return each.distance / each.bound if each.bound else 0.0

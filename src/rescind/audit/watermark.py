@@ -18,7 +18,8 @@ from rescind.audit.intervals import Rate
 class Recall:
     """How often the marked examples get the mark's class: from the released model, and from one without the mark.
 
-    ``p_value`` is how likely a difference at least as large is if the released model knows the mark no better.
+    ``p_value`` is how likely a difference at least as large is if the released model knows the mark no better. It is
+    about these two models: noise alone makes models differ, so a small one asks for a closer look, by ``attack``.
     """
 
     released: Rate

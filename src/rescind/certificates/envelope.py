@@ -46,8 +46,18 @@ def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int
     pae = envelope.pae()
     verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
     if len(verified) < threshold:
-        raise NotSigned(f"{len(verified)} of the given keys signed {kind.called}, and {threshold} are wanted")
+        missing = sorted({fingerprint(key) for key in keys if key.keyid not in verified})
+        raise NotSigned(
+            f"{threshold} different keys have to have signed {kind.called}, and {len(verified)} did"
+            + (f"; no valid signature by {', '.join(missing)}" if missing else "")
+            + ". Either it was changed after it was signed, or another key signed it: ask the signer for both again"
+        )
     return _statement(kind, envelope)
+
+
+def fingerprint(key: Key) -> str:
+    """Give what two people compare to be sure of a key: the beginning of its digest."""
+    return key.keyid[:16]
 
 
 def statement_in(kind: type[Kind], content: bytes) -> Kind:
@@ -75,8 +85,12 @@ def _written(envelope: Envelope) -> bytes:
 def _statement(kind: type[Kind], envelope: Envelope) -> Kind:
     try:
         statement = kind.model_validate_json(envelope.payload, strict=True, by_alias=True, by_name=False)
-    except (ValidationError, ValueError) as error:
-        raise NoCertificate(f"it says something else than {kind.called}: {_short(error)}") from error
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        at = ".".join(map(str, wrong["loc"])) or "the whole"
+        raise NoCertificate(f"what is signed is not {kind.called}: {at}: {wrong['msg'][:200]}") from error
+    except ValueError as error:
+        raise NoCertificate(f"what is signed is not {kind.called}: {_short(error)}") from error
     if statement.payload() != envelope.payload:
         raise NoCertificate(
             f"it is signed, and spelled otherwise than {kind.called}: keys or numbers are written twice"
@@ -97,10 +111,15 @@ def _envelope(content: bytes) -> Envelope:
     """Read an envelope strictly: nothing but payload, type and signatures, none of them twice."""
     if len(content) > _LONGEST:
         raise NoCertificate(f"the file has {len(content)} bytes; a certificate has at most {_LONGEST}")
+    if not content.strip():
+        raise NoCertificate("the file is empty")
     try:
-        document = json.loads(content.decode(), object_pairs_hook=once)
+        # Some editors begin a text with a mark that means nothing.
+        document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
+    except UnicodeDecodeError as error:
+        raise NoCertificate("the file is no text, and so no signed document") from error
     except (ValueError, RecursionError) as error:
-        raise NoCertificate(f"the file is no JSON: {_short(error)}") from error
+        raise NoCertificate(f"the file is cut off, or was edited, or is no JSON at all: {_short(error)}") from error
     if not isinstance(document, dict) or document.keys() != {"payload", "payloadType", "signatures"}:
         raise NoCertificate("the file is no signed envelope: it needs payload, payloadType and signatures, no more")
     signatures = document["signatures"]

@@ -63,7 +63,7 @@ CLAIMS = {
 SCOPES = {
     Scope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
     Scope.GROUP: "all clients of the request are hidden together",
-    Scope.SEQUENCE: "all clients of this and of all earlier requests are hidden together",
+    Scope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
 }
 NOT_CLAIMED = (
     "that models which were released before the request are called back",
@@ -103,6 +103,8 @@ def stated(
     facts, journal = history.run.facts, journal_at(history.ledger, head)
     claim = claimed(journal, number)
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
+    # What was settled without a restart hides nobody else.
+    scope = Scope.GROUP if asked.settled and asked.request.scope is Scope.SEQUENCE else asked.request.scope
     predicate = Predicate(
         title=TITLES[mode],
         version=1,
@@ -113,8 +115,8 @@ def stated(
         forgotten=asked.forgotten,
         mode=mode.value,
         claim=CLAIMS[mode],
-        scope=asked.request.scope.value,
-        counterfactual=f"{facts.sampling.value}; {SCOPES[asked.request.scope]}",
+        scope=scope.value,
+        counterfactual=f"{facts.sampling.value}; {SCOPES[scope]}",
         sampling=f"{facts.sampling.name.lower()}" + (f", {facts.sample:g}" if facts.sample is not None else ""),
         guarantee=guarantee(asked.request.budget.epsilon, asked.request.budget.delta, asked.request.releases)
         if mode in (Mode.STRICT, Mode.INSTANCE)

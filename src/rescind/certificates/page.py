@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from html import escape
 
 from rescind.certificates.verification import Verified, in_words
+from rescind.history.places import is_digest
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #767676; }
@@ -19,8 +21,8 @@ code { overflow-wrap: anywhere; } @media print { body { margin: 0; max-width: no
 """
 
 
-def page(found: Verified) -> str:
-    """Give the page; everything that a document says is escaped."""
+def page(found: Verified, made: str) -> str:
+    """Give the page; everything that a document says is escaped. ``made`` says when and by what it was checked."""
     said = found.statement.predicate
     return "\n".join(
         [
@@ -30,6 +32,7 @@ def page(found: Verified) -> str:
             f"<style>{_STYLE}</style></head><body><main>",
             f"<h1>{escape(said.title)}</h1>",
             f'<p class="claim">{escape(said.claim)}</p>',
+            f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             *_table("Request", _request(found)),
             *_table("Guarantee", _guarantee(found)),
             *_list("Checked", found.holds),
@@ -49,9 +52,9 @@ def page(found: Verified) -> str:
 def _request(found: Verified) -> Iterator[tuple[str, str]]:
     said = found.statement.predicate
     yield "number", f"{said.request} of history {said.run}"
-    yield "asked", said.asked
-    yield "due", said.deadline
-    yield "completed", said.erasure.completed
+    yield "asked", _time(said.asked)
+    yield "due", _time(said.deadline)
+    yield "completed", _time(said.erasure.completed)
     yield "erasure", said.erasure.level
     yield "compared with", said.counterfactual
     for subject in found.statement.subject:
@@ -81,10 +84,15 @@ def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
     yield "sampling", said.sampling
 
 
+def _time(text: str) -> str:
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def _table(title: str, rows: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> Iterator[str]:
     yield f"<h2>{escape(title)}</h2><table>"
     for name, value in rows:
-        yield f'<tr><th scope="row">{escape(name)}</th><td><code>{escape(value)}</code></td></tr>'
+        shown = f"<code>{escape(value)}</code>" if is_digest(value) else escape(value)
+        yield f'<tr><th scope="row">{escape(name)}</th><td>{shown}</td></tr>'
     yield "</table>"
 
 

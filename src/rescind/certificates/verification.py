@@ -13,9 +13,17 @@ from textwrap import wrap
 from pydantic import BaseModel
 from securesystemslib.signer import Key
 
-from rescind.certificates.annex import Annex, check_annex
-from rescind.certificates.envelope import opened
-from rescind.certificates.errors import Inconsistent, OtherHistory, OtherModel
+from rescind.certificates.annex import Annex, agrees, check_annex
+from rescind.certificates.annex import annex as annex_of
+from rescind.certificates.envelope import fingerprint, opened
+from rescind.certificates.errors import (
+    Inconsistent,
+    NoCertificate,
+    NotSigned,
+    OtherAnnex,
+    OtherHistory,
+    OtherModel,
+)
 from rescind.certificates.issue import (
     CLAIMS,
     NOISE_SOURCE,
@@ -65,10 +73,9 @@ def verify(
     """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold."""
     found = opened(Statement, content, keys, threshold)
     _check_consistency(found)
+    signers = ", ".join(sorted({fingerprint(key) for key in keys}))
     holds = [
-        f"signed by {threshold} of the {len(keys)} given keys"
-        if threshold < len(keys)
-        else "signed by all given keys",
+        f"signed by {threshold} of the keys {signers}" if threshold < len(keys) else f"signed by {signers}",
         "its numbers follow from one another",
     ]
     unchecked = []
@@ -83,7 +90,13 @@ def verify(
     else:
         unchecked.append("participation, plan, noise level and erasure: give the history")
     if annex is not None:
-        check_annex(opened(Annex, annex, keys, threshold), found)
+        try:
+            told = opened(Annex, annex, keys, threshold)
+        except (NoCertificate, NotSigned) as refusal:
+            raise OtherAnnex(f"the annex cannot be used: {refusal}") from refusal
+        check_annex(told, found)
+        if history is not None and not agrees(told, annex_of(history, found)):
+            raise OtherAnnex("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     if found.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
@@ -94,18 +107,20 @@ def verify(
 def explained(found: Verified) -> Iterator[str]:
     """Say in plain words what holds, on what it rests, and what is not claimed, in lines of a terminal's width."""
     said = found.statement.predicate
-    yield from _wrapped("", f"Verified: {said.title}")
-    yield from _wrapped(
-        "  ", f"request {said.request}, asked {said.asked[:10]}, completed {said.erasure.completed[:10]}"
-    )
+    extent = ", as far as can be told from what is at hand" if found.unchecked else ""
+    yield from _wrapped("", f"Verified{extent}: {said.title}")
+    asked, due, completed = (text[:10] for text in (said.asked, said.deadline, said.erasure.completed))
+    yield from _wrapped("  ", f"request {said.request}: asked {asked}, due {due}, completed {completed}")
     yield from _wrapped("  ", f"{len(said.forgotten)} forgotten. {said.claim}")
     yield from _wrapped("  ", f"compared with: {said.counterfactual}")
     if said.guarantee is not None:
         stated, power = said.guarantee, said.guarantee.powers[-1]
         yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
-        yield (
-            f"  no attack that wrongly accuses {power.false_positive_rate:.1%} of outsiders finds more than "
-            f"{power.true_positive_rate:.1%} of the forgotten"
+        rate = f"{power.false_positive_rate:.1%}"
+        yield from _wrapped(
+            "  ",
+            f"an attack that wrongly accuses {rate} of outsiders finds at most {power.true_positive_rate:.1%} of the "
+            f"forgotten; guessing finds {rate}",
         )
     for title, lines in (
         ("Holds", found.holds),
@@ -120,6 +135,8 @@ def explained(found: Verified) -> Iterator[str]:
             yield f"{title}:"
             for line in lines:
                 yield from _wrapped("  - ", line)
+    if found.unchecked:
+        yield "What is not checked here is the word of whoever signed."
 
 
 def _wrapped(first: str, line: str) -> list[str]:

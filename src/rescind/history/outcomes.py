@@ -96,7 +96,7 @@ def outcomes(journal: Journal) -> list[Outcome]:
             found.append(
                 Outcome(
                     asked=tuple(asked[each] for each in together),
-                    planned=planned[number] if branch else None,
+                    planned=planned[branch.requests[0]] if branch else None,
                     modes=tuple(modes[each] for each in together),
                     branch=branch,
                     place=Place(branch.number, int(done["rounds"])) if branch and done else None,
