@@ -75,6 +75,10 @@ class CheckpointStore:
         """Tell which models are stored completely."""
         return {name.removesuffix(SUFFIX) for name in self._place.names()}
 
+    def stored_bytes(self) -> int:
+        """Give how many bytes the models take that are stored completely."""
+        return sum(self._place.size(name) or 0 for name in self._place.names())
+
     def __contains__(self, digest: object) -> bool:
         return is_digest(digest) and self._place.size(f"{digest}{SUFFIX}") is not None
 

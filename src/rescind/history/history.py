@@ -255,6 +255,10 @@ class History:
         """Give what a client needs to find itself in a certificate, in hexadecimal; for that client only."""
         return requests.receipt(self.ledger, name).hex()
 
+    def extend(self, number: int, days: int, reason: str) -> str:
+        """Record that an open request may be served later, and why; gives the new deadline."""
+        return requests.extend(self.ledger, number, days, reason, self._clock()).isoformat()
+
     def withdraw(self, number: int) -> None:
         """Record that a request was taken back; only an open one can be."""
         requests.withdraw(self.ledger, number, self._clock())

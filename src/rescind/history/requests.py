@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, Mode, Scope
@@ -20,6 +20,8 @@ from rescind.history.path import Path, branches, lineage, newest, path_to
 from rescind.history.records import ROOT, Branch, Place
 
 _WEAKEST_LAST = list(Mode)
+# GDPR art. 12 (3): a month, and two further ones where that is necessary.
+_MOST_EXTENDED = 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,30 @@ def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
     ledger.append("withdrawal", {"request": number}, time.isoformat())
 
 
+def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
+    """Record that an open request may be served later, and why; gives the new deadline."""
+    asked = check_open(ledger, number)
+    if not reason.strip():
+        raise ValueError("give a reason: without one a deadline is not extended")
+    first = next(entry for entry in ledger.entries("request") if entry.sequence == number)
+    deadline = datetime.fromisoformat(asked.deadline) + timedelta(days=days)
+    latest = datetime.fromisoformat(str(first.body["deadline"])) + timedelta(days=_MOST_EXTENDED)
+    if days < 1 or deadline > latest:
+        raise ValueError(
+            f"request {number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"
+        )
+    body = {"request": number, "deadline": deadline.isoformat(), "reason": reason}
+    ledger.append("extension", body, time.isoformat())
+    return deadline
+
+
+def named(ledger: Ledger, group: Iterable[int]) -> list[str]:
+    """Give what people call these clients, or else their names; of whom both are erased the pseudonym."""
+    clients = sorted_group(group)
+    known = ledger.names(clients) | ledger.labels()
+    return [known.get(client, f"client {client}") for client in clients.tolist()]
+
+
 def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
     """Record how open requests are going to be served.
 
@@ -140,13 +166,14 @@ def asked_for(journal: Journal) -> tuple[Asked, ...]:
     withdrawn, settled = (
         {int(entry.body["request"]) for entry in journal.entries(kind)} for kind in ("withdrawal", "settlement")
     )
+    extended = {int(entry.body["request"]): str(entry.body["deadline"]) for entry in journal.entries("extension")}
     served = {number: each.number for each in branches(journal).values() for number in each.requests}
     return tuple(
         Asked(
             entry.sequence,
             decode(Request, entry.body["request"]),
             entry.time,
-            str(entry.body["deadline"]),
+            extended.get(entry.sequence, str(entry.body["deadline"])),
             entry.sequence in withdrawn,
             entry.sequence in settled,
             served.get(entry.sequence),

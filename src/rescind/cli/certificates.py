@@ -1,0 +1,106 @@
+"""``rescind certify`` and ``rescind verify``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescind import __version__
+from rescind.cli.keys import passphrase
+from rescind.cli.shared import AsJson, Location, history_at, opened, show, told
+
+
+def certify(
+    history: Location,
+    number: Annotated[int, typer.Argument(metavar="REQUEST", help="The request's number.")],
+    key: Annotated[Path, typer.Option(help="The private key to sign with.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("certificate.json"),
+    annex: Annotated[Path | None, typer.Option(help="Write the operator's annex, too; keep it private.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Measured evidence to state in it, a JSON list.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign what became of a request; a second signer adds its signature to the same file.
+
+    What is not proven gets a signed report instead, whose title says that it is no certificate.
+    Example: rescind certify hospital-history 23 --key operator.key
+    """
+    with opened(history) as there:
+        from rescind.certificates.annex import annex as annex_of
+        from rescind.certificates.evidence import evidence_in
+        from rescind.certificates.files import signed_for, signed_head
+        from rescind.certificates.issue import statement
+        from rescind.certificates.keys import signer
+        from rescind.history.places import open_private
+
+        measured = () if evidence is None else evidence_in(evidence.read_bytes())
+        found = statement(there, number, head=signed_head(output, there, number), evidence=measured)
+        private = None if annex is None else annex_of(there, found)
+        own = signer(key, passphrase())
+        content = signed_for(output, found, own)
+        if annex is not None and private is not None:
+            secret = signed_for(annex, private, own)
+            with open(annex, "wb", opener=open_private) as file:
+                file.write(secret)
+        output.write_bytes(content)
+    said = found.predicate
+    result = {"request": number, "mode": said.mode, "title": said.title, "file": str(output)}
+    show(result, [f"{said.title}: {output}"], as_json)
+
+
+def verify(
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The file to check.")],
+    key: Annotated[list[Path], typer.Option(help="A public key; several can be given.")],
+    threshold: Annotated[
+        int | None, typer.Option(help="How many of them have to have signed; all by default.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="The released model, to check that it is the one.")] = None,
+    history: Annotated[str | None, typer.Option(help="The history, to check all that follows from it.")] = None,
+    annex: Annotated[Path | None, typer.Option(help="The operator's annex, to check it against this.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
+
+    Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
+    signed by the keys; 13 another model; 14 its numbers contradict each other; 15 another history; 16 another annex.
+    Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
+    """
+    with told("not verified: "), ExitStack() as open_:
+        from rescind.certificates.keys import public_key
+        from rescind.certificates.page import page
+        from rescind.certificates.verification import explained
+        from rescind.certificates.verification import verify as verified
+
+        if html is not None:
+            _check_page(html)
+        found = verified(
+            certificate.read_bytes(),
+            [public_key(each) for each in key],
+            threshold=len(key) if threshold is None else threshold,
+            model=model,
+            history=None if history is None else open_.enter_context(history_at(history)),
+            annex=None if annex is None else annex.read_bytes(),
+        )
+        if html is not None:
+            made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
+            html.write_text(page(found, made), encoding="utf-8")
+    result = {
+        "verified": True,
+        "holds": list(found.holds),
+        "since": list(found.since),
+        "unchecked": list(found.unchecked),
+        "statement": found.statement.model_dump(mode="json", by_alias=True),
+    }
+    show(result, explained(found), as_json)
+
+
+def _check_page(path: Path) -> None:
+    """Refuse to write a page over something else, such as the certificate."""
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} for the page does not exist")
+    if path.exists() and not (path.is_file() and path.read_bytes().startswith(b"<!doctype html>")):
+        raise ValueError(f"{path} is there already and is no page: choose another name for it")

@@ -1,0 +1,72 @@
+"""``rescind erase``: what is still there of those who were forgotten."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rescind.cli.shared import AsJson, Location, opened, show, working
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rescind.history.records import ErasurePlan
+
+
+class Levels(Enum):
+    """How much is erased."""
+
+    output = "output"
+    purge = "purge"
+
+
+def erase(
+    history: Location,
+    level: Annotated[Levels, typer.Option(help="output: what later models need stays; purge: that goes as well.")] = (
+        Levels.purge
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase what is left of clients that were forgotten; a run does this by itself, at the level purge.
+
+    Example: rescind erase hospital-history --dry-run
+    """
+    with opened(history) as there:
+        from rescind.history.records import Level
+
+        plan = there.plan_erasure(Level(level.value))
+        left: tuple[str, ...] | None = None
+        if plan.requests and not dry_run:
+            if not yes and not typer.confirm("\n".join([*_words(plan), "This cannot be undone. Go on?"]), err=True):
+                raise typer.Exit(1)
+            with working("erasing"):
+                left = there.erase(plan)
+    result = {
+        "requests": list(plan.requests),
+        "rounds": sum(span.last - span.first + 1 for span in plan.spans),
+        "models": plan.models,
+        "updates": plan.updates,
+        "stays": list(plan.stays),
+        "erased": left is not None,
+        "unreachable": list(left or ()),
+    }
+    words = list(_words(plan))
+    if left is not None:
+        words.append("Erased." + "".join(f"\nOut of reach: {each}" for each in left))
+    show(result, words, as_json)
+
+
+def _words(plan: ErasurePlan) -> Iterator[str]:
+    if not plan.requests:
+        yield "Nothing is left to erase at this level."
+        return
+    rounds = sum(span.last - span.first + 1 for span in plan.spans)
+    yield (
+        f"Of request(s) {', '.join(map(str, plan.requests))}: {len(plan.clients)} name(s), the numbers of {rounds} "
+        f"round(s), {plan.models} model(s) and {plan.updates} stored update(s) go."
+    )
+    yield from (f"Stays: {each}" for each in plan.stays)

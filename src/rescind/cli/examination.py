@@ -1,0 +1,119 @@
+"""What ``rescind doctor`` looks at."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from rescind import __version__
+from rescind.cli.shared import history_at
+from rescind.history.errors import HeldByAnother, HistoryError
+from rescind.history.history import History
+
+_EXTRAS = {
+    "torch": "the simulator",
+    "flwr": "Flower",
+    "psycopg": "PostgreSQL",
+    "s3fs": "models in S3",
+    "matplotlib": "pictures in reports",
+}
+_LITTLE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One thing that was looked at: fine, worth knowing (``note``), or to be repaired."""
+
+    what: str
+    verdict: Literal["fine", "note", "repair"]
+    detail: str
+
+
+def examined(location: str | None, keys: Sequence[Path]) -> Iterator[Examined]:
+    """Look at this machine, at keys, and at a history if one is given."""
+    yield Examined("rescind", "fine", f"{__version__} on Python {platform.python_version()}")
+    for package, use in _EXTRAS.items():
+        try:
+            yield Examined(package, "fine", version(package))
+        except PackageNotFoundError:
+            yield Examined(package, "note", f"not installed; it is for {use}")
+    if "RESCIND_PASSPHRASE" in os.environ:
+        yield Examined(
+            "passphrase", "note", "it is in RESCIND_PASSPHRASE, which every process that you start can read"
+        )
+    for key in keys:
+        yield _key(key)
+    if location is not None:
+        yield from _history(location)
+
+
+def _key(path: Path) -> Examined:
+    if not path.is_file():
+        return Examined(f"key {path}", "repair", "there is no such file")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        return Examined(f"key {path}", "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
+    if b"ENCRYPTED" not in path.read_bytes()[:4096]:
+        return Examined(
+            f"key {path}", "repair", "it is not encrypted, or is no private key: make one with rescind keys new"
+        )
+    return Examined(f"key {path}", "fine", "encrypted, readable by you alone")
+
+
+def _history(location: str) -> Iterator[Examined]:
+    try:
+        history = history_at(location)
+    except (HistoryError, OSError, ValueError) as problem:
+        yield Examined("history", "repair", str(problem))
+        return
+    with history:
+        yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
+        yield _lock(history)
+        last = max((entry.time for entry in history.ledger.entries()), default="")
+        if last and datetime.fromisoformat(last) > datetime.now(UTC):
+            yield Examined("clock", "repair", f"the last entry is from {last}, in the future: set the clock")
+        else:
+            yield Examined("clock", "fine", "no entry is from the future")
+        broken = history.verify() if last else []
+        yield from (Examined("chain", "repair", each) for each in broken)
+        if not broken:
+            yield Examined("chain", "fine", "unbroken")
+            yield _models(history)
+        if Path(location).is_dir():
+            yield _disk(Path(location))
+
+
+def _models(history: History) -> Examined:
+    kept = history.ledger.kept()
+    for place, digest in kept.items():
+        try:
+            for _ in history.models.stream(digest):
+                pass
+        except HistoryError as damaged:
+            return Examined("models", "repair", f"{place}: {damaged}")
+    return Examined("models", "fine", f"all {len(kept)} that are kept can be read")
+
+
+def _lock(history: History) -> Examined:
+    try:
+        with history.ledger.writing():
+            return Examined("lock", "fine", "nobody is writing")
+    except HeldByAnother as held:
+        return Examined("lock", "note", str(held))
+
+
+def _disk(folder: Path) -> Examined:
+    free = shutil.disk_usage(folder).free
+    if free < _LITTLE:
+        return Examined(
+            "disk", "repair", f"{free / 1e6:.0f} MB are free: a round that cannot be written stops training"
+        )
+    return Examined("disk", "fine", f"{free / 1e9:.0f} GB are free")

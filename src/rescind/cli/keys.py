@@ -1,0 +1,50 @@
+"""``rescind keys``: keys for signing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescind.cli.shared import AsJson, show, told
+
+app = typer.Typer(help="Keys for signing certificates.", no_args_is_help=True)
+
+
+@app.callback()
+def main() -> None:
+    """Keys for signing certificates."""
+
+
+@app.command("new")
+def new(
+    path: Annotated[
+        Path, typer.Argument(metavar="KEY", help="Where to write the private half; .pub is the public one.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Make a key for signing: encrypted, readable by you alone.
+
+    The passphrase, of 12 characters or more, is asked for, or taken from the variable RESCIND_PASSPHRASE.
+    Example: rescind keys new operator.key
+    """
+    with told():
+        from rescind.certificates.envelope import fingerprint
+        from rescind.certificates.keys import new_key, public_key
+
+        public = new_key(path, passphrase(new=True))
+        known = fingerprint(public_key(public))
+    words = [
+        f"The private key is in {path}; keep it away from the SuperLink.",
+        f"Hand out {public}: with it anybody can verify what you sign.",
+        f"Its fingerprint, to compare by another way: {known}",
+    ]
+    show({"private": str(path), "public": str(public), "fingerprint": known}, words, as_json)
+
+
+def passphrase(new: bool = False) -> str:
+    """Give the passphrase of the environment, or ask for it."""
+    given = os.environ.get("RESCIND_PASSPHRASE")
+    return given if given is not None else str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new))

@@ -1,0 +1,100 @@
+"""``rescind plan``: the ways to forget, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rescind.cli.shared import AsJson, Location, opened, show, working
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from rescind.core.planning import Candidate, LeftOut
+
+
+def plan(
+    history: Location,
+    clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who would leave.")],
+    epsilon: Annotated[float, typer.Option(help="The guarantee's epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The guarantee's delta.")] = 1e-5,
+    strict: Annotated[bool, typer.Option(help="Plan without looking at data.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what forgetting clients would take: every kept model with its noise, retraining among them.
+
+    Nothing is recorded and nothing is changed. Example: rescind plan hospital-history switzerland --epsilon 5
+    """
+    with opened(history) as there, working("planning"):
+        from rescind.core.calibration import Budget
+        from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
+        from rescind.core.summary import Request
+        from rescind.history.requests import is_unknown
+
+        request = Request(there.clients(clients), Budget(epsilon, delta))
+        if is_unknown(there.ledger, request, there.run.facts):
+            words = ["The newest model never saw them: there is nothing to forget but their names and numbers."]
+            show({"candidates": [], "chosen": None}, words, as_json)
+            return
+        summary = there.summary(request.group)
+        offered = strict_candidates(summary, request) if strict else candidates(summary, request)
+        missing = () if strict else left_out(summary, request)
+        chosen = cheapest(offered)
+    result = {
+        "candidates": [_row(each, each is chosen) for each in offered],
+        "chosen": _row(chosen, True),
+        "left_out": [{"model": f"{each.node.branch}.{each.node.round}", "reason": each.reason} for each in missing],
+    }
+    show(result, _words(offered, chosen, missing), as_json)
+
+
+def _row(each: Candidate, chosen: bool) -> dict[str, object]:
+    return {
+        "model": f"{each.node.branch}.{each.node.round}",
+        "sigma": each.sigma,
+        "mode": each.mode.value,
+        "predicted_rounds": round(each.predicted_rounds, 1),
+        "chosen": chosen,
+        "obstacles": list(each.obstacles),
+        "weakened": len(each.weakened),
+    }
+
+
+def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut]) -> Iterator[RenderableType]:
+    from rich.table import Table
+
+    table = Table("", "restart from", "noise", "claim", "rounds, about", box=None, pad_edge=False)
+    for each in offered:
+        start = "model 0.0: from the start" if each.node.index == 0 else f"model {each.node.branch}.{each.node.round}"
+        noise = f"{each.sigma:.4g}" if each.sigma else "none"
+        mark = "->" if each is chosen else ""
+        table.add_row(mark, start, noise, each.mode.value, f"{each.predicted_rounds:.0f}")
+    yield table
+    yield ""
+    scratch = next(each for each in offered if each.node.index == 0)
+    if chosen is scratch:
+        yield (
+            "Training again from the start is the best choice here: no kept model is predicted to be as good again "
+            "clearly sooner once it is noised, and nothing of the clients is left in it."
+        )
+    elif not chosen.sigma:
+        yield f"Model {chosen.node.branch}.{chosen.node.round} never saw them: training goes on from there, exactly."
+    else:
+        yield (
+            f"Model {chosen.node.branch}.{chosen.node.round} with noise of {chosen.sigma:.4g} is predicted to be as "
+            f"good again after about {chosen.predicted_rounds:.0f} rounds; from the start it would take about "
+            f"{scratch.predicted_rounds:.0f}. A prediction is a guess, the guarantee is not."
+        )
+    if chosen.obstacles:
+        yield "Nothing is proven of it: " + "; ".join(chosen.obstacles)
+    if chosen.weakened:
+        yield f"It weakens the strict claim of {len(chosen.weakened)} earlier request(s) to instance."
+    if missing:
+        yield f"{len(missing)} kept model(s) are left out, model {_place(missing[-1])} because: {missing[-1].reason}"
+
+
+def _place(each: LeftOut) -> str:
+    return f"{each.node.branch}.{each.node.round}"

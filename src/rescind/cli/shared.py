@@ -1,0 +1,89 @@
+"""What commands share: where a history is, how results and errors are told."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rescind.history.history import History
+
+INTERRUPTED = 130
+
+Location = Annotated[
+    str,
+    typer.Argument(
+        metavar="HISTORY",
+        help="The history's folder; or its PostgreSQL address, with RESCIND_CHECKPOINTS saying where its models are "
+        "and RESCIND_RUN which run it is, if it has a name.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")]
+
+
+def show(result: Mapping[str, object], words: Iterable[RenderableType], as_json: bool) -> None:
+    """Print a result, for people or for programs."""
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+        return
+    for each in words:
+        if isinstance(each, str):
+            typer.echo(each)
+        else:
+            from rich.console import Console
+
+            # What goes to a file or through a pipe is not cut at the width of a terminal.
+            Console(soft_wrap=True).print(each)
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """Show that something takes its time, where somebody looks at a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(label):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def told(verdict: str = "") -> Iterator[None]:
+    """Tell what goes wrong in a sentence, with the exit code of its kind; a failed check begins with its verdict."""
+    from rescind.certificates.errors import CertificateError, UnusableKey
+    from rescind.history.errors import HistoryError
+
+    try:
+        yield
+    except (CertificateError, HistoryError, OSError, ValueError) as error:
+        said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)
+        judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKey) else ""
+        typer.echo(f"rescind: {judged}{said}", err=True)
+        raise typer.Exit(getattr(error, "exit_code", 1)) from error
+    except KeyboardInterrupt as interrupt:
+        typer.echo("rescind: interrupted. Nothing is half done: the same command goes on where it was.", err=True)
+        raise typer.Exit(INTERRUPTED) from interrupt
+
+
+@contextmanager
+def opened(location: str) -> Iterator[History]:
+    """Open a history that exists already."""
+    with told(), history_at(location) as history:
+        yield history
+
+
+def history_at(location: str, *, create: bool = False) -> History:
+    """Give the history at a location, as the environment completes it."""
+    from rescind.history.history import History
+
+    checkpoints, run = os.environ.get("RESCIND_CHECKPOINTS"), os.environ.get("RESCIND_RUN", "main")
+    return History(location, checkpoints=checkpoints, run=run, create=create)

@@ -1,0 +1,146 @@
+"""``rescind init``, ``status`` and ``doctor``: how a run stands, and whether it stands safely."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rescind.cli.shared import AsJson, Location, history_at, opened, show, told, working
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from rescind.history.overview import Overview
+
+_BAR = 24
+_SERVER = """\
+# In the server app, where the strategy was started:
+import rescind
+from rescind.flower import Recorded, run
+
+history = rescind.History({location!r})
+strategy = Recorded(FedAvg(...), history, training=rescind.LocalTraining(...), trained=["head.weight", "head.bias"])
+run(strategy, grid, arrays, num_rounds=100)
+
+# In the client app's train function, for guarantees with noise:
+from rescind.flower import train_head
+
+return train_head(msg, context, features, labels)"""
+
+
+def init(history: Location, as_json: AsJson = False) -> None:
+    """Make a new history, readable by you alone, and show the lines that a Flower app needs.
+
+    Example: rescind init hospital-history
+    """
+    with told():
+        existed = Path(history).exists() and any(Path(history).iterdir())
+        with history_at(history, create=True) as there:
+            identifier = there.ledger.identifier()
+    words = [
+        f"There is a history in {history} already, of run {identifier}."
+        if existed
+        else f"A new history is in {history}.",
+        "",
+        _SERVER.format(location=history),
+    ]
+    show({"history": history, "run": identifier, "new": not existed}, words, as_json)
+
+
+def status(history: Location, as_json: AsJson = False) -> None:
+    """Show how a run stands: who moved the model, what is kept, open requests, what could be claimed.
+
+    Example: rescind status hospital-history
+    """
+    with opened(history) as there, working("reading"):
+        from rescind.history.overview import days_left, overview
+        from rescind.history.requests import named
+
+        found, now = overview(there), datetime.now(UTC)
+        waiting: list[dict[str, Any]] = [
+            {
+                "request": asked.number,
+                "clients": named(there.ledger, asked.request.group),
+                "deadline": asked.deadline[:10],
+                "days_left": days_left(asked, now),
+            }
+            for asked in found.open_requests
+        ]
+    result = {
+        "newest": f"{found.newest.branch}.{found.newest.round}",
+        "rounds": found.rounds,
+        "clients": found.clients,
+        "influences": [
+            {"client": each.client, "sensitivity": each.sensitivity, "rounds": each.rounds}
+            for each in found.influences
+        ],
+        "kept": [f"{place.branch}.{place.round}" for place in found.kept],
+        "open_requests": waiting,
+        "stored_bytes": found.stored_bytes,
+        "mode": found.claimable.mode.value,
+        "raised_by": list(found.claimable.raised_by),
+    }
+    show(result, _words(found, waiting), as_json)
+
+
+def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    stored = decimal(found.stored_bytes)
+    yield f"{found.newest}, after {found.rounds} rounds with {found.clients} clients; {stored} stored"
+    yield ""
+    largest = max((each.sensitivity for each in found.influences), default=0.0)
+    table = Table("client", "how far it may have moved the model", "", "recorded rounds", box=None, pad_edge=False)
+    for each in found.influences:
+        filled = round(_BAR * each.sensitivity / largest) if 0 < largest < float("inf") else 0
+        table.add_row(each.client, "#" * filled, f"{each.sensitivity:.3g}", str(each.rounds))
+    yield table
+    if found.clients > len(found.influences):
+        yield f"and {found.clients - len(found.influences)} more"
+    yield ""
+    by_branch: dict[int, list[int]] = {}
+    for place in found.kept:
+        by_branch.setdefault(place.branch, []).append(place.round)
+    for branch, rounds in by_branch.items():
+        yield f"kept of branch {branch}: rounds {', '.join(map(str, rounds))}"
+    yield ""
+    for row in waiting:
+        due = f"due {row['deadline']}, {row['days_left']} days left"
+        yield f"request {row['request']}: {', '.join(row['clients'])}; {due}"
+    if not waiting:
+        yield "no open requests"
+    yield ""
+    mode = found.claimable.mode.value
+    if mode == "heuristic":
+        yield "if somebody left now: exact by retraining; going back with noise would prove nothing, because"
+    else:
+        yield f"if somebody left now: exact by retraining, or {mode} with noise"
+        if found.claimable.raised_by:
+            yield "for strict it lacks:"
+    yield from (f"  - {each}" for each in found.claimable.raised_by)
+
+
+def doctor(
+    history: Annotated[str | None, typer.Argument(metavar="HISTORY", help="A history to look at, too.")] = None,
+    key: Annotated[list[Path] | None, typer.Option(help="A private key to look at, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look for what is missing or not safe: versions, permissions, clock, disk, keys, the history's chain.
+
+    It ends with 1 if something has to be repaired. Example: rescind doctor hospital-history --key operator.key
+    """
+    with told(), working("examining"):
+        from rescind.cli.examination import examined
+
+        found = list(examined(history, key or []))
+    words = [f"{each.verdict:>7}  {each.what}: {each.detail}" for each in found]
+    result = {"checks": [{"what": each.what, "verdict": each.verdict, "detail": each.detail} for each in found]}
+    show(result, words, as_json)
+    if any(each.verdict == "repair" for each in found):
+        raise typer.Exit(1)

@@ -1,0 +1,238 @@
+"""The commands that show how a run stands, and what every command has in common."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rescind import History
+from rescind.cli import app
+from rescind.core.calibration import Budget
+from rescind.core.facts import Sampling
+from rescind.engines.stops import Accuracy, Rounds
+from rescind.forgetting import Revocable
+from rescind.history.overview import claimable, overview
+from rescind.history.records import Level
+from rescind.methods import Scratch, Sifu
+from rescind.testing.small import simulation
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with History(tmp_path / "history") as history:
+        Revocable(history, engine(), capacity=4).train(Rounds(8))
+        history.ledger.label({"clinic-3": "Clinic of the North"})
+    return tmp_path / "history"
+
+
+def engine() -> object:
+    return simulation(12, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+
+
+def said(*words: object, **options: str) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], **options)
+
+
+def shown(*words: object) -> dict[str, object]:
+    result = said(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.output))
+
+
+def test_status_names_who_moved_the_model_most(folder: Path) -> None:
+    words = said("status", folder).output
+    assert "model 0.8, after 8 rounds with 12 clients" in words
+    assert "and 2 more" in words
+    assert "no open requests" in words
+    assert "exact by retraining, or instance with noise" in words
+    found = shown("status", folder)
+    values = [each["sensitivity"] for each in found["influences"]]  # type: ignore[union-attr]
+    assert values == sorted(values, reverse=True)
+    assert len(values) == 10
+    with History(folder) as history:
+        (largest,) = history.clients([found["influences"][0]["client"]])  # type: ignore[index]
+        from rescind.core.sensitivity import group_sensitivity
+
+        assert values[0] == pytest.approx(group_sensitivity(history.path().edges, {largest})[-1])
+
+
+def test_status_counts_the_days_and_forgets_the_forgotten(folder: Path) -> None:
+    said("request", "add", folder, "clinic-1")
+    (waiting,) = shown("status", folder)["open_requests"]  # type: ignore[misc]
+    assert waiting["days_left"] in (29, 30)
+    assert "29 days left" in said("status", folder).output
+    with History(folder) as history:
+        Revocable(history, engine(), capacity=4).forget(Scratch(), Rounds(2))  # type: ignore[arg-type]
+    found = shown("status", folder)
+    assert found["clients"] == 11
+    assert found["open_requests"] == []
+
+
+def test_after_a_purge_with_noise_only_those_who_remain_are_counted() -> None:
+    with History.in_memory() as history:
+        federation = Revocable(history, engine(), capacity=4)  # type: ignore[arg-type]
+        federation.train(Rounds(8))
+        history.ask(["clinic-0"], Budget(10.0, 0.1))
+        (outcome,) = federation.forget(Sifu(), Rounds(2), level=Level.PURGE)
+        assert outcome.branch is not None
+        assert outcome.branch.sigma > 0
+        found = overview(history, most=20)
+    assert found.clients == len(found.influences) == 11
+    assert all(each.sensitivity > 0 for each in found.influences)
+
+
+def test_what_could_be_claimed_follows_from_the_facts() -> None:
+    from dataclasses import replace
+
+    facts = engine().facts  # type: ignore[attr-defined]
+    assert claimable(facts).mode.value == "instance"
+    assert claimable(replace(facts, secret_noise=False)).mode.value == "heuristic"
+    with History.in_memory() as history:
+        Revocable(history, engine()).train(Accuracy(0.01, most=2))  # type: ignore[arg-type]
+        assert any("looks at data" in each for each in overview(history).claimable.raised_by)
+
+
+def test_a_plan_shows_all_ways_and_says_when_retraining_is_best(folder: Path) -> None:
+    strictest = said("plan", folder, "clinic-1", "--epsilon", 0.01).output
+    assert "from the start is the best choice here" in strictest
+    found = shown("plan", folder, "clinic-1", "Clinic of the North", "--epsilon", 15, "--delta", 0.1)
+    assert found["candidates"][0]["model"] == "0.0"  # type: ignore[index]
+    assert sum(each["chosen"] for each in found["candidates"]) == 1  # type: ignore[union-attr, misc]
+    words = said("plan", folder, "clinic-1", "--epsilon", 15, "--delta", 0.1).output
+    assert "->" in words
+    assert "is predicted to be as good again after about" in words
+    with History(folder) as history:
+        assert not list(history.ledger.entries("plan"))
+
+
+def test_a_plan_for_somebody_the_model_never_saw(folder: Path) -> None:
+    said("request", "add", folder, "clinic-1")
+    said("request", "add", folder, "clinic-2")
+    with History(folder) as history:
+        Revocable(history, engine(), capacity=4).forget(Scratch(), Rounds(1), together=True)  # type: ignore[arg-type]
+        assert not history.remaining(["clinic-1"])
+    result = said("plan", folder, "clinic-1")
+    assert (result.exit_code, "was forgotten, and its name erased" in result.output) == (1, True)
+
+
+def test_a_strict_plan_says_what_it_lacks(folder: Path) -> None:
+    result = said("plan", folder, "clinic-1", "--strict")
+    assert result.exit_code == 1
+    assert "no strict plan" in result.output
+
+
+def test_erasing_is_shown_asked_and_done(folder: Path) -> None:
+    assert "Nothing is left to erase" in said("erase", folder).output
+    number = shown("request", "add", folder, "clinic-1")["request"]
+    with History(folder) as history:
+        federation = Revocable(history, engine(), capacity=4)  # type: ignore[arg-type]
+        federation.forget(Sifu(), Rounds(1), level=Level.OUTPUT)
+    found = shown("erase", folder, "--dry-run")
+    assert found["requests"] == [number]
+    assert found["erased"] is False
+    assert shown("erase", folder, "--dry-run") == found
+    assert said("erase", folder, input="n\n").exit_code == 1
+    assert shown("erase", folder, "--dry-run") == found
+    done = said("erase", folder, "--yes")
+    assert "Erased." in done.output
+    assert "Nothing is left to erase" in said("erase", folder).output
+
+
+def test_a_deadline_is_extended_with_a_reason_and_not_for_ever(folder: Path) -> None:
+    number = shown("request", "add", folder, "clinic-1")["request"]
+    with History(folder) as history:
+        (before,) = overview(history).open_requests
+    for days, reason, hint in ((30, " ", "give a reason"), (0, "late", "1 day or more"), (62, "late", "two months")):
+        result = said("request", "extend", folder, number, "--days", days, "--reason", reason)
+        assert (result.exit_code, hint in result.output) == (1, True), result.output
+    later = shown("request", "extend", folder, number, "--days", 60, "--reason", "many at once")["deadline"]
+    from datetime import datetime
+
+    assert datetime.fromisoformat(str(later)) - datetime.fromisoformat(before.deadline) == timedelta(days=60)
+    assert "two months" in said("request", "extend", folder, number, "--days", 2, "--reason", "again").output
+    assert str(later)[:10] in said("request", "list", folder).output
+    with History(folder) as history:
+        assert history.verify() == []
+
+
+def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    said("keys", "new", tmp_path / "key")
+    result = said("doctor", folder, "--key", tmp_path / "key")
+    assert result.exit_code == 0, result.output
+    assert "encrypted, readable by you alone" in result.output
+    assert "every process that you start can read" in result.output
+    (tmp_path / "key").chmod(0o644)
+    assert "run chmod 600" in said("doctor", "--key", tmp_path / "key").output
+    assert said("doctor", "--key", tmp_path / "key").exit_code == 1
+    assert said("doctor", "--key", tmp_path / "key.pub").exit_code == 1
+    assert said("doctor", tmp_path / "nowhere").exit_code == 1
+    with History(folder) as history, history.ledger.writing():
+        assert "   note  lock" in said("doctor", folder).output
+    model = next(iter((folder / "checkpoints").glob("*.safetensors")))
+    for spoil, hint in ((lambda: model.write_bytes(b"nothing"), " repair  models"), (model.unlink, " repair  chain")):
+        spoil()
+        broken = said("doctor", folder)
+        assert (broken.exit_code, hint in broken.output) == (1, True), broken.output
+
+
+def test_init_makes_a_history_once(tmp_path: Path) -> None:
+    first = shown("init", tmp_path / "new")
+    assert first["new"] is True
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    again = shown("init", tmp_path / "new")
+    assert (again["new"], again["run"]) == (False, first["run"])
+    assert "rescind.History(" in said("init", tmp_path / "new").output
+    assert "start with History.recording" in said("status", tmp_path / "new").output
+
+
+def commands() -> list[tuple[str, click.Command]]:
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    found: list[tuple[str, click.Command]] = []
+    for name, command in root.commands.items():
+        if isinstance(command, click.Group):
+            found += [(f"{name} {each}", one) for each, one in command.commands.items()]
+        else:
+            found.append((name, command))
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
+def test_every_command_has_an_example_and_can_speak_json(name: str, command: click.Command) -> None:
+    assert f"Example: rescind {name}" in (command.help or "")
+    assert any("--json" in parameter.opts for parameter in command.params)
+    assert said(*name.split(), "--help").exit_code == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["numpy", "scipy", "sqlalchemy", "pydantic", "cryptography", "fsspec"]
+    code = f"import sys; from rescind.cli import app; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_public_names_are_found_when_asked_for() -> None:
+    import rescind
+
+    assert all(getattr(rescind, name).__name__ == name for name in rescind.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Hystory'"):
+        _ = rescind.Hystory  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_told(folder: Path) -> None:
+    (folder / "ledger.sqlite").chmod(0)
+    assert said("status", folder).exit_code == 1
