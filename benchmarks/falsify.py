@@ -65,7 +65,7 @@ from rescind.methods.method import Certifying, Method
 Model = Mapping[str, Tensor]
 
 CASES, QUICK_CASES = 105, 6
-RELEASES, QUICK_RELEASES = 500, 200
+RELEASES, QUICK_RELEASES = 400, 200
 # The released models are retrained this long: more of it tells the worlds apart no better, where all is well.
 RETRAINED = 2
 BUDGETS = (Budget(10.0, 0.01), Budget(5.0, 1e-5), Budget(3.0, 1e-5), Budget(1.0, 1e-5), Budget(1.0, 0.01))
@@ -318,8 +318,9 @@ class Case:
         known, branch, promise = branches(history.ledger), outcome.branch, self.promises[-1]
         if said.guarantee is None or branch is None or branch.parent is None:
             return None
-        parent = branch.parent
-        if not able(said, self.releases, self.risk):
+        # A release of DP-FedAvg is a whole training.
+        parent, releases = branch.parent, self.releases // (2 if self.kind == "DP-FedAvg" else 1)
+        if not able(said, releases, self.risk):
             return None
         if self.kind == "DP-FedAvg":
             group = max(promise.groups, key=lambda each: self.shift(known, each, parent))
@@ -330,7 +331,7 @@ class Case:
                 self.tape.start(),
                 self.tape.start(),
                 delta=said.guarantee.delta,
-                releases=self.releases,
+                releases=releases,
                 risk=self.risk,
             )
             return exceeded(found, said)
@@ -342,7 +343,7 @@ class Case:
         pull = not (outcome.planned and outcome.planned.public_plan)
         release = Release(self.tape, branch.number, branch.sigma, pull)
         found = tell_apart(
-            release, release, model, other, delta=said.guarantee.delta, releases=self.releases, risk=self.risk
+            release, release, model, other, delta=said.guarantee.delta, releases=releases, risk=self.risk
         )
         return exceeded(found, said)
 
