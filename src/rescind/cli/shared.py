@@ -59,11 +59,19 @@ def working(label: str) -> Iterator[None]:
 @contextmanager
 def told(verdict: str = "") -> Iterator[None]:
     """Tell what goes wrong in a sentence, with the exit code of its kind; a failed check begins with its verdict."""
+    from sqlalchemy.exc import DBAPIError
+
     from rescind.certificates.errors import CertificateError, UnusableKey
     from rescind.history.errors import HistoryError
 
     try:
         yield
+    except DBAPIError as error:
+        typer.echo(
+            f"rescind: the history's database says: {error.orig}. `rescind doctor` tells whether the disk is full",
+            err=True,
+        )
+        raise typer.Exit(1) from error
     except (CertificateError, HistoryError, OSError, ValueError) as error:
         said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)
         judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKey) else ""

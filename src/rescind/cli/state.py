@@ -39,7 +39,7 @@ def init(history: Location, as_json: AsJson = False) -> None:
     Example: rescind init hospital-history
     """
     with told():
-        existed = Path(history).exists() and any(Path(history).iterdir())
+        existed = Path(history).is_dir() and any(Path(history).iterdir())
         with history_at(history, create=True) as there:
             identifier = there.ledger.identifier()
     words = [

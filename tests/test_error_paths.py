@@ -1,0 +1,187 @@
+"""What goes wrong, command by command: each with an exit code and a sentence that says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rescind import History
+from rescind.certificates.envelope import signed
+from rescind.certificates.issue import statement
+from rescind.certificates.keys import new_key, signer
+from rescind.cli import app
+from rescind.core.calibration import Budget
+from rescind.core.facts import Sampling
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.records import Level
+from rescind.methods import Scratch
+from rescind.testing.small import simulation
+
+PASSPHRASE = "correct horse battery"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder with a history in which request 9 was served, two keys, and a certificate."""
+    place = tmp_path_factory.mktemp("made")
+    engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    with History(place / "history") as history:
+        federation = Revocable(history, engine)
+        federation.train(Rounds(6))
+        assert history.ask(["clinic-1"], Budget(8.0, 0.01)) == 9
+        federation.forget(Scratch(), Rounds(2), level=Level.OUTPUT)
+        own = new_key(place / "operator", PASSPHRASE)
+        new_key(place / "stranger", PASSPHRASE)
+        content = signed(statement(history, 9), [signer(own.with_suffix(""), PASSPHRASE)])
+        (place / "certificate.json").write_bytes(content)
+    return place
+
+
+@pytest.fixture
+def scene(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a copy of it, and go there."""
+    monkeypatch.setenv("RESCIND_PASSPHRASE", PASSPHRASE)
+    shutil.copytree(made, tmp_path / "scene")
+    monkeypatch.chdir(tmp_path / "scene")
+    return tmp_path / "scene"
+
+
+def said(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+MISSING = "there is no history in nowhere: check the path, or record a run there first"
+VERIFY = ("verify", "certificate.json", "--key")
+TABLE = [
+    # Missing history
+    (("status", "nowhere"), 1, MISSING),
+    (("plan", "nowhere", "clinic-2"), 1, MISSING),
+    (("request", "add", "nowhere", "clinic-2"), 1, MISSING),
+    (("request", "list", "nowhere"), 1, MISSING),
+    (("request", "extend", "nowhere", 9, "--days", 3, "--reason", "r"), 1, MISSING),
+    (("request", "withdraw", "nowhere", 9), 1, MISSING),
+    (("erase", "nowhere"), 1, MISSING),
+    (("certify", "nowhere", 9, "--key", "operator"), 1, MISSING),
+    ((*VERIFY, "operator.pub", "--history", "nowhere"), 1, MISSING),
+    (("doctor", "nowhere"), 1, MISSING),
+    (("status", "operator"), 1, "operator is a file: give the folder of a history"),
+    (("init", "operator"), 1, "operator is a file: give the folder of a history"),
+    (("status", "."), 1, "holds other files and no history: give a new or an empty folder"),
+    # Unknown client or request
+    (("plan", "history", "clinic-22"), 1, "did you mean 'clinic-2'"),
+    (("request", "add", "history", "klinic-2"), 1, "did you mean 'clinic-2'"),
+    (("request", "add", "history", "clinic-1"), 1, "was forgotten, and its name erased"),
+    (("request", "withdraw", "history", 9), 1, "no open request 9"),
+    (("request", "extend", "history", 77, "--days", 3, "--reason", "r"), 1, "no open request 77"),
+    (("certify", "history", 77, "--key", "operator", "-o", "other.json"), 1, "request 77 has not been served"),
+    (("request", "add", "history", "clinic-2", "--epsilon", 0), 1, "epsilon is 0.0"),
+    (("plan", "history", "clinic-2", "--delta", 2), 1, "delta is 2.0"),
+    # Keys
+    (("certify", "history", 9, "--key", "operator.pub", "-o", "other.json"), 10, "is open to other users"),
+    (("certify", "history", 9, "--key", "nobody", "-o", "other.json"), 1, "No such file or directory: nobody"),
+    (("keys", "new", "operator"), 10, "keys are not overwritten"),
+    ((*VERIFY, "stranger.pub"), 12, "not verified: 1 different keys have to have signed"),
+    ((*VERIFY, "operator"), 10, "holds no public key: give the file that ends in .pub"),
+    ((*VERIFY, "operator.pub", "--model", "operator"), 13, "not verified: operator is no safetensors file"),
+    (("verify", "operator.pub", "--key", "operator.pub"), 11, "not verified: the file is cut off"),
+    (("certify", "history", 9, "--key", "operator", "-o", "operator.pub"), 11, "the file is cut off"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "hint"), TABLE, ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else ""
+)
+def test_a_mistake_is_answered(scene: Path, words: tuple[object, ...], code: int, hint: str) -> None:
+    result = said(*words)
+    assert (result.exit_code, hint in result.output) == (code, True), result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_wrong_passphrase_opens_no_key(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "incorrect horse battery")
+    result = said("certify", "history", 9, "--key", "operator", "-o", "other.json")
+    assert (result.exit_code, "that this passphrase opens" in result.output) == (10, True)
+    assert "incorrect horse" not in result.output
+
+
+def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
+    with History("history") as history, history.ledger.writing():
+        assert said("status", "history").exit_code == 0
+        assert said("plan", "history", "clinic-2").exit_code == 0
+        result = said("erase", "history", "--yes")
+    assert result.exit_code == 1
+    assert "wait until it ends, or stop it" in result.output
+
+
+def test_a_checkpoint_that_is_gone_is_named(scene: Path) -> None:
+    shutil.rmtree("history/checkpoints")
+    result = said("plan", "history", "clinic-2")
+    assert (result.exit_code, "is not in" in result.output) == (1, True), result.output
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """Give a file system of a megabyte with nothing free."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["/bin/mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", place], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root can mount a small file system")
+    yield place
+    subprocess.run(["/bin/umount", place], check=True)
+
+
+def filled(place: Path) -> None:
+    with (place / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(scene: Path, full_disk: Path) -> None:
+    shutil.copytree("history", full_disk / "history")
+    (full_disk / "history").chmod(0o700)
+    filled(full_disk)
+    result = said("request", "add", full_disk / "history", "clinic-2")
+    assert (result.exit_code, "tells whether the disk is full" in result.output) == (1, True), result.output
+    assert "Traceback" not in result.output
+    result = said("certify", "history", 9, "--key", "operator", "-o", full_disk / "certificate.json")
+    assert (result.exit_code, "No space left on device" in result.output) == (1, True), result.output
+    (full_disk / "ballast").unlink()
+    assert said("request", "add", full_disk / "history", "clinic-2").exit_code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
+def test_somebody_else_may_not_look(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Loads what is needed, which somebody else might not be able to.
+    assert said("status", "history").exit_code == 0
+    monkeypatch.chdir("/")
+    os.seteuid(65534)
+    try:
+        result = said("status", scene / "history")
+    finally:
+        os.seteuid(0)
+    assert (result.exit_code, "Permission denied" in result.output) == (1, True), result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_interruption_ends_in_a_sentence(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(History, "erase", interrupted)
+    result = said("erase", "history", "--yes")
+    assert (result.exit_code, "the same command goes on where it was" in result.output) == (130, True)
+    monkeypatch.undo()
+    monkeypatch.chdir(scene)
+    assert said("erase", "history", "--yes").exit_code == 0
