@@ -9,15 +9,17 @@ from html import escape
 from rescind.certificates.verification import Verified, in_words
 from rescind.history.places import is_digest
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --line: #767676; }
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.1rem; margin-top: 1.8rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 1.8rem; }
+h3 { font-size: 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; }
 tr + tr { border-top: 1px solid var(--line); } th { font-weight: 600; width: 40%; }
 .claim { border: 2px solid currentColor; padding: .8rem 1rem; font-size: 1.1rem; }
-code { overflow-wrap: anywhere; } @media print { body { margin: 0; max-width: none; } }
+code { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width: 100%; height: auto; }
+.wrong { border-left: 4px solid #b3261e; padding-left: .8rem; } @media print { body { margin: 0; max-width: none; } }
 """
 
 
@@ -29,7 +31,7 @@ def page(found: Verified, made: str) -> str:
             "<!doctype html>",
             f'<html lang="en"><head><meta charset="utf-8"><title>{escape(said.title)}</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<style>{_STYLE}</style></head><body><main>",
+            f"<style>{STYLE}</style></head><body><main>",
             f"<h1>{escape(said.title)}</h1>",
             f'<p class="claim">{escape(said.claim)}</p>',
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",

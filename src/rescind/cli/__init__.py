@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli import certificates, erasing, keys, planning, requests, state
+from rescind.cli import certificates, erasing, keys, planning, reporting, requests, state
 
 app = typer.Typer(
     name="rescind", help="Makes federated training revocable.", no_args_is_help=True, add_completion=False
@@ -35,4 +35,5 @@ app.command("erase")(erasing.erase)
 app.add_typer(keys.app, name="keys")
 app.command("certify")(certificates.certify)
 app.command("verify")(certificates.verify)
+app.command("report")(reporting.report)
 app.command("doctor")(state.doctor)

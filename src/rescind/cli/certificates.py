@@ -11,7 +11,7 @@ import typer
 
 from rescind import __version__
 from rescind.cli.keys import passphrase
-from rescind.cli.shared import AsJson, Location, history_at, opened, show, told
+from rescind.cli.shared import AsJson, Location, check_page, history_at, opened, show, told
 
 
 def certify(
@@ -76,7 +76,7 @@ def verify(
         from rescind.certificates.verification import verify as verified
 
         if html is not None:
-            _check_page(html)
+            check_page(html)
         found = verified(
             certificate.read_bytes(),
             [public_key(each) for each in key],
@@ -96,11 +96,3 @@ def verify(
         "statement": found.statement.model_dump(mode="json", by_alias=True),
     }
     show(result, explained(found), as_json)
-
-
-def _check_page(path: Path) -> None:
-    """Refuse to write a page over something else, such as the certificate."""
-    if not path.parent.is_dir():
-        raise ValueError(f"the folder {path.parent} for the page does not exist")
-    if path.exists() and not (path.is_file() and path.read_bytes().startswith(b"<!doctype html>")):
-        raise ValueError(f"{path} is there already and is no page: choose another name for it")

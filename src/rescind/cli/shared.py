@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -95,3 +96,11 @@ def history_at(location: str, *, create: bool = False) -> History:
 
     checkpoints, run = os.environ.get("RESCIND_CHECKPOINTS"), os.environ.get("RESCIND_RUN", "main")
     return History(location, checkpoints=checkpoints, run=run, create=create)
+
+
+def check_page(path: Path) -> None:
+    """Refuse to write a page over something else, such as the certificate."""
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} for the page does not exist")
+    if path.exists() and not (path.is_file() and path.read_bytes().startswith(b"<!doctype html>")):
+        raise ValueError(f"{path} is there already and is no page: choose another name for it")
