@@ -544,7 +544,10 @@ def main() -> None:
             "sequential": sum(each.position > 0 for each in found),
             "violations": sum(share > 1 for each in found for share in each.shares),
             "compared": sum(len(each.shares) for each in found),
-            "closest": max(share for each in found for share in each.shares),
+            "closest": {
+                mode: max(share for each in found if each.mode == mode for share in each.shares)
+                for mode in {each.mode for each in found}
+            },
             "audits": len(audited),
             "audit_exceeds": sum(share > 1 for share in audited),
             "strongest_audit": max(audited),
