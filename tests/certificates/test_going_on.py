@@ -22,6 +22,7 @@ from rescind.forgetting import Revocable
 from rescind.history.commitments import NO_HEAD
 from rescind.history.ledger import Until
 from rescind.history.outcomes import claimed, outcomes
+from rescind.history.records import Level
 from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 
@@ -230,3 +231,14 @@ def test_a_settled_request_speaks_of_its_own_clients_only(federation: Revocable)
     said = checked(certified(federation, number), federation).statement.predicate
     assert (said.mode, said.scope) == ("exact", "group")
     assert "served before" not in said.counterfactual
+
+
+def test_an_erasure_that_goes_further_is_the_one_that_is_told(federation: Revocable) -> None:
+    number = federation.history.ask(["clinic-3"], BUDGET)
+    federation.forget(Sifu(), Rounds(2), level=Level.OUTPUT)
+    before = certified(federation, number)
+    assert checked(before, federation).statement.predicate.erasure.level == "output"
+    federation.history.erase(federation.history.plan_erasure(Level.PURGE))
+    after = certified(federation, number)
+    assert checked(after, federation).statement.predicate.erasure.level == "purge"
+    assert checked(before, federation).statement.predicate.erasure.level == "output"

@@ -30,9 +30,9 @@ class Outcome:
 
     ``planned`` says from where, with how much noise and why; ``modes`` is what may be claimed for each request now,
     after everything that has happened since. ``place`` and ``model`` name the model that came out of it, ``rounds``
-    were trained for it, ``erasure`` is what was erased then, ``completed`` when, and ``left`` what could not be
-    reached. A request that was settled, because the newest model did not know its clients, has no plan and no branch.
-    ``scores`` are measured and kept nowhere.
+    were trained for it, ``erasure`` is what was erased, the furthest that was done, ``completed`` when, and ``left``
+    what could not be reached. A request that was settled, because the newest model did not know its clients, has no
+    plan and no branch. ``scores`` are measured and kept nowhere.
     """
 
     asked: tuple[Asked, ...]
@@ -80,7 +80,7 @@ def outcomes(journal: Journal) -> list[Outcome]:
     modes |= _settled(journal)
     trained = {int(entry.body["branch"]): entry.body for entry in journal.entries("retrained")}
     logs = {int(entry.body["erasure"]): entry for entry in journal.entries("erased")}
-    found, seen = [], set[int]()
+    found: dict[int, Outcome] = {}
     for begun in journal.entries("erasure"):
         plan = decode(ErasurePlan, begun.body)
         if begun.sequence not in logs:
@@ -88,26 +88,24 @@ def outcomes(journal: Journal) -> list[Outcome]:
         log = logs[begun.sequence]
         for number in plan.requests:
             branch = None if (at := asked[number].branch) is None else known[at]
-            together = branch.requests if branch else (number,)
-            if number in seen or (branch and branch.number not in trained):
+            if branch and branch.number not in trained:
                 continue
-            seen.update(together)
+            together = branch.requests if branch else (number,)
             done = trained[branch.number] if branch else None
-            found.append(
-                Outcome(
-                    asked=tuple(asked[each] for each in together),
-                    planned=planned[branch.requests[0]] if branch else None,
-                    modes=tuple(modes[each] for each in together),
-                    branch=branch,
-                    place=Place(branch.number, int(done["rounds"])) if branch and done else None,
-                    model=str(done["model"]) if done else "",
-                    rounds=int(done["rounds"]) if done else 0,
-                    erasure=plan,
-                    completed=log.time,
-                    left=tuple(log.body["left"]),
-                )
+            # A later erasure goes further than one before it, and takes its place.
+            found[together[0]] = Outcome(
+                asked=tuple(asked[each] for each in together),
+                planned=planned[together[0]] if branch else None,
+                modes=tuple(modes[each] for each in together),
+                branch=branch,
+                place=Place(branch.number, int(done["rounds"])) if branch and done else None,
+                model=str(done["model"]) if done else "",
+                rounds=int(done["rounds"]) if done else 0,
+                erasure=plan,
+                completed=log.time,
+                left=tuple(log.body["left"]),
             )
-    return found
+    return list(found.values())
 
 
 def claimed(journal: Journal, number: int) -> Claim:
