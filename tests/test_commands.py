@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -230,9 +229,3 @@ def test_public_names_are_found_when_asked_for() -> None:
     assert all(getattr(rescind, name).__name__ == name for name in rescind.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Hystory'"):
         _ = rescind.Hystory  # type: ignore[attr-defined]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_told(folder: Path) -> None:
-    (folder / "ledger.sqlite").chmod(0)
-    assert said("status", folder).exit_code == 1
