@@ -285,14 +285,8 @@ class Case:
         """Tell whether a branch is what it is said to be: noise on its parent, then rounds of those who remain."""
         assert branch.parent is not None
         gone = {name for promise in self.promises for group in promise.groups for name in group}
-        start, parent = self.tape.start(), self.tape.model(branch.parent)
-        model: Model = self.tape.model(Place(branch.number, 0))
-        noised = {name: start[name] + (model[name] - start[name]) / branch.shrinkage for name in start}
-        parameters = sum(tensor.size for tensor in start.values())
-        # Of a rounding, or of nothing, one would be far outside.
-        low, high = (float(chi2.ppf(share, parameters)) for share in (1e-9, 1 - 1e-9))
-        square = (distance(noised, parent) / branch.sigma) ** 2 if branch.sigma else distance(model, parent)
-        if not (low < square < high if branch.sigma else square == 0):
+        parent, model = self.tape.model(branch.parent), self.tape.model(Place(branch.number, 0))
+        if not (self.is_noised(parent, model, branch) if branch.sigma else distance(model, parent) == 0):
             return False
         for round_ in history.ledger.rounds(Span(branch.number, 1, history.newest.round)):
             found = history.ledger.names(round_.clients)
@@ -303,6 +297,14 @@ class Case:
             model = self.tape.next_model(model, [each for each in self.tape.clients if each in names], round_.place)
         newest = history.model(history.newest)
         return all(np.array_equal(newest[name], model[name]) for name in newest)
+
+    def is_noised(self, parent: Model, model: Model, branch: Branch) -> bool:
+        """Tell whether the noise has the size that it should, which one of a rounding or a tenth would not."""
+        start = self.tape.start()
+        noised = {name: start[name] + (model[name] - start[name]) / branch.shrinkage for name in start}
+        parameters = sum(tensor.size for tensor in start.values())
+        low, high = (float(chi2.ppf(share, parameters)) for share in (1e-9, 1 - 1e-9))
+        return low < (distance(noised, parent) / branch.sigma) ** 2 < high
 
     def shift(self, known: Mapping[int, Branch], group: Collection[str], place: Place) -> float:
         """Give the mu that DP-FedAvg's noise really has: each round's shift in units of its noise, taken together."""

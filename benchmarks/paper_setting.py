@@ -33,6 +33,7 @@ from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from experiments.data import partitions, sets
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
+from rescind.audit.replay import distance
 from rescind.certificates.issue import statement
 from rescind.core.calibration import (
     Budget,
@@ -49,7 +50,7 @@ from rescind.core.regularity import UnprovenLoss, expansion
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request, Summary
 from rescind.engines.engine import Engine
-from rescind.engines.server import averaged, noise, norm
+from rescind.engines.server import averaged, noise
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
@@ -236,10 +237,7 @@ def compared(engine: Simulation, history: History, leaving: Sequence[str], marks
 
     def distances(without: Sequence[str], label: str) -> dict[int, float]:
         models = trained(engine, rounds, without, wanted, label)
-        return {
-            at: norm({key: tensor - model[key] for key, tensor in history.model(Place(0, at)).items()})
-            for at, model in models.items()
-        } | {0: 0.0}
+        return {at: distance(history.model(Place(0, at)), model) for at, model in models.items()} | {0: 0.0}
 
     return Distances(alone, joint, largest, distances(leaving, "without the ten"), distances([name], "without one"))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Levels(Enum):
-    """How much is erased."""
+    """How much is erased: the history's own levels, which a help text need not load."""
 
     output = "output"
     purge = "purge"
@@ -47,7 +47,7 @@ def erase(
                 left = there.erase(plan)
     result = {
         "requests": list(plan.requests),
-        "rounds": sum(span.last - span.first + 1 for span in plan.spans),
+        "rounds": plan.rounds,
         "models": plan.models,
         "updates": plan.updates,
         "stays": list(plan.stays),
@@ -64,9 +64,8 @@ def _words(plan: ErasurePlan) -> Iterator[str]:
     if not plan.requests:
         yield "Nothing is left to erase at this level."
         return
-    rounds = sum(span.last - span.first + 1 for span in plan.spans)
     yield (
-        f"Of request(s) {', '.join(map(str, plan.requests))}: {len(plan.clients)} name(s), the numbers of {rounds} "
-        f"round(s), {plan.models} model(s) and {plan.updates} stored update(s) go."
+        f"Of request(s) {', '.join(map(str, plan.requests))}: {len(plan.clients)} name(s), the numbers of "
+        f"{plan.rounds} round(s), {plan.models} model(s) and {plan.updates} stored update(s) go."
     )
     yield from (f"Stays: {each}" for each in plan.stays)

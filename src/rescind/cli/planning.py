@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from rescind.core.planning import Candidate, LeftOut
+    from rescind.core.summary import Node
 
 
 def plan(
@@ -46,14 +47,14 @@ def plan(
     result = {
         "candidates": [_row(each, each is chosen) for each in offered],
         "chosen": _row(chosen, True),
-        "left_out": [{"model": f"{each.node.branch}.{each.node.round}", "reason": each.reason} for each in missing],
+        "left_out": [{"model": _model(each.node), "reason": each.reason} for each in missing],
     }
     show(result, _words(offered, chosen, missing), as_json)
 
 
 def _row(each: Candidate, chosen: bool) -> dict[str, object]:
     return {
-        "model": f"{each.node.branch}.{each.node.round}",
+        "model": _model(each.node),
         "sigma": each.sigma,
         "mode": each.mode.value,
         "predicted_rounds": round(each.predicted_rounds, 1),
@@ -68,7 +69,7 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
 
     table = Table("", "restart from", "noise", "claim", "rounds, about", box=None, pad_edge=False)
     for each in offered:
-        start = "model 0.0: from the start" if each.node.index == 0 else f"model {each.node.branch}.{each.node.round}"
+        start = "model 0.0: from the start" if each.node.index == 0 else f"model {_model(each.node)}"
         noise = f"{each.sigma:.4g}" if each.sigma else "none"
         mark = "->" if each is chosen else ""
         table.add_row(mark, start, noise, each.mode.value, f"{each.predicted_rounds:.0f}")
@@ -81,10 +82,10 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
             "clearly sooner once it is noised, and nothing of the clients is left in it."
         )
     elif not chosen.sigma:
-        yield f"Model {chosen.node.branch}.{chosen.node.round} never saw them: training goes on from there, exactly."
+        yield f"Model {_model(chosen.node)} never saw them: training goes on from there, exactly."
     else:
         yield (
-            f"Model {chosen.node.branch}.{chosen.node.round} with noise of {chosen.sigma:.4g} is predicted to be as "
+            f"Model {_model(chosen.node)} with noise of {chosen.sigma:.4g} is predicted to be as "
             f"good again after about {chosen.predicted_rounds:.0f} rounds; from the start it would take about "
             f"{scratch.predicted_rounds:.0f}. A prediction is a guess, the guarantee is not."
         )
@@ -93,8 +94,9 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
     if chosen.weakened:
         yield f"It weakens the strict claim of {len(chosen.weakened)} earlier request(s) to instance."
     if missing:
-        yield f"{len(missing)} kept model(s) are left out, model {_place(missing[-1])} because: {missing[-1].reason}"
+        last = missing[-1]
+        yield f"{len(missing)} kept model(s) are left out, model {_model(last.node)} because: {last.reason}"
 
 
-def _place(each: LeftOut) -> str:
-    return f"{each.node.branch}.{each.node.round}"
+def _model(node: Node) -> str:
+    return f"{node.branch}.{node.round}"

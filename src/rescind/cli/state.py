@@ -58,18 +58,17 @@ def status(history: Location, as_json: AsJson = False) -> None:
     Example: rescind status hospital-history
     """
     with opened(history) as there, working("reading"):
-        from rescind.history.overview import days_left, overview
-        from rescind.history.requests import named
+        from rescind.history.overview import overview, waiting
 
-        found, now = overview(there), datetime.now(UTC)
-        waiting: list[dict[str, Any]] = [
+        found = overview(there)
+        rows: list[dict[str, Any]] = [
             {
-                "request": asked.number,
-                "clients": named(there.ledger, asked.request.group),
-                "deadline": asked.deadline[:10],
-                "days_left": days_left(asked, now),
+                "request": each.asked.number,
+                "clients": each.clients,
+                "deadline": each.asked.deadline[:10],
+                "days_left": each.days_left,
             }
-            for asked in found.open_requests
+            for each in waiting(there, found, datetime.now(UTC))
         ]
     result = {
         "newest": f"{found.newest.branch}.{found.newest.round}",
@@ -80,12 +79,12 @@ def status(history: Location, as_json: AsJson = False) -> None:
             for each in found.influences
         ],
         "kept": [f"{place.branch}.{place.round}" for place in found.kept],
-        "open_requests": waiting,
+        "open_requests": rows,
         "stored_bytes": found.stored_bytes,
         "mode": found.claimable.mode.value,
         "raised_by": list(found.claimable.raised_by),
     }
-    show(result, _words(found, waiting), as_json)
+    show(result, _words(found, rows), as_json)
 
 
 def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[RenderableType]:

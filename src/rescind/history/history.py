@@ -98,6 +98,11 @@ class History:
         return run
 
     @property
+    def facts(self) -> Facts:
+        """The run's facts, with what happened since: whether training ever ended by a rule that looks at data."""
+        return replace(self.run.facts, public_rounds=not any(self.ledger.entries("ends by data")))
+
+    @property
     def head(self) -> bytes:
         """The head of the chain after the last entry, for clients to witness."""
         return self.ledger.head()
@@ -180,7 +185,7 @@ class History:
         return Summary(
             edges=path.edges,
             kept=[Node(index, kept[index].branch, kept[index].round) for index in sorted(kept)],
-            facts=replace(run.facts, public_rounds=not any(self.ledger.entries("ends by data"))),
+            facts=self.facts,
             curve=self._curve(path, kept),
             parameters=run.parameters,
             forgotten=[each.forgotten(path) for each in owed],

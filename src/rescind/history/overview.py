@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -14,12 +14,18 @@ from rescind.history.history import History
 from rescind.history.records import Place
 from rescind.history.requests import Asked, asked_for, forgotten_clients, named
 
+_NOBODY = np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """How far a client may have moved the newest model (Psi), and how many of its rounds there are still recorded."""
+    """How far a client may have moved the newest model (Psi), and how many of its rounds there are still recorded.
+
+    ``client`` is what people call it, which others may be called too; ``pseudonym`` is its own.
+    """
 
     client: str
+    pseudonym: int
     sensitivity: float
     rounds: int
 
@@ -52,33 +58,37 @@ class Overview:
 def overview(history: History, most: int = 10) -> Overview:
     """Look over a run; of the clients the ``most`` influential ones are named."""
     path = history.path()
-    tracker, joined = SensitivityTracker(), dict[int, int]()
+    tracker = SensitivityTracker()
     for edge in path.edges:
         tracker.record(edge)
-        if isinstance(edge, Aggregation | Erased):
-            counts = isinstance(edge, Aggregation)
-            for client in edge.clients.tolist():
-                joined[client] = joined.get(client, 0) + counts
-    everybody = sorted_group(joined)
+    took_part = [edge.clients for edge in path.edges if isinstance(edge, Aggregation)]
+    named_only = [edge.clients for edge in path.edges if isinstance(edge, Erased)]
+    joined, counts = np.unique(np.concatenate([_NOBODY, *took_part]), return_counts=True)
+    everybody = np.unique(np.concatenate([joined, *named_only]))
+    # An erased stretch tells nothing of its rounds.
+    rounds = np.zeros(len(everybody), dtype=np.int64)
+    rounds[np.searchsorted(everybody, joined)] = counts
     values = tracker.sensitivities(everybody)
     # Whoever was forgotten is still named in an erased stretch, and is not who is asked about.
     there = ~members(everybody, sorted_group(forgotten_clients(history.ledger)))
-    everybody, values = everybody[there], values[there]
+    everybody, values, rounds = everybody[there], values[there], rounds[there]
     order = np.argsort(-values, kind="stable")[:most]
-    chosen = np.sort(everybody[order])
-    names = dict(zip(chosen.tolist(), named(history.ledger, chosen.tolist()), strict=True))
+    chosen = np.sort(everybody[order]).tolist()
+    names = dict(zip(chosen, named(history.ledger, chosen), strict=True))
     return Overview(
         newest=history.newest,
         rounds=path.trained[-1],
         clients=len(everybody),
         influences=tuple(
-            Influence(names[client], float(value), joined[client])
-            for client, value in zip(everybody[order].tolist(), values[order].tolist(), strict=True)
+            Influence(names[client], client, value, count)
+            for client, value, count in zip(
+                everybody[order].tolist(), values[order].tolist(), rounds[order].tolist(), strict=True
+            )
         ),
         kept=tuple(sorted(history.ledger.kept())),
         open_requests=tuple(asked for asked in asked_for(history.ledger) if asked.open),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
-        claimable=claimable(_facts(history)),
+        claimable=claimable(history.facts),
     )
 
 
@@ -94,10 +104,20 @@ def claimable(facts: Facts) -> Claimable:
     return Claimable(Mode.HEURISTIC, facts.obstacles)
 
 
-def days_left(asked: Asked, now: datetime) -> int:
-    """Give the days until a request's deadline, negative when it has passed."""
-    return (datetime.fromisoformat(asked.deadline) - now).days
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that is still to be served; ``days_left`` is negative when its deadline has passed."""
+
+    asked: Asked
+    clients: list[str]
+    days_left: int
 
 
-def _facts(history: History) -> Facts:
-    return replace(history.run.facts, public_rounds=not any(history.ledger.entries("ends by data")))
+def waiting(history: History, found: Overview, now: datetime) -> list[Waiting]:
+    """Give the open requests as people want to see them."""
+    return [
+        Waiting(
+            asked, named(history.ledger, asked.request.group), (datetime.fromisoformat(asked.deadline) - now).days
+        )
+        for asked in found.open_requests
+    ]

@@ -179,6 +179,11 @@ class ErasurePlan:
         """All rounds and models that go."""
         return self.abandoned + self.stretch
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds that is."""
+        return sum(span.last - span.first + 1 for span in self.spans)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

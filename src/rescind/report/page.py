@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from rescind import __version__
@@ -17,11 +18,11 @@ from rescind.core.sensitivity import client_sensitivities
 from rescind.history.codec import decode
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.overview import Overview, days_left, overview
+from rescind.history.overview import Overview, overview, waiting
 from rescind.history.path import branches
 from rescind.history.records import ErasurePlan
-from rescind.history.requests import Asked, named
-from rescind.report.pictures import Line, Picture, finite, powers, sensitivities, tree
+from rescind.history.requests import Asked
+from rescind.report.pictures import Line, Picture, powers, sensitivities, tree
 
 _CURVES = 5
 
@@ -35,23 +36,10 @@ class Served:
     said: Predicate
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request that is still to be served."""
-
-    asked: Asked
-    clients: list[str]
-    days_left: int
-
-
 def report(history: History, *, private: bool, now: datetime | None = None) -> str:
     """Give the page. With ``private`` it is the operator's own, with numbers computed from clients' data."""
     now = now or datetime.now(UTC)
     found, served = overview(history), list(_served(history))
-    waiting = [
-        Waiting(asked, named(history.ledger, asked.request.group), days_left(asked, now))
-        for asked in found.open_requests
-    ]
     claims = {f"request {each.asked.number}": each.said.guarantee.mu for each in served if each.said.guarantee}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files("rescind.report") / "report.html").read_text("utf-8"))
@@ -64,7 +52,7 @@ def report(history: History, *, private: bool, now: datetime | None = None) -> s
         head=history.head.hex(),
         overview=found,
         served=served,
-        waiting=waiting,
+        waiting=waiting(history, found, now),
         unproven=[each for each in served if each.said.mode == "heuristic"],
         facts=history.run.facts,
         parameters=history.run.parameters,
@@ -99,11 +87,9 @@ def _lines(history: History) -> dict[int, Line]:
 
 def _curves(history: History, found: Overview) -> Picture | None:
     """Draw the most influential clients' curves along the newest line."""
-    names = [each.client for each in found.influences[:_CURVES]]
-    path = history.path()
-    known = {name: min(history.clients([name])) for name in names}
-    nodes = range(len(path.edges) + 1)
-    values = client_sensitivities(path.edges, known.values(), nodes)
-    curves = {name: values[:, at] for at, name in enumerate(known) if finite(values[:, at])}
+    drawn = found.influences[:_CURVES]
+    path = history.path(group=[each.pseudonym for each in drawn])
+    values = client_sensitivities(path.edges, [each.pseudonym for each in drawn], range(len(path.edges) + 1))
+    curves = {each.client: values[:, at] for at, each in enumerate(drawn) if np.isfinite(values[:, at]).all()}
     goal = history.run.goal
     return sensitivities(curves, path.trained, goal.threshold if goal else None) if curves else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -13,8 +12,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.special import ndtr, ndtri
 
+from rescind.core.calibration import attack_power
 from rescind.core.edges import Floats
 from rescind.history.path import lineage
 from rescind.history.records import Branch, Place, Span
@@ -118,7 +117,8 @@ def powers(claims: Mapping[str, float]) -> Picture:
 
     def draw(axes: Axes) -> None:
         for (name, mu), colour in zip(claims.items(), _COLOURS, strict=False):
-            axes.plot(rates, ndtr(ndtri(rates) + mu), color=colour, linewidth=1.6, label=name)
+            found = [attack_power(mu, rate) for rate in rates.tolist()]
+            axes.plot(rates, found, color=colour, linewidth=1.6, label=name)
         axes.plot(rates, rates, color=_FAINT, linewidth=1, linestyle=":", label="guessing")
         axes.set_xscale("log")
         axes.set_xlabel("outsiders wrongly accused")
@@ -127,7 +127,7 @@ def powers(claims: Mapping[str, float]) -> Picture:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.legend(fontsize=8, frameon=False, labelcolor=_INK)
 
-    said = ", ".join(f"{name}: at most {ndtr(ndtri(0.01) + mu):.1%}" for name, mu in claims.items())
+    said = ", ".join(f"{name}: at most {attack_power(mu, 0.01):.1%}" for name, mu in claims.items())
     return _picture("powers", draw, 3.0, f"Found by an attack that accuses 1 % of outsiders wrongly: {said}.")
 
 
@@ -161,8 +161,3 @@ def _picture(name: str, draw: Callable[[Axes], None], height: float, text: str) 
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-
-
-def finite(curve: Floats) -> bool:
-    """Tell whether a curve can be drawn."""
-    return bool(len(curve)) and all(map(math.isfinite, curve.tolist()))
