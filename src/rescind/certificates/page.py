@@ -16,7 +16,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 
 h3 { font-size: 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; }
-tr + tr { border-top: 1px solid var(--line); } th { font-weight: 600; width: 40%; }
+tr + tr { border-top: 1px solid var(--line); } th { font-weight: 600; } th[scope="row"] { width: 40%; }
 .claim { border: 2px solid currentColor; padding: .8rem 1rem; font-size: 1.1rem; }
 code { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width: 100%; height: auto; }
 .wrong { border-left: 4px solid #b3261e; padding-left: .8rem; } @media print { body { margin: 0; max-width: none; } }

@@ -16,20 +16,45 @@ def report(
     private: Annotated[
         bool, typer.Option("--private", help="The operator's own: with numbers computed from clients' data.")
     ] = False,
+    certificate: Annotated[
+        list[Path] | None, typer.Option(help="A certificate to verify and show, with what was measured.")
+    ] = None,
+    key: Annotated[
+        list[Path] | None, typer.Option(help="A public key that the certificates have to be signed with.")
+    ] = None,
+    accuracies: Annotated[
+        Path | None, typer.Option(help="Accuracies over time, as rescind.engines.accuracies writes them.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file about a run: requests and their claims, the branches, what an attack could reach.
 
-    Example: rescind report hospital-history -o report.html
+    A certificate that does not hold ends it, with the exit codes of rescind verify.
+    Example: rescind report hospital-history --certificate certificate.json --key operator.key.pub
     """
     with opened(history) as there, working("writing the report"):
         check_page(output)
+        if bool(certificate) != bool(key):
+            raise ValueError("give certificates and the public keys that they are signed with: --certificate, --key")
         try:
             from rescind.report import report as written
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
 
-        output.write_text(written(there, private=private), encoding="utf-8")
-        if private:
-            output.chmod(0o600)
+        from rescind.certificates.keys import public_key
+        from rescind.certificates.verification import verify
+        from rescind.engines.accuracies import accuracies_in
+        from rescind.history.places import open_private
+
+        keys = [public_key(each) for each in key or []]
+        page = written(
+            there,
+            private=private,
+            certificates=[
+                verify(each.read_bytes(), keys, threshold=len(keys), history=there) for each in certificate or []
+            ],
+            measured=None if accuracies is None else accuracies_in(accuracies),
+        )
+        with open(output, "w", encoding="utf-8", opener=open_private if private else None) as file:
+            file.write(page)
     show({"file": str(output), "private": private}, [f"The report is in {output}."], as_json)

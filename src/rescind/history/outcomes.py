@@ -72,6 +72,29 @@ class Claim:
         return self.restart.sigma if self.restart and self.asked.number in self.restart.hidden else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """One line of the deletion log: what had to go; ``completed`` says when it was gone, ``left`` what stayed.
+
+    ``completed`` is empty as long as it is under way.
+    """
+
+    plan: ErasurePlan
+    completed: str
+    left: tuple[str, ...]
+
+
+def deletions(journal: Journal) -> list[Deletion]:
+    """Give all erasures in the order in which they were begun."""
+    done = {int(entry.body["erasure"]): entry for entry in journal.entries("erased")}
+    found = []
+    for begun in journal.entries("erasure"):
+        log = done.get(begun.sequence)
+        plan = decode(ErasurePlan, begun.body)
+        found.append(Deletion(plan, log.time if log else "", tuple(log.body["left"]) if log else ()))
+    return found
+
+
 def outcomes(journal: Journal) -> list[Outcome]:
     """Give what became of all requests that were served to the end, in the order in which they were."""
     asked = {each.number: each for each in asked_for(journal)}
@@ -79,14 +102,11 @@ def outcomes(journal: Journal) -> list[Outcome]:
     modes = {each.number: each.mode for each in standings(journal)}
     modes |= _settled(journal)
     trained = {int(entry.body["branch"]): entry.body for entry in journal.entries("retrained")}
-    logs = {int(entry.body["erasure"]): entry for entry in journal.entries("erased")}
     found: dict[int, Outcome] = {}
-    for begun in journal.entries("erasure"):
-        plan = decode(ErasurePlan, begun.body)
-        if begun.sequence not in logs:
+    for deletion in deletions(journal):
+        if not deletion.completed:
             continue
-        log = logs[begun.sequence]
-        for number in plan.requests:
+        for number in deletion.plan.requests:
             branch = None if (at := asked[number].branch) is None else known[at]
             if branch and branch.number not in trained:
                 continue
@@ -101,9 +121,9 @@ def outcomes(journal: Journal) -> list[Outcome]:
                 place=Place(branch.number, int(done["rounds"])) if branch and done else None,
                 model=str(done["model"]) if done else "",
                 rounds=int(done["rounds"]) if done else 0,
-                erasure=plan,
-                completed=log.time,
-                left=tuple(log.body["left"]),
+                erasure=deletion.plan,
+                completed=deletion.completed,
+                left=deletion.left,
             )
     return list(found.values())
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
+from itertools import groupby
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
@@ -14,33 +15,53 @@ from rescind import __version__
 from rescind.certificates.issue import stated
 from rescind.certificates.page import STYLE
 from rescind.certificates.predicate import Predicate
+from rescind.certificates.verification import Verified
+from rescind.core.calibration import sensitivity_threshold
 from rescind.core.sensitivity import client_sensitivities
-from rescind.history.codec import decode
 from rescind.history.history import History
-from rescind.history.outcomes import Outcome
+from rescind.history.outcomes import Outcome, Scores, deletions
 from rescind.history.overview import Overview, overview, waiting
 from rescind.history.path import branches
-from rescind.history.records import ErasurePlan
-from rescind.history.requests import Asked
-from rescind.report.pictures import Line, Picture, powers, sensitivities, tree
+from rescind.history.records import Place
+from rescind.history.requests import Asked, is_stale, named, plans
+from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, tree
 
 _CURVES = 5
+# What is measured on clients' data is the operator's alone.
+_TEST = {"test": "on held-out data"}
+_PARTS = {"retain": "of the remaining", "forget": "of the forgotten", **_TEST}
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A request that was served: what may be claimed of it today, and what was done for it."""
+    """A request that was served: what may be claimed of it today, what was done for it, what was certified of it."""
 
     asked: Asked
     outcome: Outcome
     said: Predicate
+    certificate: Verified | None
 
 
-def report(history: History, *, private: bool, now: datetime | None = None) -> str:
-    """Give the page. With ``private`` it is the operator's own, with numbers computed from clients' data."""
+def report(
+    history: History,
+    *,
+    private: bool,
+    certificates: Sequence[Verified] = (),
+    measured: Mapping[Place, Scores] | None = None,
+    now: datetime | None = None,
+) -> str:
+    """Give the page. With ``private`` it is the operator's own, with numbers computed from clients' data.
+
+    ``certificates`` were verified against this history; ``measured`` are accuracies, see ``engines.accuracies``.
+    """
     now = now or datetime.now(UTC)
-    found, served = overview(history), list(_served(history))
+    found, served, drawn = overview(history), list(_served(history, certificates)), lines(history)
     claims = {f"request {each.asked.number}": each.said.guarantee.mu for each in served if each.said.guarantee}
+    promises = {
+        f"request {each.asked.number}": Promise(each.said.noise.sigma, given.mu, given.epsilon, given.delta)
+        for each in served
+        if (given := each.said.guarantee) and each.said.noise
+    }
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((files("rescind.report") / "report.html").read_text("utf-8"))
     return template.render(
@@ -53,43 +74,78 @@ def report(history: History, *, private: bool, now: datetime | None = None) -> s
         overview=found,
         served=served,
         waiting=waiting(history, found, now),
-        unproven=[each for each in served if each.said.mode == "heuristic"],
         facts=history.run.facts,
         parameters=history.run.parameters,
-        tree=tree(_lines(history), history.newest),
+        tree=tree(drawn, history.newest),
         curves=_curves(history, found) if private else None,
         powers=powers(claims) if claims else None,
+        noises=noises(promises) if promises else None,
+        accuracies=accuracies(measured or {}, drawn, _PARTS if private else _TEST),
+        deletions=deletions(history.ledger),
         problems=history.verify(),
     )
 
 
-def _served(history: History) -> Iterator[Served]:
+def _served(history: History, certificates: Sequence[Verified]) -> Iterator[Served]:
+    verified = {each.statement.predicate.request: each for each in certificates}
     for outcome in history.outcomes():
         for asked in outcome.asked:
-            yield Served(asked, outcome, stated(history, asked.number, history.head)[0])
+            said, _ = stated(history, asked.number, history.head)
+            yield Served(asked, outcome, said, verified.get(asked.number))
 
 
-def _lines(history: History) -> dict[int, Line]:
+def lines(history: History) -> dict[int, Line]:
+    """Give the branches as ``tree`` draws them."""
     ledger = history.ledger
-    plans = [decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure")]
-    spans = [span for plan in plans for span in plan.spans]
+    erased: dict[int, set[int]] = {}
+    for span in (span for deletion in deletions(ledger) for span in deletion.plan.spans):
+        erased.setdefault(span.branch, set()).update(range(span.first, span.last + 1))
     kept = ledger.kept()
     return {
         number: Line(
             branch,
             ledger.last_round(number),
             tuple(sorted(place.round for place in kept if place.branch == number)),
-            tuple(span for span in spans if span.branch == number),
+            tuple(_stretches(erased.get(number, ()))),
         )
         for number, branch in branches(ledger).items()
     }
 
 
+def _stretches(rounds: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Give the first and the last of each run of consecutive rounds."""
+    ordered = sorted(rounds)
+    for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0]):
+        members = [round_ for _, round_ in run]
+        yield members[0], members[-1]
+
+
 def _curves(history: History, found: Overview) -> Picture | None:
-    """Draw the most influential clients' curves along the newest line."""
-    drawn = found.influences[:_CURVES]
-    path = history.path(group=[each.pseudonym for each in drawn])
-    values = client_sensitivities(path.edges, [each.pseudonym for each in drawn], range(len(path.edges) + 1))
-    curves = {each.client: values[:, at] for at, each in enumerate(drawn) if np.isfinite(values[:, at]).all()}
+    """Draw the curves of who waits to be forgotten, and of the most influential clients, along the newest line."""
+    waits = [client for asked in found.open_requests for client in sorted(asked.request.group)]
+    # Sorted, as their names are.
+    drawn = sorted(list(dict.fromkeys([*waits, *(each.pseudonym for each in found.influences)]))[:_CURVES])
+    path = history.path(group=drawn)
+    values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
+    names = named(history.ledger, drawn)
+    labels = [
+        f"{name} ({client})" if names.count(name) > 1 else name for name, client in zip(names, drawn, strict=True)
+    ]
+    curves = {label: values[:, at] for at, label in enumerate(labels) if np.isfinite(values[:, at]).all()}
+    if not curves:
+        return None
     goal = history.run.goal
-    return sensitivities(curves, path.trained, goal.threshold if goal else None) if curves else None
+    thresholds = {"hidden by the goal's noise": goal.threshold} if goal else {}
+    restarts = {
+        f"request {', '.join(map(str, each.requests))} restarted": path.trained[path.index[Place(number, 0)]]
+        for number, each in branches(history.ledger).items()
+        if each.requests and Place(number, 0) in path.index
+    }
+    asked = {each.number: each for each in found.open_requests}
+    for number, plan in plans(history.ledger).items():
+        chosen = Place(plan.candidate.node.branch, plan.candidate.node.round)
+        if number in asked and not is_stale(history.ledger, plan):
+            restarts[f"request {number} would go back to"] = path.trained[path.index[chosen]]
+            hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget)
+            thresholds |= {f"hidden by the noise planned for request {number}": hidden} if hidden > 0 else {}
+    return sensitivities(curves, path.trained, thresholds, restarts)

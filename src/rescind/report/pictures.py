@@ -13,10 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rescind.core.calibration import attack_power
+from rescind.core.calibration import attack_power, reached_epsilon
 from rescind.core.edges import Floats
+from rescind.history.outcomes import Scores
 from rescind.history.path import lineage
-from rescind.history.records import Branch, Place, Span
+from rescind.history.records import Branch, Place
 
 # Stands for the text's own colour, which only the page knows.
 _INK = "#010203"
@@ -34,21 +35,18 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A branch as it is drawn: how many rounds it has, which of them are kept, which are erased."""
+    """A branch as it is drawn: how many rounds it has, which are kept, from which to which they are erased."""
 
     branch: Branch
     rounds: int
     kept: tuple[int, ...]
-    erased: tuple[Span, ...]
+    erased: tuple[tuple[int, int], ...]
 
 
 def tree(lines: Mapping[int, Line], newest: Place) -> Picture:
     """Draw the branches of a history, the paper's figure 1: where each began, what is kept, what is erased."""
     path = {leg.branch: leg.round for leg in lineage({number: each.branch for number, each in lines.items()}, newest)}
-    begins = {0: 0}
-    for number, each in sorted(lines.items()):
-        if each.branch.parent is not None:
-            begins[number] = begins[each.branch.parent.branch] + each.branch.parent.round
+    begins = _begins(lines)
 
     def draw(axes: Axes) -> None:
         for number, each in sorted(lines.items()):
@@ -57,9 +55,9 @@ def tree(lines: Mapping[int, Line], newest: Place) -> Picture:
             axes.plot([start, start + each.rounds], [height, height], color=_FAINT, linewidth=1.2, linestyle=":")
             if used >= 0:
                 axes.plot([start, start + used], [height, height], color=_COLOURS[0], linewidth=2.2)
-            for span in each.erased:
+            for first, last in each.erased:
                 axes.plot(
-                    [start + span.first, start + span.last],
+                    [start + first, start + last],
                     [height, height],
                     color=_COLOURS[1],
                     linewidth=5,
@@ -93,22 +91,125 @@ def tree(lines: Mapping[int, Line], newest: Place) -> Picture:
     return _picture("tree", draw, 1.1 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
 
 
-def sensitivities(curves: Mapping[str, Floats], trained: Sequence[int], threshold: float | None) -> Picture:
-    """Draw how far each client may have moved the model, round by round (Psi), and what a noise would hide."""
+def _begins(lines: Mapping[int, Line]) -> dict[int, int]:
+    """Give how many rounds of training are behind the first model of each branch."""
+    found = {0: 0}
+    for number, each in sorted(lines.items()):
+        if each.branch.parent is not None:
+            found[number] = found[each.branch.parent.branch] + each.branch.parent.round
+    return found
+
+
+def accuracies(
+    measured: Mapping[Place, Scores], lines: Mapping[int, Line], parts: Mapping[str, str]
+) -> Picture | None:
+    """Draw accuracies over time, branch by branch; ``parts`` gives a name to each part of ``Scores`` to be drawn."""
+    begins = _begins(lines)
+    curves: dict[str, dict[int, list[tuple[int, float]]]] = {}
+    for place, scores in sorted(measured.items()):
+        for part, label in parts.items():
+            value: float | None = getattr(scores, part)
+            if value is not None and place.branch in begins:
+                points = curves.setdefault(label, {}).setdefault(place.branch, [])
+                points.append((begins[place.branch] + place.round, value))
+    if not curves:
+        return None
+
+    def draw(axes: Axes) -> None:
+        for (label, branches), colour in zip(curves.items(), _COLOURS, strict=False):
+            for number, points in branches.items():
+                style = "-" if number == max(branches) else ":"
+                marker = "o" if len(points) == 1 else None
+                xs, ys = zip(*points, strict=True)
+                name = label if number == max(branches) else None
+                axes.plot(xs, ys, style, marker=marker, markersize=4, color=colour, linewidth=1.6, label=name)
+        axes.set_xlabel("rounds of training behind the model")
+        axes.set_ylabel("accuracy")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+        _legend(axes)
+
+    last = ", ".join(f"{label} {branches[max(branches)][-1][1]:.1%}" for label, branches in curves.items())
+    return _picture("accuracies", draw, 3.2, f"Accuracy of the last measured model: {last}.")
+
+
+def sensitivities(
+    curves: Mapping[str, Floats],
+    trained: Sequence[int],
+    thresholds: Mapping[str, float],
+    restarts: Mapping[str, int],
+) -> Picture:
+    """Draw how far each client may have moved the model, round by round (Psi).
+
+    ``thresholds`` are the distances that a noise hides, ``restarts`` the rounds that were or would be gone back to.
+    """
 
     def draw(axes: Axes) -> None:
         for (name, curve), colour in zip(curves.items(), _COLOURS, strict=False):
             axes.plot(trained, curve, color=colour, linewidth=1.6, label=name)
-        if threshold is not None:
-            axes.axhline(threshold, color=_INK, linewidth=1, linestyle="--", label="hidden by the goal's noise")
+        for (name, height), dashes in zip(thresholds.items(), ("--", "-.", ":") * len(thresholds), strict=False):
+            axes.axhline(height, color=_INK, linewidth=1, linestyle=dashes, label=name)
+        axes.set_ylim(bottom=0)
+        for name, at in restarts.items():
+            axes.axvline(at, color=_FAINT, linewidth=1)
+            axes.annotate(
+                name,
+                (at, 0),
+                (-2, 4),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                rotation=90,
+                va="bottom",
+                ha="right",
+                color=_INK,
+                fontsize=8,
+            )
         axes.set_xlabel("rounds of training behind the model")
         axes.set_ylabel("may have moved it by")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylim(bottom=0)
-        axes.legend(fontsize=8, frameon=False, labelcolor=_INK)
+        _legend(axes)
 
     last = ", ".join(f"{name} {curve[-1]:.3g}" for name, curve in curves.items())
-    return _picture("sensitivities", draw, 3.0, f"How far clients may have moved the newest model: {last}.")
+    went = "".join(f" {name}: round {at}." for name, at in restarts.items())
+    hidden = "".join(f" {name}: {height:.3g}." for name, height in thresholds.items())
+    return _picture(
+        "sensitivities", draw, 3.6, f"How far clients may have moved the newest model: {last}.{went}{hidden}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What noise of ``sigma`` promises of a request: ``epsilon`` at ``delta``, which is a shift of ``mu`` sigmas."""
+
+    sigma: float
+    mu: float
+    epsilon: float
+    delta: float
+
+
+def noises(promises: Mapping[str, Promise]) -> Picture:
+    """Draw what less or more noise on the same model would have promised, and what was chosen."""
+    multiples = np.logspace(-1, 1, 61)
+
+    def draw(axes: Axes) -> None:
+        for (name, each), colour in zip(promises.items(), _COLOURS, strict=False):
+            found = [reached_epsilon(each.mu / many, each.delta) or np.nan for many in multiples.tolist()]
+            axes.plot(each.sigma * multiples, found, color=colour, linewidth=1.6, label=name)
+            axes.plot([each.sigma], [each.epsilon], "o", color=colour, markersize=6)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("noise on every parameter (sigma)")
+        axes.set_ylabel("epsilon promised")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+        _legend(axes)
+
+    said = "; ".join(
+        f"{name}: noise of {each.sigma:.3g} promises epsilon {each.epsilon:g} at delta {each.delta:g}, half of it "
+        f"{reached_epsilon(2 * each.mu, each.delta):.3g}, twice of it {reached_epsilon(each.mu / 2, each.delta):.3g}"
+        for name, each in promises.items()
+    )
+    return _picture("noises", draw, 3.2, f"Noise against guarantee. {said}.")
 
 
 def powers(claims: Mapping[str, float]) -> Picture:
@@ -125,10 +226,15 @@ def powers(claims: Mapping[str, float]) -> Picture:
         axes.set_ylabel("forgotten found, at most")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2%}" if value < 0.01 else f"{value:.0%}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.legend(fontsize=8, frameon=False, labelcolor=_INK)
+        _legend(axes)
 
     said = ", ".join(f"{name}: at most {attack_power(mu, 0.01):.1%}" for name, mu in claims.items())
-    return _picture("powers", draw, 3.0, f"Found by an attack that accuses 1 % of outsiders wrongly: {said}.")
+    return _picture("powers", draw, 3.2, f"Found by an attack that accuses 1 % of outsiders wrongly: {said}.")
+
+
+def _legend(axes: Axes) -> None:
+    """Put the names under the picture, where no curve runs."""
+    axes.figure.legend(loc="outside lower left", ncols=3, fontsize=8, frameon=False, labelcolor=_INK)
 
 
 def _picture(name: str, draw: Callable[[Axes], None], height: float, text: str) -> Picture:

@@ -1,0 +1,67 @@
+"""Accuracies over time, in a file of the operator's own.
+
+They are computed from clients' data, so a history that keeps them would have to erase them with the client, and a
+chain cannot. The file is outside of it: delete it, or its lines, when somebody has been forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rescind.core.noise import Tensor
+from rescind.engines.engine import Engine
+from rescind.history.outcomes import Scores
+from rescind.history.places import open_private
+from rescind.history.records import Place
+
+_PARTS = ("retain", "forget", "test")
+
+
+class Accuracies:
+    """A ``watch`` for ``Revocable`` that appends a line of JSON for every model, or every ``interval``-th.
+
+    ``forget`` are the clients whose accuracy is measured apart from the others', for experiments: in a real
+    federation nobody would ask them. The file is readable by its owner only.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], engine: Engine, *, forget: Sequence[str] = (), interval: int = 1
+    ) -> None:
+        if interval < 1:
+            raise ValueError(f"interval is {interval}; measure every round (1), or every so many")
+        self._path, self._engine, self._forget, self._interval = Path(path), engine, list(forget), interval
+
+    def __call__(self, place: Place, model: Mapping[str, Tensor]) -> None:
+        """Measure a model that was just recorded."""
+        if place.round % self._interval:
+            return
+        retain = [name for name in self._engine.clients if name not in self._forget]
+        line = {
+            "model": f"{place.branch}.{place.round}",
+            "retain": self._engine.accuracy(model, retain) if retain else None,
+            "forget": self._engine.accuracy(model, self._forget) if self._forget else None,
+            "test": self._engine.test_accuracy(model),
+        }
+        with open(self._path, "a", encoding="utf-8", opener=open_private) as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def accuracies_in(path: str | os.PathLike[str]) -> dict[Place, Scores]:
+    """Read what ``Accuracies`` wrote; of a model that was measured twice the last counts."""
+    found = {}
+    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
+        try:
+            body = json.loads(line)
+            branch, round_ = map(int, str(body["model"]).split("."))
+            scores = Scores(*(None if body.get(part) is None else float(body[part]) for part in _PARTS))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f'{path}, line {number}: not a line such as {{"model": "0.1", "retain": 0.9, "test": 0.9}}'
+            ) from error
+        if not all(part is None or 0 <= part <= 1 for part in (scores.retain, scores.forget, scores.test)):
+            raise ValueError(f"{path}, line {number}: an accuracy lies between 0 and 1")
+        found[Place(branch, round_)] = scores
+    return found
