@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +264,17 @@ def test_a_sceptics_arguments_are_answered(forgotten: Path, tmp_path: Path) -> N
 
 def test_the_version_is_told() -> None:
     assert said("--version").output == f"rescind {__version__}\n"
+
+
+def test_help_comes_in_less_than_half_of_flwrs_time() -> None:
+    beside = Path(sys.executable).parent
+    best = {"rescind": float("inf"), "flwr": float("inf")}
+    for _ in range(3):
+        for name in best:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([beside / name, "--help"], check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            # Time of the processor, as others may be using it too.
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            best[name] = min(best[name], spent)
+    assert best["rescind"] < 0.5 * best["flwr"]

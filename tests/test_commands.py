@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +27,7 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
 from rescind.history.overview import claimable, overview
+from rescind.history.progress import heard_by
 from rescind.history.records import Level
 from rescind.methods import Scratch, Sifu
 from rescind.testing.small import simulation
@@ -229,3 +236,40 @@ def test_public_names_are_found_when_asked_for() -> None:
     assert all(getattr(rescind, name).__name__ == name for name in rescind.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Hystory'"):
         _ = rescind.Hystory  # type: ignore[attr-defined]
+
+
+def test_long_work_tells_how_far_it_is(folder: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def listen(what: str, done: int, total: int) -> None:
+        heard.append((what, done, total))
+
+    with History(folder) as history, heard_by(listen):
+        overview(history)
+        history.verify()
+    last = {what: (done, total) for what, done, total in heard}
+    assert set(last) == {"reading branch 0", "following influences", "checking branch 0"}
+    assert all(done == total > 0 for done, total in last.values())
+    # Whoever does not listen is not told.
+    heard.clear()
+    with History(folder) as history:
+        overview(history)
+    assert heard == []
+
+
+@pytest.mark.parametrize("command", ["status", "doctor"])
+def test_a_terminal_shows_a_bar_and_a_pipe_does_not(command: str, folder: Path) -> None:
+    words = [Path(sys.executable).parent / "rescind", command, folder]
+    leader, follower = pty.openpty()
+    # Wide, and a kind that can move its cursor.
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    environment = os.environ | {"TERM": "xterm"}
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=follower, env=environment, check=True)
+    os.close(follower)
+    seen = os.read(leader, 1 << 16).decode()
+    os.close(leader)
+    assert re.search(r"(following influences|checking branch 0).*\d+/\d+.*\d:\d\d:\d\d", seen)
+    assert "/" not in done.stdout.decode().splitlines()[0]
+    piped = subprocess.run(words, capture_output=True, check=True)
+    assert piped.stdout == done.stdout
+    assert piped.stderr == b""

@@ -11,7 +11,7 @@ import typer
 
 from rescind import __version__
 from rescind.cli.keys import passphrase
-from rescind.cli.shared import AsJson, Location, check_page, history_at, opened, show, told
+from rescind.cli.shared import AsJson, Location, check_page, history_at, opened, show, told, working
 
 
 def certify(
@@ -37,8 +37,9 @@ def certify(
         from rescind.history.places import open_private
 
         measured = () if evidence is None else evidence_in(evidence.read_bytes())
-        found = statement(there, number, head=signed_head(output, there, number), evidence=measured)
-        private = None if annex is None else annex_of(there, found)
+        with working("looking up what may be claimed"):
+            found = statement(there, number, head=signed_head(output, there, number), evidence=measured)
+            private = None if annex is None else annex_of(there, found)
         own = signer(key, passphrase())
         content = signed_for(output, found, own)
         if annex is not None and private is not None:
@@ -77,14 +78,15 @@ def verify(
 
         if html is not None:
             check_page(html)
-        found = verified(
-            certificate.read_bytes(),
-            [public_key(each) for each in key],
-            threshold=len(key) if threshold is None else threshold,
-            model=model,
-            history=None if history is None else open_.enter_context(history_at(history)),
-            annex=None if annex is None else annex.read_bytes(),
-        )
+        with working("checking"):
+            found = verified(
+                certificate.read_bytes(),
+                [public_key(each) for each in key],
+                threshold=len(key) if threshold is None else threshold,
+                model=model,
+                history=None if history is None else open_.enter_context(history_at(history)),
+                annex=None if annex is None else annex.read_bytes(),
+            )
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
             html.write_text(page(found, made), encoding="utf-8")

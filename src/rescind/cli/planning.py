@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rescind.core.planning import Candidate, LeftOut
     from rescind.core.summary import Node
 
+_SHOWN = 9
+
 
 def plan(
     history: Location,
@@ -64,16 +66,28 @@ def _row(each: Candidate, chosen: bool) -> dict[str, object]:
     }
 
 
+def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
+    """Give as many as can be compared at a glance: first, last, the chosen with its neighbours, some between."""
+    at = next(index for index, each in enumerate(offered) if each is chosen)
+    last = len(offered) - 1
+    between = {round(last * step / (_SHOWN - 1)) for step in range(_SHOWN)}
+    wanted = between | {each for each in (at - 1, at, at + 1) if 0 <= each <= last}
+    return [offered[index] for index in sorted(wanted)]
+
+
 def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut]) -> Iterator[RenderableType]:
     from rich.table import Table
 
     table = Table("", "restart from", "noise", "claim", "rounds, about", box=None, pad_edge=False)
-    for each in offered:
+    shown = _few(offered, chosen)
+    for each in shown:
         start = "model 0.0: from the start" if each.node.index == 0 else f"model {_model(each.node)}"
         noise = f"{each.sigma:.4g}" if each.sigma else "none"
         mark = "->" if each is chosen else ""
         table.add_row(mark, start, noise, each.mode.value, f"{each.predicted_rounds:.0f}")
     yield table
+    if len(shown) < len(offered):
+        yield f"and {len(offered) - len(shown)} more, all of them with --json"
     yield ""
     scratch = next(each for each in offered if each.node.index == 0)
     if chosen is scratch:

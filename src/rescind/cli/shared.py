@@ -46,15 +46,34 @@ def show(result: Mapping[str, object], words: Iterable[RenderableType], as_json:
 
 @contextmanager
 def working(label: str) -> Iterator[None]:
-    """Show that something takes its time, where somebody looks at a terminal."""
+    """Show that something takes its time, and how much of it is left, where somebody looks at a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status(label):
-            yield
-    else:
+    if not console.is_terminal:
         yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    from rescind.history.progress import heard_by
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as shown:
+        tasks = {label: shown.add_task(label, total=None)}
+
+        def listen(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = shown.add_task(what)
+            shown.update(tasks[what], completed=done, total=total)
+
+        with heard_by(listen):
+            yield
 
 
 @contextmanager

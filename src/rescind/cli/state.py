@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rescind.history.overview import Overview
 
 _BAR = 24
+_LINE = 60
 _SERVER = """\
 # In the server app, where the strategy was started:
 import rescind
@@ -106,8 +107,9 @@ def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[Renderabl
     by_branch: dict[int, list[int]] = {}
     for place in found.kept:
         by_branch.setdefault(place.branch, []).append(place.round)
+    yield "kept models, from the first round to the last"
     for branch, rounds in by_branch.items():
-        yield f"kept of branch {branch}: rounds {', '.join(map(str, rounds))}"
+        yield f"branch {branch}  {_time_line(rounds)}  {len(rounds)} of rounds {rounds[0]} to {rounds[-1]}"
     yield ""
     for row in waiting:
         due = f"due {row['deadline']}, {row['days_left']} days left"
@@ -123,6 +125,14 @@ def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[Renderabl
         if found.claimable.raised_by:
             yield "for strict it lacks:"
     yield from (f"  - {each}" for each in found.claimable.raised_by)
+
+
+def _time_line(rounds: list[int]) -> str:
+    """Draw where kept models lie; where there are more rounds than room, a mark stands for several."""
+    first, last = rounds[0], rounds[-1]
+    width = min(_LINE, last - first + 1)
+    marked = {(at - first) * (width - 1) // max(last - first, 1) for at in rounds}
+    return "".join("o" if at in marked else "." for at in range(width))
 
 
 def doctor(

@@ -24,6 +24,7 @@ from rescind.history.codec import decode, encode
 from rescind.history.commitments import KEY_BYTES, stretch_digest
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
+from rescind.history.progress import counted
 from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
 from rescind.history.requests import asked_for, forgotten_clients, standings
 
@@ -151,7 +152,8 @@ class Eraser:
         needed = (set(self._ledger.kept().values()), set(stored_updates(self._ledger).values()))
         for store, digests in zip((self._models, self._updates), needed, strict=True):
             store.remove_unfinished()
-            for digest in store.digests() - digests:
+            gone = store.digests() - digests
+            for digest in counted(gone, "deleting files", len(gone)):
                 store.delete(digest)
 
     def _erase_rounds(self, begun: Entry, plan: ErasurePlan, time: str) -> None:

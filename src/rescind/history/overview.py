@@ -11,6 +11,7 @@ from rescind.core.edges import Aggregation, Erased, members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
+from rescind.history.progress import counted
 from rescind.history.records import Place
 from rescind.history.requests import Asked, asked_for, forgotten_clients, named
 
@@ -59,7 +60,7 @@ def overview(history: History, most: int = 10) -> Overview:
     """Look over a run; of the clients the ``most`` influential ones are named."""
     path = history.path()
     tracker = SensitivityTracker()
-    for edge in path.edges:
+    for edge in counted(path.edges, "following influences", len(path.edges)):
         tracker.record(edge)
     took_part = [edge.clients for edge in path.edges if isinstance(edge, Aggregation)]
     named_only = [edge.clients for edge in path.edges if isinstance(edge, Erased)]

@@ -10,6 +10,7 @@ from rescind.core.training import LocalTraining
 from rescind.history.codec import decode
 from rescind.history.errors import BrokenHistory, NotAHistory
 from rescind.history.ledger import UNTOUCHED, Journal, Ledger
+from rescind.history.progress import counted
 from rescind.history.records import Branch, Place, Round, Span
 
 # Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
@@ -89,7 +90,8 @@ def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Client
         index[Place(number, 0)] = len(edges)
         places[-1] = places[-1] or Place(number, 0)
         # Ten thousand rounds are quite usual, so they are put in place all at once.
-        found = dict(_round_edges(ledger, Span(number, 1, leg.round), training, touched))
+        rounds_here = _round_edges(ledger, Span(number, 1, leg.round), training, touched)
+        found = dict(counted(rounds_here, f"reading branch {number}", leg.round))
         if list(found) != list(range(1, leg.round + 1)):
             # A path with a gap would give bounds that are too small.
             raise BrokenHistory(

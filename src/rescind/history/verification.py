@@ -14,6 +14,7 @@ from rescind.history.commitments import NO_HEAD, broken_links, round_root, stret
 from rescind.history.erasure import unfinished
 from rescind.history.ledger import Ledger
 from rescind.history.path import branches
+from rescind.history.progress import counted
 from rescind.history.records import Entry, ErasurePlan, Place, Span
 
 
@@ -37,7 +38,7 @@ def problems(
     for number in started:
         span = Span(number, 1, ledger.last_round(number))
         found = dict(ledger.indexed(span))
-        for round_ in ledger.rounds(span):
+        for round_ in counted(ledger.rounds(span), f"checking branch {number}", span.last):
             if not np.array_equal(found.get(round_.place, ()), round_.clients):
                 yield f"{round_.place} is not found by its participants"
             root = roots.pop(round_.place, None)
