@@ -26,6 +26,8 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
+from rescind.history.erasure import Eraser
+from rescind.history.errors import StillRead
 from rescind.history.overview import claimable, overview
 from rescind.history.progress import heard_by
 from rescind.history.records import Level
@@ -273,3 +275,26 @@ def test_a_terminal_shows_a_bar_and_a_pipe_does_not(command: str, folder: Path) 
     piped = subprocess.run(words, capture_output=True, check=True)
     assert piped.stdout == done.stdout
     assert piped.stderr == b""
+
+
+def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(folder) as history:
+        federation = Revocable(history, engine(), capacity=4)
+        history.ask(["clinic-1"], Budget(8.0, 0.01))
+
+        def refused(*_: object) -> None:
+            raise StillRead("somebody reads")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Eraser, "_log", refused)
+            with pytest.raises(StillRead):
+                federation.forget(Scratch(), Rounds(1))
+    (waits,) = shown("status", folder)["open_requests"]  # type: ignore[misc]
+    assert waits["begun"]
+    assert "the next run finishes it" in said("status", folder).output
+    assert shown("erase", folder, "--dry-run")["finished"] == 0
+    found = said("erase", folder, "--yes")
+    assert "Finished 1 erasure(s) that had been cut off." in found.output
+    assert shown("status", folder)["open_requests"] == []
+    with History(folder) as history:
+        assert history.verify() == []

@@ -26,6 +26,7 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import UnprovenLoss
 from rescind.engines.flower.nodes import fingerprint
+from rescind.engines.flower.servers import raised
 from rescind.engines.stops import Accuracy
 from rescind.flower import Recorded
 from rescind.forgetting import Revocable
@@ -127,6 +128,26 @@ class TestConformanceOfFixedSizes(EngineConformance):
     @pytest.fixture
     def make_engine(self, history: History) -> MakeEngine:
         return lambda: engine_of(recorded(history, fedavg(fraction_train=0.5)), grid())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_told_distance_is_raised_above_the_exact_one(dtype: Any) -> None:
+    too_small = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        # A large model and small differences, where rounding counts most.
+        results = (rng.normal(size=50) + 1e-5 * rng.normal(size=(7, 50))).astype(dtype)
+        weights = rng.integers(1, 50, size=7).astype(np.float64)
+        mean = (weights @ results.astype(np.longdouble)) / weights.sum()
+        exact = np.sqrt(np.square(results.astype(np.longdouble) - mean).sum(axis=1))
+        model = {"head": mean.astype(dtype)}
+        told = {
+            str(at): float(np.linalg.norm(each - model["head"].astype(np.float64))) for at, each in enumerate(results)
+        }
+        found = raised(told, model, 7)
+        assert all(found[str(at)] >= distance for at, distance in enumerate(exact))
+        too_small += sum(told[str(at)] < distance for at, distance in enumerate(exact))
+    assert too_small > 0
 
 
 # The same numbers as the simulator's

@@ -38,6 +38,10 @@ def erase(
     with opened(history) as there:
         from rescind.history.records import Level
 
+        finished = 0
+        if not dry_run:
+            with working("finishing what was begun"):
+                finished = there.finish_erasures()
         plan = there.plan_erasure(Level(level.value))
         left: tuple[str, ...] | None = None
         if plan.requests and not dry_run:
@@ -52,9 +56,11 @@ def erase(
         "updates": plan.updates,
         "stays": list(plan.stays),
         "erased": left is not None,
+        "finished": finished,
         "unreachable": list(left or ()),
     }
-    words = list(_words(plan))
+    words = [f"Finished {finished} erasure(s) that had been cut off."] if finished else []
+    words += _words(plan)
     if left is not None:
         words.append("Erased." + "".join(f"\nOut of reach: {each}" for each in left))
     show(result, words, as_json)

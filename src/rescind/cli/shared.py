@@ -87,10 +87,10 @@ def told(verdict: str = "") -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        typer.echo(
-            f"rescind: the history's database says: {error.orig}. `rescind doctor` tells whether the disk is full",
-            err=True,
-        )
+        said = str(error.orig).strip()
+        full = any(word in said for word in ("disk", "full", "space", "extend"))
+        hint = "`rescind doctor` tells whether the disk is full" if full else "Nothing was changed"
+        typer.echo(f"rescind: the history's database says: {said}. {hint}", err=True)
         raise typer.Exit(1) from error
     except (CertificateError, HistoryError, OSError, ValueError) as error:
         said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)

@@ -56,6 +56,7 @@ def init(history: Location, as_json: AsJson = False) -> None:
 def status(history: Location, as_json: AsJson = False) -> None:
     """Show how a run stands: who moved the model, what is kept, open requests, what could be claimed.
 
+    How far clients moved the model was computed from their data: keep it to yourself.
     Example: rescind status hospital-history
     """
     with opened(history) as there, working("reading"):
@@ -68,6 +69,7 @@ def status(history: Location, as_json: AsJson = False) -> None:
                 "clients": each.clients,
                 "deadline": each.asked.deadline[:10],
                 "days_left": each.days_left,
+                "begun": each.asked.served,
             }
             for each in waiting(there, found, datetime.now(UTC))
         ]
@@ -113,7 +115,8 @@ def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[Renderabl
     yield ""
     for row in waiting:
         due = f"due {row['deadline']}, {row['days_left']} days left"
-        yield f"request {row['request']}: {', '.join(row['clients'])}; {due}"
+        begun = "; begun, the next run finishes it" if row["begun"] else ""
+        yield f"request {row['request']}: {', '.join(row['clients'])}; {due}{begun}"
     if not waiting:
         yield "no open requests"
     yield ""

@@ -2,7 +2,7 @@
 
 With p_i the weights of the round's participants, d_i = theta_i - theta the update of participant i and
 omega = sum p_i d_i, one pass gives the new parameters theta + eta_s omega, the distances ||d_i - omega|| and,
-if wanted, the matrix G_ij = <d_i - omega, d_j - omega>. They become privacy bounds, so what rounding may
+if wanted, the matrix ``G_ij = <d_i - omega, d_j - omega>``. They become privacy bounds, so what rounding may
 have taken away is added to them: no result is below the exact value for the numbers that were sent.
 """
 
@@ -45,7 +45,7 @@ class Contributions:
     Attributes:
         distances: at least ||d_i - omega||, in the order of the participants.
         update_norm: at least ||omega||.
-        gram: the matrix G_ij = <d_i - omega, d_j - omega>, raised by what rounding may have hidden, such
+        gram: the matrix ``G_ij = <d_i - omega, d_j - omega>``, raised by what rounding may have hidden, such
             that for every group W ``p @ gram @ p``, evaluated in float64 with p_i inside W and 0 outside,
             is at least ||sum over W of p_i (d_i - omega)||^2. None if it was not asked for.
 

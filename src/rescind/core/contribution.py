@@ -12,7 +12,7 @@ import numpy as np
 from rescind.core.edges import Aggregation, Floats, Members
 
 # Up to here a round keeps its Gram matrix (8 m^2 bytes); beyond, the cheap bound serves.
-GRAM_LIMIT = 64
+GRAM_LIMIT = 128
 
 
 def client_deltas(round_: Aggregation) -> Floats:

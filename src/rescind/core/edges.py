@@ -33,8 +33,8 @@ class Aggregation:
 
     ``weights`` are proportional to the paper's n_i (any positive scale); ``factors`` are the rho_i = B^(K_i);
     ``distances`` are ||d_i - omega||, or upper bounds; ``update_norm`` is ||omega||; ``gram`` is the centred matrix
-    <d_i - omega, d_j - omega>, raised such that no group's quadratic form is below the true one. Updates are those
-    before the server's learning rate (eta_s). ``rounding`` is r. A round that nobody joined has no client.
+    ``<d_i - omega, d_j - omega>``, raised such that no group's quadratic form is below the true one. Updates are
+    those before the server's learning rate (eta_s). ``rounding`` is r. A round that nobody joined has no client.
 
     Paper: Eq. (FedAvg_server_aggregation). Theory: 3.
     """

@@ -11,15 +11,13 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.aggregation import Aggregator, Contributions
+from rescind.core.contribution import GRAM_LIMIT
 from rescind.core.facts import DpFedAvg, PublicHead
 from rescind.core.noise import GRID, Tensor, public_sigma, sigma_limits
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.seeds import number
 from rescind.entropy import reproducible_noise_never_certified, secret_noise
 from rescind.history.records import Place
-
-# Of more participants the matrix of a round would be larger than most models.
-_MOST_IN_A_MATRIX = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +163,7 @@ def averaged(model: Mapping[str, Tensor], replies: Replies, server_learning_rate
     """Give the weighted mean of the replies, tensor by tensor, and how far each is from it."""
     if not replies.names:
         return Made(replies, dict(model), Contributions(np.empty(0), 0.0, None))
-    matrix = len(replies.names) <= _MOST_IN_A_MATRIX
+    matrix = len(replies.names) <= GRAM_LIMIT
     mean = Aggregator(replies.weights, gram=matrix, server_learning_rate=server_learning_rate)
     new = {name: mean.add(tensor, replies.tensors[name]) for name, tensor in model.items()}
     return Made(replies, new, mean.result())

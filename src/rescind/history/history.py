@@ -289,6 +289,13 @@ class History:
         with self.ledger.writing():
             return self._eraser().erase(plan, self._now())
 
+    def finish_erasures(self) -> int:
+        """Finish erasures that were cut off, and give how many there were."""
+        with self.ledger.writing():
+            begun = len(erasure.unfinished(self.ledger))
+            self._eraser().finish(self._now())
+        return begun
+
     def _recover(self) -> None:
         eraser = self._eraser()
         eraser.finish(self._now())

@@ -44,7 +44,10 @@ class Claimable:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A run at a glance; ``influences`` are the largest, ``clients`` counts all who took part on the newest line."""
+    """A run at a glance; ``influences`` are the largest, ``clients`` counts all who took part on the newest line.
+
+    ``open_requests`` are those that are not served to the end, with their erasure.
+    """
 
     newest: Place
     rounds: int
@@ -75,6 +78,7 @@ def overview(history: History, most: int = 10) -> Overview:
     everybody, values, rounds = everybody[there], values[there], rounds[there]
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
+    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
     names = dict(zip(chosen, named(history.ledger, chosen), strict=True))
     return Overview(
         newest=history.newest,
@@ -87,7 +91,9 @@ def overview(history: History, most: int = 10) -> Overview:
             )
         ),
         kept=tuple(sorted(history.ledger.kept())),
-        open_requests=tuple(asked for asked in asked_for(history.ledger) if asked.open),
+        open_requests=tuple(
+            asked for asked in asked_for(history.ledger) if not asked.withdrawn and asked.number not in done
+        ),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts),
     )

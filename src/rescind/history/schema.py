@@ -297,7 +297,12 @@ def check(connection: Connection, where: str) -> None:
         if version is not None and expected <= found:
             return
     missing = sorted(expected - found) or ["the row of table run"]
-    raise HalfMadeHistory(f"{where} lacks {', '.join(missing)}: delete it and create it again, or restore a copy")
+    unseen = (
+        "" if connection.dialect.name == "sqlite" else "grant this role USAGE on the schema if it is whole; else "
+    )
+    raise HalfMadeHistory(
+        f"{where} lacks {', '.join(missing)}: {unseen}delete it and create it again, or restore a copy"
+    )
 
 
 def _other_version(where: str, version: int) -> str:

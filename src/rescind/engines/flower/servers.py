@@ -55,7 +55,7 @@ class Reported:
         """Train a round, make the mean, and ask every participant how far from it it is."""
         replies = engine.train(model, place, engine.drawn(place, present))
         made = averaged(model, replies, engine.facts.training.server_learning_rate)
-        told = self.flower.distances(made.model, place, replies.names)
+        told = raised(self.flower.distances(made.model, place, replies.names), made.model, len(replies.names))
         silent = [name for name in replies.names if name not in told]
         longest = engine.facts.training.longest_update(norm(model)) if silent else None
         if longest is not None:
@@ -67,3 +67,15 @@ class Reported:
             )
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
         return replace(made, measured=Contributions(distances, made.measured.update_norm, None))
+
+
+def raised(told: Mapping[str, float], model: Mapping[str, Tensor], participants: int) -> dict[str, float]:
+    """Add to told distances what rounding may have taken away: they are from the mean as the model's type holds it.
+
+    The mean is off by at most (participants + 4) roundings of each result, which are no longer than the mean's length
+    and the furthest distance together; and a sum of squares, by one rounding of itself for each parameter.
+    """
+    unit = max((float(np.finfo(tensor.dtype).eps) / 2 for tensor in model.values()), default=0.0)
+    furthest = norm(model) + max(told.values(), default=0.0)
+    sums = 1 + (sum(tensor.size for tensor in model.values()) + 4) * 2.0**-53
+    return {name: distance * sums + (participants + 4) * unit * furthest for name, distance in told.items()}

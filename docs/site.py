@@ -1,0 +1,94 @@
+"""What mkdocs does beside turning pages into HTML: what stands elsewhere, or in the code, becomes part of the site.
+
+Links are written for the repository, where people read them too, and are turned here to where a page went.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+MOVED = {
+    "start.md": "README.md",
+    "hospitals.md": "examples/hospitals/README.md",
+    "images.md": "examples/images/README.md",
+    "decisions.md": "docs/adr/README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
+_FROM = {source: page for page, source in MOVED.items()}
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not under docs/."""
+    for page, source in MOVED.items():
+        text = (ROOT / source).read_text("utf-8")
+        files.append(File.generated(config, page, content=five_minutes(text) if page == "start.md" else text))
+    for page, text in api().items():
+        files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "cli.md", content=command_line()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Turn the links of a page."""
+    here = page.file.src_uri
+    source = MOVED.get(here, f"docs/{here}")
+    return _LINK.sub(lambda found: turned(found, here, source, files), markdown)
+
+
+def turned(found: re.Match[str], here: str, source: str, files: Files) -> str:
+    """Give a link as the site needs it; what the site does not have is left as words."""
+    mark, words, target = found.groups()
+    path, _, anchor = target.partition("#")
+    if re.match(r"[a-z]+:", target) or not path:
+        return found[0]
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    page = _FROM.get(file, file.removeprefix("docs/") if file.startswith("docs/") else "")
+    if files.get_file_from_path(page) is None:
+        return words
+    new = posixpath.relpath(page, posixpath.dirname(here) or ".")
+    return f"{mark}[{words}]({new}{'#' + anchor if anchor and file not in _FROM else ''})"
+
+
+def five_minutes(readme: str) -> str:
+    """Give the README's section on how to start."""
+    found = re.search(r"\[start:five-minutes\] -->\n(.*?)<!--", readme, re.DOTALL)
+    if found is None:
+        raise ValueError("the README has no section between start:five-minutes and end:five-minutes")
+    return f"# Start in five minutes\n\n{found[1]}"
+
+
+def modules() -> list[str]:
+    """Give all modules that people may import."""
+    import rescind
+
+    found = pkgutil.walk_packages(rescind.__path__, "rescind.")
+    return ["rescind", *(each.name for each in found if not re.search(r"\._|^rescind\.cli", each.name))]
+
+
+def api() -> dict[str, str]:
+    """Give the reference, a page for each package."""
+    pages: dict[str, list[str]] = {}
+    for name in modules():
+        package = name.split(".")[1] if "." in name else name
+        pages.setdefault(f"api/{package}.md", [f"# {name}"]).append(f"::: {name}")
+    return {page: "\n\n".join(parts) for page, parts in pages.items()}
+
+
+def command_line() -> str:
+    """Give the reference of the command line, as its help texts have it."""
+    words = [sys.executable, "-m", "typer", "rescind.cli", "utils", "docs", "--name", "rescind"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603
+    return done.stdout.replace("# `rescind`", "# Command line", 1)
