@@ -76,8 +76,8 @@ def made(mode: str, folder: Path, data: str | None, rounds: int) -> list[Path]:
     folder.mkdir(parents=True)
     method, budget = CASES[mode]
     tape = Tape(engine(data))
-    watch = Accuracies(folder / "accuracies.jsonl", tape, forget=[LEAVER])
     with History(folder / "history") as history:
+        watch = Accuracies(folder / "accuracies.jsonl", history, tape, forget=[LEAVER])
         federation = Revocable(history, tape, watch=watch)
         federation.train(Rounds(rounds))
         evidence = as_json([of_replay(compared(history, tape, [CANARY]))])

@@ -49,8 +49,8 @@ def test_a_request_is_added_listed_and_taken_back(folder: Path) -> None:
     with History(folder) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
     lines = said("request", "list", folder).output.splitlines()
-    assert [line.split("\t")[3] for line in lines] == ["withdrawn", "served"]
-    assert lines[1].split("\t")[2] == "client 4"
+    assert [line.split("\t")[4] for line in lines] == ["withdrawn", "served"]
+    assert lines[1].split("\t")[2] == "forgotten (pseudonym 4)"
 
 
 def test_a_request_that_is_being_served_is_not_called_served(folder: Path) -> None:

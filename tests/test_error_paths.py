@@ -75,18 +75,22 @@ TABLE = [
     (("doctor", "nowhere"), 1, MISSING),
     (("status", "operator"), 1, "operator is a file: give the folder of a history"),
     (("init", "operator"), 1, "operator is a file: give the folder of a history"),
-    (("status", "."), 1, "holds other files and no history: give a new or an empty folder"),
+    (("status", "."), 1, "holds other files and no history: check the path"),
     # Unknown client or request
     (("plan", "history", "clinic-22"), 1, "did you mean 'clinic-2'"),
     (("request", "add", "history", "klinic-2"), 1, "did you mean 'clinic-2'"),
     (("request", "add", "history", "clinic-1"), 1, "was forgotten, and its name erased"),
     (("request", "withdraw", "history", 9), 1, "no open request 9"),
     (("request", "extend", "history", 77, "--days", 3, "--reason", "r"), 1, "no open request 77"),
-    (("certify", "history", 77, "--key", "operator", "-o", "other.json"), 1, "request 77 has not been served"),
+    (("certify", "history", 77, "--key", "operator", "-o", "other.json"), 1, "there is no request 77"),
     (("request", "add", "history", "clinic-2", "--epsilon", 0), 1, "epsilon is 0.0"),
     (("plan", "history", "clinic-2", "--delta", 2), 1, "delta is 2.0"),
     # Keys
-    (("certify", "history", 9, "--key", "operator.pub", "-o", "other.json"), 10, "is open to other users"),
+    (
+        ("certify", "history", 9, "--key", "operator.pub", "-o", "other.json"),
+        10,
+        "is the public key: sign with the private one, operator",
+    ),
     (("certify", "history", 9, "--key", "nobody", "-o", "other.json"), 1, "No such file or directory: nobody"),
     (("keys", "new", "operator"), 10, "keys are not overwritten"),
     ((*VERIFY, "stranger.pub"), 12, "not verified: 1 different keys have to have signed"),
@@ -185,3 +189,19 @@ def test_an_interruption_ends_in_a_sentence(scene: Path, monkeypatch: pytest.Mon
     monkeypatch.undo()
     monkeypatch.chdir(scene)
     assert said("erase", "history", "--yes").exit_code == 0
+
+
+def test_a_bucket_out_of_reach_is_told_without_a_traceback(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESCIND_CHECKPOINTS", "s3://nobody/nothing")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    result = said("status", "history")
+    assert result.exit_code == 1
+    assert "the bucket cannot be used" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_traceback_would_show_no_variables() -> None:
+    assert not app.pretty_exceptions_enable

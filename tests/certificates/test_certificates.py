@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from rescind import History
+from rescind.certificates import annex as annexes
 from rescind.certificates.envelope import PAYLOAD_TYPE, countersigned, signed
 from rescind.certificates.errors import (
     CertificateError,
@@ -33,9 +34,10 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.commitments import canonical
+from rescind.history.records import Level
 from rescind.history.requests import name_in_certificates
 from rescind.history.tensors import save
-from rescind.methods import Exact, FineTuning, Method, Scratch, Sifu
+from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 
 PASSPHRASE = "correct horse battery"  # noqa: S105
@@ -107,7 +109,9 @@ def test_an_instance_certificate_holds_with_everything_at_hand(
     assert said.guarantee is not None
     assert (said.guarantee.epsilon, said.guarantee.delta) == (8.0, 0.01)
     assert said.noise is not None
-    assert found.unchecked == ()
+    # The client's numbers are erased, and with them what the noise was computed from.
+    (unchecked,) = found.unchecked
+    assert "that the noise is enough" in unchecked
     assert len(found.holds) == 4
 
 
@@ -124,7 +128,7 @@ def test_what_may_not_be_told_in_instance_mode_is_not_in_it(history: tuple[Histo
 
 def test_without_model_and_history_it_says_what_is_not_checked(content: bytes, keys: dict[str, Path]) -> None:
     found = checked(content, keys)
-    assert len(found.unchecked) == 2
+    assert len(found.unchecked) == 3
 
 
 def test_the_requester_finds_itself_by_its_receipt(history: tuple[History, int], content: bytes) -> None:
@@ -399,3 +403,20 @@ def test_a_text_that_begins_with_a_mark_is_read(content: bytes, keys: dict[str, 
 def test_what_is_no_document_is_told_in_words(broken: bytes, said: str, keys: dict[str, Path]) -> None:
     with pytest.raises(NoCertificate, match=said):
         checked(broken, keys)
+
+
+def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
+    keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with History.in_memory() as made:
+        engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        federation = Revocable(made, engine)
+        federation.train(Rounds(12))
+        number = made.ask(["clinic-3"], Budget(8.0, 0.01))
+        federation.forget(Last(), Rounds(1), level=Level.OUTPUT)
+        content = signed(statement(made, number), [signer(keys["operator"], PASSPHRASE)])
+        assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)
+        bound = annexes.group_sensitivity
+        monkeypatch.setattr(annexes, "group_sensitivity", lambda *given: 9 * bound(*given))
+        with pytest.raises(Inconsistent, match="does not hide"):
+            checked(content, keys, history=made)

@@ -44,6 +44,10 @@ def new_key(path: str | os.PathLike[str], passphrase: str) -> Path:
 def signer(path: str | os.PathLike[str], passphrase: str) -> CryptoSigner:
     """Load a private key for signing; one that others can read is refused."""
     source = Path(path)
+    if source.read_bytes()[:200].lstrip().startswith(b"-----BEGIN PUBLIC KEY"):
+        raise UnusableKey(
+            f"{source} is the public key: sign with the private one, {str(source).removesuffix('.pub')}"
+        )
     mode = stat.S_IMODE(source.stat().st_mode)
     if mode & 0o077:
         raise UnusableKey(f"{source} is open to other users (mode {mode:o}): run chmod 600 on it, or make a new key")

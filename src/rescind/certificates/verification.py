@@ -89,6 +89,8 @@ def verify(
         holds.append("the history at hand is unbroken, and said the same when it was signed")
     else:
         unchecked.append("participation, plan, noise level and erasure: give the history")
+    if found.predicate.noise is not None and not _is_enough(found, history):
+        unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
     if annex is not None:
         try:
             told = opened(Annex, annex, keys, threshold)
@@ -100,7 +102,7 @@ def verify(
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     if found.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
-    since = () if history is None else tuple(weakened(found, history))
+    since = () if history is None else (*superseded(found, history), *weakened(found, history))
     return Verified(found, tuple(holds), tuple(unchecked), since)
 
 
@@ -117,10 +119,11 @@ def explained(found: Verified) -> Iterator[str]:
         stated, power = said.guarantee, said.guarantee.powers[-1]
         yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
         rate = f"{power.false_positive_rate:.1%}"
+        constants = ", round and noise level taken as constants" if said.mode == "instance" else ""
         yield from _wrapped(
             "  ",
-            f"an attack that wrongly accuses {rate} of outsiders finds at most {power.true_positive_rate:.1%} of the "
-            f"forgotten; guessing finds {rate}",
+            f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
+            f"most {power.true_positive_rate:.1%}{constants}; guessing: {rate}",
         )
     for title, lines in (
         ("Holds", found.holds),
@@ -156,6 +159,13 @@ def weakened(found: Statement, history: History) -> Iterator[str]:
     if order.index(today.value) > order.index(said.mode):
         claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
         yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
+
+
+def superseded(found: Statement, history: History) -> Iterator[str]:
+    """Say so if the newest restart led to another model than the certificate's."""
+    today = claimed(history.ledger, found.predicate.request).model
+    if today is not None and today != found.subject[0].digest.sha256:
+        yield "it is about an earlier model: a later request made another one, which has no certificate here"
 
 
 def _check_consistency(found: Statement) -> None:
@@ -256,7 +266,7 @@ def _check_model(found: Statement, path: Path) -> None:
     trained = {name: tensor for name, tensor in tensors.items() if name in said.trained}
     frozen = {name: tensor for name, tensor in tensors.items() if name not in said.trained}
     if set(trained) != set(said.trained) or digest(trained) != found.subject[0].digest.sha256:
-        raise OtherModel(f"{path} is not the model that this certificate is about")
+        raise OtherModel(f"{path} is not the model that this certificate is about; if it is newer, ask for its own")
     if (digest(frozen) if frozen else None) != said.frozen:
         raise OtherModel(f"the tensors in {path} that are never trained are not those of the certificate")
 
@@ -280,6 +290,18 @@ def _check_history(found: Statement, history: History) -> list[str]:
     if different:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
     return [] if model else ["which model was the newest when it was signed: its round was erased since"]
+
+
+def _is_enough(found: Statement, history: History | None) -> bool:
+    """Tell whether the history still has the numbers by which the noise suffices, and they say so."""
+    if history is None:
+        return False
+    told, granted = annex_of(history, found).predicate.restart, found.predicate.guarantee
+    if told is None or told.hidden is None or granted is None:
+        return False
+    if not told.hidden.mu <= granted.mu * (1 + _CLOSE):
+        raise Inconsistent("the noise does not hide what the history says it has to")
+    return True
 
 
 def _close(one: object, other: object) -> bool:

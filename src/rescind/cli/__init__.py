@@ -10,7 +10,12 @@ from rescind import __version__
 from rescind.cli import certificates, erasing, keys, planning, reporting, requests, state
 
 app = typer.Typer(
-    name="rescind", help="Makes federated training revocable.", no_args_is_help=True, add_completion=False
+    name="rescind",
+    help="Makes federated training revocable.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback's variables would hold clients' names and numbers.
+    pretty_exceptions_enable=False,
 )
 
 

@@ -34,11 +34,14 @@ def certify(
         from rescind.certificates.files import signed_for, signed_head
         from rescind.certificates.issue import statement
         from rescind.certificates.keys import signer
+        from rescind.history.outcomes import claimed
         from rescind.history.places import open_private
 
         measured = () if evidence is None else evidence_in(evidence.read_bytes())
+        claimed(there.ledger, number)
+        again = signed_head(output, there, number)
         with working("looking up what may be claimed"):
-            found = statement(there, number, head=signed_head(output, there, number), evidence=measured)
+            found = statement(there, number, head=again, evidence=measured)
             private = None if annex is None else annex_of(there, found)
         own = signer(key, passphrase())
         content = signed_for(output, found, own)
@@ -49,7 +52,12 @@ def certify(
         output.write_bytes(content)
     said = found.predicate
     result = {"request": number, "mode": said.mode, "title": said.title, "file": str(output)}
-    show(result, [f"{said.title}: {output}"], as_json)
+    words = [f"{said.title}: {output}"]
+    if again is not None:
+        words.append(
+            "It was there already and is signed once more, as it stood; for today's model choose another --output."
+        )
+    show(result, words, as_json)
 
 
 def verify(

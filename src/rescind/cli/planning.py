@@ -90,7 +90,12 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
         yield f"and {len(offered) - len(shown)} more, all of them with --json"
     yield ""
     scratch = next(each for each in offered if each.node.index == 0)
-    if chosen is scratch:
+    if chosen is scratch and all(each.mode.value == "exact" for each in offered):
+        yield (
+            "Training again from the start: no kept model can be noised so that this guarantee is proven, and "
+            "nothing of the clients is left that way."
+        )
+    elif chosen is scratch:
         yield (
             "Training again from the start is the best choice here: no kept model is predicted to be as good again "
             "clearly sooner once it is noised, and nothing of the clients is left in it."

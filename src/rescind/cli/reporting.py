@@ -22,6 +22,7 @@ def report(
     key: Annotated[
         list[Path] | None, typer.Option(help="A public key that the certificates have to be signed with.")
     ] = None,
+    model: Annotated[Path | None, typer.Option(help="The released model, to check that they are about it.")] = None,
     accuracies: Annotated[
         Path | None, typer.Option(help="Accuracies over time, as rescind.engines.accuracies writes them.")
     ] = None,
@@ -51,7 +52,8 @@ def report(
             there,
             private=private,
             certificates=[
-                verify(each.read_bytes(), keys, threshold=len(keys), history=there) for each in certificate or []
+                verify(each.read_bytes(), keys, threshold=len(keys), model=model, history=there)
+                for each in certificate or []
             ],
             measured=None if accuracies is None else accuracies_in(accuracies),
         )

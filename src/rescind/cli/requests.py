@@ -39,10 +39,12 @@ def add(
         names = there.ledger.names(sorted_group(asked.request.group)).values()
         receipts = {name: there.receipt(name) for name in names}
     words = [
-        f"Request {number} is recorded, to be served by {asked.deadline[:10]}.",
+        f"Request {number} is recorded, for epsilon {epsilon:g} and delta {delta:g}, to be served by "
+        f"{asked.deadline[:10]}.",
         *(f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}" for name in receipts),
-        f"{', '.join(clients)} will not be asked to train any more. Start the federation's next run as always:",
-        "it goes back, adds the noise that is needed, trains on with the others, and erases.",
+        f"{', '.join(dict.fromkeys(clients))} will not be asked to train any more.",
+        "Start the federation's next run as always: it goes back, adds the noise that is needed, trains on with the "
+        "others, and erases.",
     ]
     show({"request": number, "deadline": asked.deadline, "receipts": receipts}, words, as_json)
 
@@ -62,12 +64,23 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "request": asked.number,
                 "asked": asked.time[:10],
                 "clients": named(there.ledger, asked.request.group),
+                "epsilon": asked.request.budget.epsilon,
+                "delta": asked.request.budget.delta,
                 "state": _state(asked, asked.number in done),
                 "deadline": asked.deadline[:10],
             }
             for asked in asked_for(there.ledger)
         ]
-    words = [f"{row['request']}\t{row['asked']}\t{', '.join(row['clients'])}\t{_due(row)}" for row in rows]
+    words = [
+        "\t".join(
+            [
+                f"{row['request']}\t{row['asked']}\t{', '.join(row['clients'])}",
+                f"({row['epsilon']:g}, {row['delta']:g})",
+                _due(row),
+            ]
+        )
+        for row in rows
+    ]
     show({"requests": rows}, words, as_json)
 
 

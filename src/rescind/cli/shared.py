@@ -97,6 +97,11 @@ def told(verdict: str = "") -> Iterator[None]:
         judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKey) else ""
         typer.echo(f"rescind: {judged}{said}", err=True)
         raise typer.Exit(getattr(error, "exit_code", 1)) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("aiobotocore", "aiohttp", "botocore", "s3fs"):
+            raise
+        typer.echo(f"rescind: the bucket cannot be used: {error}. Check its address, endpoint and keys", err=True)
+        raise typer.Exit(1) from error
     except KeyboardInterrupt as interrupt:
         typer.echo("rescind: interrupted. Nothing is half done: the same command goes on where it was.", err=True)
         raise typer.Exit(INTERRUPTED) from interrupt

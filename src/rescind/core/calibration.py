@@ -48,7 +48,8 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        within("epsilon", self.epsilon, EPSILON_RANGE, "no finite noise gives 0, which is what retraining gives")
+        reason = "no finite noise gives 0, which retraining gives, and a larger one promises nothing"
+        within("epsilon", self.epsilon, EPSILON_RANGE, reason)
         within("delta", self.delta, DELTA_RANGE, "a tenth of 1/clients is a usual choice")
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine
+from rescind.history.history import History
 from rescind.history.outcomes import Scores
 from rescind.history.places import open_private
 from rescind.history.records import Place
@@ -23,22 +24,30 @@ _PARTS = ("retain", "forget", "test")
 class Accuracies:
     """A ``watch`` for ``Revocable`` that appends a line of JSON for every model, or every ``interval``-th.
 
-    ``forget`` are the clients whose accuracy is measured apart from the others', for experiments: in a real
+    Measured are those who may take part, and on their own the clients in ``forget``, for experiments: in a real
     federation nobody would ask them. The file is readable by its owner only.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], engine: Engine, *, forget: Sequence[str] = (), interval: int = 1
+        self,
+        path: str | os.PathLike[str],
+        history: History,
+        engine: Engine,
+        *,
+        forget: Sequence[str] = (),
+        interval: int = 1,
     ) -> None:
         if interval < 1:
             raise ValueError(f"interval is {interval}; measure every round (1), or every so many")
-        self._path, self._engine, self._forget, self._interval = Path(path), engine, list(forget), interval
+        self._path, self._history, self._engine = Path(path), history, engine
+        self._forget, self._interval = list(forget), interval
 
     def __call__(self, place: Place, model: Mapping[str, Tensor]) -> None:
         """Measure a model that was just recorded."""
         if place.round % self._interval:
             return
-        retain = [name for name in self._engine.clients if name not in self._forget]
+        remaining = self._history.remaining(self._engine.clients)
+        retain = [name for name in remaining if name not in self._forget]
         line = {
             "model": f"{place.branch}.{place.round}",
             "retain": self._engine.accuracy(model, retain) if retain else None,

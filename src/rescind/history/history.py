@@ -94,7 +94,7 @@ class History:
         """What the run is; an error if nothing was recorded yet."""
         run = self._recorded_run()
         if run is None:
-            raise NotAHistory("nothing has been recorded here yet: start with History.recording")
+            raise NotAHistory("nothing has been recorded here yet: start the federation's first run")
         return run
 
     @property
@@ -138,7 +138,9 @@ class History:
         if unknown:
             gone = self.ledger.forgotten(unknown)
             if gone:
-                raise UnknownClient(f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased")
+                raise UnknownClient(
+                    f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased: nothing is left to do"
+                )
             everybody = list({**self.ledger.identities(), **called})
             # Of more names the search would take longer than people wait.
             near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
@@ -252,7 +254,7 @@ class History:
             if not asked.withdrawn and asked.request.group & request.group:
                 raise ValueError(
                     f"request {asked.number} is about some of these clients already: leave them out, or take it back "
-                    f"with withdraw({asked.number})"
+                    f"if it is still open (rescind request withdraw HISTORY {asked.number})"
                 )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 

@@ -71,7 +71,9 @@ def _folder(folder: Path, *, create: bool) -> Path:
             raise HalfMadeHistory(
                 f"{folder} has models but no {_DATABASE}: restore the whole folder from a backup, or delete it"
             )
-        raise NotAHistory(f"{folder} holds other files and no history: give a new or an empty folder")
+        raise NotAHistory(
+            f"{folder} holds other files and no history: check the path; a new history needs a new or an empty folder"
+        )
     if not folder.exists():
         folder.mkdir(parents=True)
         folder.chmod(0o700)

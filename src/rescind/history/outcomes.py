@@ -136,6 +136,8 @@ def claimed(journal: Journal, number: int) -> Claim:
                 if asked.settled:
                     return Claim(outcome, asked, _settled(journal)[number], None)
                 return _claim(journal, outcome, asked)
+    if number not in {asked.number for asked in asked_for(journal)}:
+        raise ValueError(f"there is no request {number}: `rescind request list` shows all")
     raise ValueError(
         f"request {number} has not been served to the end: start the federation's next run, then certify"
     )

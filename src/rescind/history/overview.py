@@ -124,7 +124,9 @@ def waiting(history: History, found: Overview, now: datetime) -> list[Waiting]:
     """Give the open requests as people want to see them."""
     return [
         Waiting(
-            asked, named(history.ledger, asked.request.group), (datetime.fromisoformat(asked.deadline) - now).days
+            asked,
+            named(history.ledger, asked.request.group),
+            (datetime.fromisoformat(asked.deadline).date() - now.date()).days,
         )
         for asked in found.open_requests
     ]

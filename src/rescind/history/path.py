@@ -46,7 +46,7 @@ def newest(ledger: Ledger) -> Place:
     """Give the newest model: the last one of the branch that was started last."""
     number = max(branches(ledger), default=None)
     if number is None:
-        raise NotAHistory("nothing has been recorded here yet: start with History.recording")
+        raise NotAHistory("nothing has been recorded here yet: start the federation's first run")
     return Place(number, ledger.last_round(number))
 
 

@@ -114,7 +114,7 @@ def named(ledger: Ledger, group: Iterable[int]) -> list[str]:
     """Give what people call these clients, or else their names; of whom both are erased the pseudonym."""
     clients = sorted_group(group)
     known = ledger.names(clients) | ledger.labels()
-    return [known.get(client, f"client {client}") for client in clients.tolist()]
+    return [known.get(client, f"forgotten (pseudonym {client})") for client in clients.tolist()]
 
 
 def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
@@ -289,7 +289,9 @@ def check_open(ledger: Ledger, number: int) -> Asked:
     for asked in asked_for(ledger):
         if asked.number == number and asked.open:
             return asked
-    raise ValueError(f"there is no open request {number}: it was served, withdrawn, or never made")
+    raise ValueError(
+        f"there is no open request {number}: it was served, withdrawn or never made; `rescind request list` tells"
+    )
 
 
 def _upstream(branch: Branch, known: Mapping[int, Branch]) -> Iterator[int]:

@@ -17,14 +17,15 @@ from rescind.certificates.page import STYLE
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import Verified
 from rescind.core.calibration import sensitivity_threshold
+from rescind.core.edges import Erased
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores, deletions
 from rescind.history.overview import Overview, overview, waiting
 from rescind.history.path import branches
-from rescind.history.records import Place
+from rescind.history.records import Branch, Place
 from rescind.history.requests import Asked, is_stale, named, plans
-from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, tree
+from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, sketch, tree
 
 _CURVES = 5
 # What is measured on clients' data is the operator's alone.
@@ -76,14 +77,22 @@ def report(
         waiting=waiting(history, found, now),
         facts=history.run.facts,
         parameters=history.run.parameters,
-        tree=tree(drawn, history.newest),
+        tree=tree(drawn, history.newest) if private else sketch(drawn, history.newest),
         curves=_curves(history, found) if private else None,
         powers=powers(claims) if claims else None,
         noises=noises(promises) if promises else None,
-        accuracies=accuracies(measured or {}, drawn, _PARTS if private else _TEST),
+        accuracies=accuracies(measured or {}, drawn, _PARTS)
+        if private
+        else _released(measured or {}, history.newest),
         deletions=deletions(history.ledger),
         problems=history.verify(),
     )
+
+
+def _released(measured: Mapping[Place, Scores], newest: Place) -> Picture | None:
+    """Draw what an officer may see: held-out data, and no model from before the last restart."""
+    since = {place: scores for place, scores in measured.items() if place.branch == newest.branch}
+    return accuracies(since, {newest.branch: Line(Branch(newest.branch, ""), newest.round, (), ())}, _TEST)
 
 
 def _served(history: History, certificates: Sequence[Verified]) -> Iterator[Served]:
@@ -132,6 +141,9 @@ def _curves(history: History, found: Overview) -> Picture | None:
         f"{name} ({client})" if names.count(name) > 1 else name for name, client in zip(names, drawn, strict=True)
     ]
     curves = {label: values[:, at] for at, label in enumerate(labels) if np.isfinite(values[:, at]).all()}
+    # Of erased rounds only the end is known.
+    known = max((at for at, edge in enumerate(path.edges, start=1) if isinstance(edge, Erased)), default=0)
+    curves = {label: np.where(np.arange(len(curve)) < known, np.nan, curve) for label, curve in curves.items()}
     if not curves:
         return None
     goal = history.run.goal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
@@ -43,7 +43,23 @@ class Line:
     erased: tuple[tuple[int, int], ...]
 
 
-def tree(lines: Mapping[int, Line], newest: Place) -> Picture:
+def sketch(lines: Mapping[int, Line], newest: Place) -> Picture:
+    """Draw the branches without their rounds: in which order they began, and of which something is erased."""
+    plain = {
+        number: Line(
+            branch=replace(each.branch, parent=Place(each.branch.parent.branch, 1))
+            if each.branch.parent
+            else each.branch,
+            rounds=2,
+            kept=(),
+            erased=((0, 2),) if each.erased else (),
+        )
+        for number, each in lines.items()
+    }
+    return tree(plain, Place(newest.branch, 2), scale=False)
+
+
+def tree(lines: Mapping[int, Line], newest: Place, *, scale: bool = True) -> Picture:
     """Draw the branches of a history, the paper's figure 1: where each began, what is kept, what is erased."""
     path = {leg.branch: leg.round for leg in lineage({number: each.branch for number, each in lines.items()}, newest)}
     begins = _begins(lines)
@@ -86,8 +102,11 @@ def tree(lines: Mapping[int, Line], newest: Place) -> Picture:
         axes.set_ylim(-max(lines) - 0.6, 0.4)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("rounds of training behind the model")
+        if not scale:
+            axes.set_xticks([])
+            axes.set_xlabel("training, later to the right")
 
-    words = [f"branch {number} with {each.rounds} rounds" for number, each in lines.items()]
+    words = [f"branch {number}{f' with {each.rounds} rounds' if scale else ''}" for number, each in lines.items()]
     return _picture("tree", draw, 1.1 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
 
 
@@ -104,7 +123,7 @@ def accuracies(
     measured: Mapping[Place, Scores], lines: Mapping[int, Line], parts: Mapping[str, str]
 ) -> Picture | None:
     """Draw accuracies over time, branch by branch; ``parts`` gives a name to each part of ``Scores`` to be drawn."""
-    begins = _begins(lines)
+    begins = _begins(lines) if 0 in lines else dict.fromkeys(lines, 0)
     curves: dict[str, dict[int, list[tuple[int, float]]]] = {}
     for place, scores in sorted(measured.items()):
         for part, label in parts.items():
@@ -123,7 +142,7 @@ def accuracies(
                 xs, ys = zip(*points, strict=True)
                 name = label if number == max(branches) else None
                 axes.plot(xs, ys, style, marker=marker, markersize=4, color=colour, linewidth=1.6, label=name)
-        axes.set_xlabel("rounds of training behind the model")
+        axes.set_xlabel("rounds of training behind the model" if 0 in lines else "rounds since the last restart")
         axes.set_ylabel("accuracy")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
@@ -223,13 +242,18 @@ def powers(claims: Mapping[str, float]) -> Picture:
         axes.plot(rates, rates, color=_FAINT, linewidth=1, linestyle=":", label="guessing")
         axes.set_xscale("log")
         axes.set_xlabel("outsiders wrongly accused")
-        axes.set_ylabel("forgotten found, at most")
+        axes.set_ylabel("chance to know a forgotten")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2%}" if value < 0.01 else f"{value:.0%}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)
 
     said = ", ".join(f"{name}: at most {attack_power(mu, 0.01):.1%}" for name, mu in claims.items())
-    return _picture("powers", draw, 3.2, f"Found by an attack that accuses 1 % of outsiders wrongly: {said}.")
+    return _picture(
+        "powers",
+        draw,
+        3.2,
+        f"The chance that an attack which accuses 1 % of outsiders wrongly knows a forgotten: {said}.",
+    )
 
 
 def _legend(axes: Axes) -> None:

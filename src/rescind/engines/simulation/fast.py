@@ -12,6 +12,7 @@ order in which convolutions and pooling are fast on a CPU, and without the edge 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -34,6 +35,17 @@ def fast(model: Model, examples: Examples, training: LocalTraining) -> Trainer:
     return Loop(model, examples, training)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gathered:
+    """Clients' examples, padded to one number, (participants, size, features), and what belongs to them."""
+
+    features: torch.Tensor
+    turned: torch.Tensor
+    targets: torch.Tensor
+    scales: torch.Tensor
+    grams: torch.Tensor
+
+
 class _Head:
     """Softmax regression, batched over participants that are padded to a common number of examples.
 
@@ -47,6 +59,7 @@ class _Head:
         self._rate = training.learning_rate
         self._decay = 1 - training.learning_rate * l2_of(training)
         self._grams: dict[str, torch.Tensor] = {}
+        self._gathered: dict[tuple[str, ...], _Gathered] = {}
 
     def train(self, start: Tensors, names: Sequence[str], batches: Batches) -> dict[str, torch.Tensor]:
         """See ``Trainer``."""
@@ -56,10 +69,14 @@ class _Head:
             count = self._examples.count(name) if batches is None else batches[place].shape[1]
             logits_suffice = batches is None and count <= self._model.features
             groups.setdefault((self._padded(count), logits_suffice), []).append(place)
+        last, self._gathered = self._gathered, {}
         for (size, logits_suffice), places in _portions(groups):
             members = [names[place] for place in places]
             if logits_suffice:
-                bias, weight = self._by_logits(start, members, size)
+                # Where everybody takes part the same clients come again in every round.
+                own = last.get(tuple(members)) or self._gather(members, size)
+                self._gathered[tuple(members)] = own
+                bias, weight = self._by_logits(start, own)
             else:
                 chosen = None if batches is None else [batches[place] for place in places]
                 bias, weight = self._by_parameters(start, members, chosen, size)
@@ -67,25 +84,25 @@ class _Head:
             trained["weight"][places] = weight
         return trained
 
-    def _by_logits(self, start: Tensors, names: Sequence[str], size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Iterate the logits of all examples; no step but the first and the last is as wide as the features."""
-        shards = [self._examples.features[self._examples.spans[name]] for name in names]
-        rows, scales = self._rows(names, None, size)
-        targets = self._targets(rows[0])
-        logits = torch.zeros_like(targets)
-        for own, shard in zip(logits, shards, strict=True):
-            torch.addmm(start["bias"].unsqueeze(1), start["weight"], shard.T, out=own[:, : len(shard)])
+    def _gather(self, names: Sequence[str], size: int) -> _Gathered:
+        """Put the clients' examples side by side."""
+        (rows,), scales = self._rows(names, None, size)
+        features = self._examples.features[rows.flatten()].view(len(names), size, -1)
         grams = torch.stack([self._gram(name, size) for name in names])
-        total = torch.zeros_like(targets)
+        return _Gathered(features, features.transpose(1, 2).contiguous(), self._targets(rows), scales, grams)
+
+    def _by_logits(self, start: Tensors, own: _Gathered) -> tuple[torch.Tensor, torch.Tensor]:
+        """Iterate the logits of all examples; no step but the first and the last is as wide as the features."""
+        many = len(own.features)
+        bias, weight = (start[key].expand(many, *start[key].shape) for key in ("bias", "weight"))
+        logits = torch.baddbmm(bias.unsqueeze(2), weight, own.turned)
+        total = torch.zeros_like(own.targets)
         for _ in range(self._steps):
-            residuals = torch.softmax(logits, 1).sub_(targets).mul_(scales)
+            residuals = torch.softmax(logits, 1).sub_(own.targets).mul_(own.scales)
             total.mul_(self._decay).add_(residuals)
-            logits = torch.baddbmm(logits, residuals, grams, beta=self._decay)
+            logits = torch.baddbmm(logits, residuals, own.grams, beta=self._decay)
         shrunk = self._decay**self._steps
-        weight = start["weight"].new_empty((len(names), *start["weight"].shape))
-        for own, residuals, shard in zip(weight, total, shards, strict=True):
-            torch.addmm(start["weight"], residuals[:, : len(shard)], shard, beta=shrunk, out=own)
-        return shrunk * start["bias"] + total.sum(2), weight
+        return shrunk * start["bias"] + total.sum(2), torch.baddbmm(weight, total, own.features, beta=shrunk)
 
     def _by_parameters(
         self, start: Tensors, names: Sequence[str], batches: Batches, size: int
