@@ -26,6 +26,12 @@ MOVED = {
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
 }
+FIGURES = ROOT / "experiments" / "figures"
+# As a reader would want them: first what is ours, then the paper's.
+ORDER = (
+    *("map", "hospitals", "noise", "storage", "methods"),
+    *("sequential", "watermark", "limited", "sigma", "classes", "distances"),
+)
 _FROM = {source: page for page, source in MOVED.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -38,6 +44,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, text in api().items():
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "cli.md", content=command_line()))
+    files.append(File.generated(config, "results.md", content=results()))
+    for picture in sorted(FIGURES.glob("*/figure.svg")):
+        files.append(File.generated(config, f"results/{picture.parent.name}.svg", abs_src_path=str(picture)))
     return files
 
 
@@ -85,6 +94,15 @@ def api() -> dict[str, str]:
         package = name.split(".")[1] if "." in name else name
         pages.setdefault(f"api/{package}.md", [f"# {name}"]).append(f"::: {name}")
     return {page: "\n\n".join(parts) for page, parts in pages.items()}
+
+
+def results() -> str:
+    """Give what the experiments found, each in its README's own words."""
+    parts = ["# Results", "Each figure is made by one command, from rows that are stored in `experiments/figures`."]
+    for name in (name for name in ORDER if (FIGURES / name / "figure.svg").exists()):
+        text = (FIGURES / name / "README.md").read_text("utf-8")
+        parts.append(re.sub(r"^#", "##", text.replace("](figure.svg)", f"](results/{name}.svg)"), flags=re.MULTILINE))
+    return "\n\n".join(parts)
 
 
 def command_line() -> str:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from rescind import History
 from rescind.cli import app
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
+from rescind.core.facts import PublicHead, Sampling
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
@@ -110,6 +110,20 @@ def test_what_could_be_claimed_follows_from_the_facts() -> None:
     with History.in_memory() as history:
         Revocable(history, engine()).train(Accuracy(0.01, most=2))  # type: ignore[arg-type]
         assert any("looks at data" in each for each in overview(history).claimable.raised_by)
+
+
+def test_after_a_plan_that_looked_at_data_nothing_strict_is_promised() -> None:
+    public = {"public": PublicHead(initial_norm=0.0, parameters=21, batch=15), "public_schedule": True}
+    strict = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **public)
+    with History.in_memory() as history:
+        federation = Revocable(history, strict)
+        federation.train(Rounds(6))
+        assert overview(history).claimable.mode.value == "strict"
+        history.ask(["clinic-1"], Budget(8.0, 0.01))
+        federation.forget(Sifu(), Rounds(1))
+        found = overview(history).claimable
+        assert found.mode.value == "instance"
+        assert "looked at data" in found.raised_by[-1]
 
 
 def test_a_plan_shows_all_ways_and_says_when_retraining_is_best(folder: Path) -> None:

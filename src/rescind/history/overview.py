@@ -78,7 +78,9 @@ def overview(history: History, most: int = 10) -> Overview:
     everybody, values, rounds = everybody[there], values[there], rounds[there]
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
-    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
+    served = history.outcomes()
+    done = {asked.number for outcome in served for asked in outcome.asked}
+    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in served)
     names = dict(zip(chosen, named(history.ledger, chosen), strict=True))
     return Overview(
         newest=history.newest,
@@ -95,19 +97,21 @@ def overview(history: History, most: int = 10) -> Overview:
             asked for asked in asked_for(history.ledger) if not asked.withdrawn and asked.number not in done
         ),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
-        claimable=claimable(history.facts),
+        claimable=claimable(history.facts, looked_at_data=looked),
     )
 
 
-def claimable(facts: Facts) -> Claimable:
-    """Tell what could be claimed of a restart with noise, from the facts alone."""
-    if not facts.strict_obstacles and facts.public_rounds:
+def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
+    """Tell what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
+    lacks = facts.strict_obstacles
+    if not facts.public_rounds:
+        lacks += ("training ended by a rule that looks at data: use a number of rounds",)
+    if looked_at_data:
+        lacks += ("an earlier request was served by a plan that looked at data: nothing raises that any more",)
+    if not lacks:
         return Claimable(Mode.STRICT, ())
     if not facts.obstacles:
-        public = (
-            () if facts.public_rounds else ("training ended by a rule that looks at data: use a number of rounds",)
-        )
-        return Claimable(Mode.INSTANCE, facts.strict_obstacles + public)
+        return Claimable(Mode.INSTANCE, lacks)
     return Claimable(Mode.HEURISTIC, facts.obstacles)
 
 

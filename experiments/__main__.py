@@ -1,0 +1,61 @@
+"""``python -m experiments FIGURE``: run a figure, draw it, and write its table into its README.
+
+python -m experiments map --seeds 1     the runs that are missing, then picture and table
+python -m experiments plot map          picture and table from the stored rows
+python -m experiments --quick map       a tiny size, in a folder of its own that is thrown away
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from experiments import harness, tables
+
+
+def main() -> None:
+    """Read the options and do it."""
+    options = argparse.ArgumentParser(
+        prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "words", nargs="+", metavar="FIGURE", help=f"plot FIGURE, or one of {', '.join(harness.names())}"
+    )
+    options.add_argument("--data", help="the folder of the data sets; else the environment variable RESCIND_DATA")
+    options.add_argument("--seeds", type=int, help="how many seeds; by default as many as the configuration says")
+    options.add_argument("--quick", action="store_true", help="a tiny size, kept nowhere")
+    chosen = options.parse_args()
+    *verb, figure = chosen.words
+    if verb not in ([], ["plot"]):
+        options.error(f"{' '.join(verb)!r} is no verb: give FIGURE, or plot FIGURE")
+    try:
+        todo = harness.tasks(figure, quick=chosen.quick, seeds=chosen.seeds)
+    except ValueError as unknown:
+        options.error(str(unknown))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if chosen.quick else harness.FIGURES / figure
+        rows = folder / "rows.jsonl"
+        if not verb:
+            harness.run(figure, todo, chosen.data, rows)
+        found = harness.flat(harness.stored(figure, rows), todo)
+        if not found:
+            options.error(f"nothing has been run yet: python -m experiments {figure}")
+        drawn = import_module(f"experiments.figures.{figure}")
+        table = drawn.table(found)
+        tables.save(drawn.draw(found), folder)
+        if not chosen.quick:
+            tables.insert(folder / "README.md", table)
+        Console(stderr=True, width=160).print(Markdown(table))
+        summary = {"rows": len(found), **drawn.summary(found)}
+    sys.stdout.write(json.dumps(summary) + "\n")
+
+
+if __name__ == "__main__":
+    main()

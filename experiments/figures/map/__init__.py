@@ -1,0 +1,93 @@
+"""The map: how many times fewer rounds than retraining, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import BoundaryNorm
+from matplotlib.figure import Figure
+
+from experiments.harness import Row
+from experiments.tables import grouped, markdown, middle
+
+SPLITS = {
+    "iid": "alike (iid)",
+    "dirichlet 1": "Dirichlet(1)",
+    "dirichlet 0.1": "Dirichlet(0.1)",
+    "one class": "one class each",
+}
+SHADES = (0, 1.05, 1.5, 2, 4, 8, 1000)
+
+
+def cells(rows: Sequence[Row]) -> dict[tuple[str, int, float], dict[str, float]]:
+    """Give for each cell the medians over the seeds, and how many times fewer rounds the planner's are."""
+    found = {}
+    for (split, clients, epsilon), runs in grouped(rows, "split", "clients", "epsilon").items():
+        cell = {key: middle(runs, key) for key in ("scratch", "planner", "hindsight", "paper", "sigma", "node")}
+        # A round is the least that anybody can count, and going nowhere is not infinitely fast.
+        cell["saved"] = median(run["scratch"] / max(run["planner"], 1) for run in runs)
+        cell["against_scratch"] = median(run["planner"] / run["scratch"] for run in runs)
+        cell["near"] = float(cell["planner"] <= 1.2 * cell["hindsight"] + 1)
+        cell["retrained"] = float(cell["node"] == 0)
+        found[(split, clients, epsilon)] = cell
+    return found
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Give the shares that the map is judged by."""
+    found = cells(rows)
+    narrow = {key: cell for key, cell in found.items() if key[2] <= 5}
+    return {
+        "cells": len(found),
+        "seeds": max(len(runs) for runs in grouped(rows, "split", "clients", "epsilon").values()),
+        "near_hindsight": sum(cell["near"] for cell in found.values()) / len(found),
+        "worst_against_scratch": max(cell["against_scratch"] for cell in found.values()),
+        "saves_4_at_most_5": sum(cell["saved"] >= 4 for cell in narrow.values()) / len(narrow),
+        "paper_never_better_by": max(cell["planner"] - cell["paper"] for cell in found.values()),
+        "not_proven": sum(row["mode"] == "heuristic" for row in rows),
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Give rounds: planner (hindsight; the paper's rule made valid), against Scratch."""
+    found = cells(rows)
+    epsilons = sorted({epsilon for _, _, epsilon in found})
+    lines = []
+    for (split, clients), runs in grouped(rows, "split", "clients").items():
+        line: list[object] = [SPLITS[split], f"{clients:,}", f"{middle(runs, 'scratch'):.0f}"]
+        for epsilon in epsilons:
+            cell = found[(split, clients, epsilon)]
+            mark = " =" if cell["retrained"] else ""
+            line.append(f"**{cell['planner']:.0f}** ({cell['hindsight']:.0f}; {cell['paper']:.0f}){mark}")
+        lines.append(line)
+    lines.sort(key=lambda line: list(SPLITS.values()).index(str(line[0])))
+    return markdown(["clients are", "clients", "Scratch", *(f"eps {each:g}" for each in epsilons)], lines)
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw a heat map for each kind of heterogeneity."""
+    found = cells(rows)
+    splits = [split for split in SPLITS if any(key[0] == split for key in found)]
+    clients = sorted({key[1] for key in found})
+    epsilons = sorted({key[2] for key in found})
+    figure = Figure(figsize=(3.1 * len(splits) + 1.2, 3.6), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(splits), sharey=True))
+    norm = BoundaryNorm(SHADES, 256)
+    for each, split in zip(axes, splits, strict=True):
+        values = np.array([[found[(split, count, epsilon)]["saved"] for epsilon in epsilons] for count in clients])
+        shown = each.imshow(values, norm=norm, cmap="YlGnBu", origin="lower", aspect="auto")
+        for (down, across), value in np.ndenumerate(values):
+            words = f"{value:.0f}x" if value >= 10 else f"{value:.1f}x"
+            each.text(
+                across, down, words, ha="center", va="center", color="white" if value >= 4 else "black", fontsize=8
+            )
+        each.set_xticks(range(len(epsilons)), [f"{epsilon:g}" for epsilon in epsilons])
+        each.set_yticks(range(len(clients)), [f"{count:,}" for count in clients])
+        each.set_title(SPLITS[split], fontsize=10)
+        each.set_xlabel("epsilon (delta 1e-5)")
+    axes[0].set_ylabel("clients")
+    figure.colorbar(shown, ax=axes.tolist(), label="times fewer rounds than retraining", ticks=SHADES[:-1])
+    return figure

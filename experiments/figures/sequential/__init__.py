@@ -1,0 +1,181 @@
+"""Three requests in turn: what each method costs, and what it leaves of those who left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.harness import Row
+from experiments.tables import COLOURS, grouped, markdown, middle, percent, spread
+
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
+SCRATCH, SIFU, PAPER, PUBLISHED = "Scratch", "SIFU", "SIFU, paper's rule", "SIFU as published"
+# How the methods are called here, in the order in which they are shown.
+METHODS = {
+    SCRATCH: "Scratch",
+    SIFU: "SIFU, planner",
+    PAPER: "SIFU, paper's rule, sound",
+    PUBLISHED: "SIFU as published",
+    "Last": "Last",
+    "Fine-tuning": "Fine-tuning",
+    "FedEraser": "FedEraser",
+    "FedAccum": "FedAccum",
+    "DP": "DP",
+}
+
+
+def served(rows: Sequence[Row]) -> list[Row]:
+    """Leave out requests that a method refused."""
+    return [row for row in rows if "refusal" not in row]
+
+
+def differences(
+    rows: Sequence[Row], method: str, other: str, key: str, *by: str
+) -> dict[tuple[Any, ...], list[float]]:
+    """Give, for the same seed, how much more a method has of something than another one; grouped by some keys."""
+    known = {(row["method"], row["seed"], *(row[name] for name in by)): row[key] for row in served(rows)}
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for (name, seed, *values), value in known.items():
+        if name == method and (other, seed, *values) in known:
+            found.setdefault(tuple(values), []).append(value - known[(other, seed, *values)])
+    return found
+
+
+def largest(found: dict[tuple[Any, ...], list[float]]) -> float | None:
+    """Give the largest difference of all, whatever its sign."""
+    return max((abs(each) for values in found.values() for each in values), default=None)
+
+
+def medians(found: dict[tuple[Any, ...], list[float]]) -> list[float]:
+    """Give the median of each group."""
+    return [float(median(values)) for values in found.values()]
+
+
+def ratio(rows: Sequence[Row], method: str, *by: str) -> float | None:
+    """Give the median over all requests of a method's rounds against Scratch's."""
+    known = {(row["method"], row["seed"], *(row[name] for name in by)): row["rounds"] for row in served(rows)}
+    found = [
+        rounds / known[(SCRATCH, *rest)]
+        for (name, *rest), rounds in known.items()
+        if name == method and (SCRATCH, *rest) in known
+    ]
+    return float(median(found)) if found else None
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Give the numbers that the figure is judged by."""
+    done, by = served(rows), ("dataset", "request")
+    sifu = [row for row in done if row["method"] in (SIFU, PAPER)]
+    return {
+        "seeds": len({row["seed"] for row in done}),
+        "planner_worse_by": max(medians(differences(done, SIFU, PAPER, "rounds", *by)), default=None),
+        "planner_rounds_of_scratch": ratio(done, SIFU, *by),
+        "published_rounds_of_scratch": ratio(done, PUBLISHED, *by),
+        "sifu_against_scratch": largest(differences(done, SIFU, SCRATCH, "forget", *by)),
+        "published_against_scratch": largest(differences(done, PUBLISHED, SCRATCH, "forget", *by)),
+        "fine_tuning_against_scratch": min(
+            medians(differences(done, "Fine-tuning", SCRATCH, "forget", *by)), default=None
+        ),
+        "sound_not_proven": sum(row["mode"] == "heuristic" for row in sifu),
+        "not_reached": sum(not row["reached"] for row in done if row["method"] != "DP"),
+        "refused": len(rows) - len(done),
+    }
+
+
+def modes(rows: Sequence[Row]) -> str:
+    """Give what is claimed, the most frequent first."""
+    found = [row["mode"] for row in rows]
+    return ", ".join(sorted(set(found), key=lambda mode: (-found.count(mode), mode)))
+
+
+def in_order(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
+    """Give the rows of each data set and method, in the order in which these are shown."""
+    found = grouped(served(rows), "dataset", "method")
+    return [
+        (dataset, method, found[(dataset, method)])
+        for dataset in DATASETS
+        for method in METHODS
+        if (dataset, method) in found
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Give a line for each data set and method; the requests are separated by strokes."""
+    lines = []
+    for dataset, method, runs in in_order(rows):
+        requests = list(grouped(sorted(runs, key=lambda row: int(row["request"])), "request").values())
+        lines.append(
+            [
+                DATASETS[dataset],
+                METHODS[method],
+                " / ".join(spread(each, "rounds") for each in requests),
+                " / ".join(f"{middle(each, 'sigma'):.3g}" for each in requests) if method != "DP" else "every round",
+                " / ".join(percent(middle(each, "forget")) for each in requests),
+                " / ".join(percent(middle(each, "retain")) for each in requests),
+                " / ".join(modes(each) for each in requests),
+                f"{sum(row['reached'] for row in runs)} of {len(runs)}",
+            ]
+        )
+    header = ["data", "method", "rounds", "sigma", "on those who left", "on the remaining", "claim", "reached"]
+    return markdown(header, lines)
+
+
+def points(axes: Axes, rows: Sequence[Row], names: Sequence[str], series: str, value: Callable[[Row], float]) -> None:
+    """Put the methods on the axis downwards: for each member of a series the median, from the least to the most."""
+    members = list(grouped(sorted(rows, key=lambda row: row[series]), series))
+    for at, (member,) in enumerate(members):
+        shift = 0.2 * (at - (len(members) - 1) / 2)
+        found = {name: [value(r) for r in rows if r["method"] == name and r[series] == member] for name in names}
+        shown = {name: values for name, values in found.items() if values}
+        middles = np.array([median(values) for values in shown.values()])
+        ends = np.array([[min(values), max(values)] for values in shown.values()]).T
+        axes.errorbar(
+            middles,
+            [names.index(name) + shift for name in shown],
+            xerr=np.abs(ends - middles),
+            fmt="o",
+            markersize=4,
+            capsize=2,
+            linewidth=1,
+            color=COLOURS[at],
+            label=f"{series} {member}",
+        )
+    axes.set_yticks(range(len(names)), [METHODS[name] for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.3)
+
+
+def panels(rows: Sequence[Row], series: str, columns: dict[str, Callable[[Row], float]]) -> Figure:
+    """Draw a row of panels for each data set, one panel for each quantity."""
+    done = served(rows)
+    datasets = [dataset for dataset in DATASETS if any(row["dataset"] == dataset for row in done)]
+    names = [name for name in METHODS if any(row["method"] == name for row in done)]
+    figure = Figure(figsize=(3.4 * len(columns) + 2, 0.35 * len(names) * len(datasets) + 1.2), layout="constrained")
+    axes = figure.subplots(len(datasets), len(columns), sharey=True, squeeze=False)
+    for line, dataset in zip(axes, datasets, strict=True):
+        for each, (title, value) in zip(line, columns.items(), strict=True):
+            points(each, [row for row in done if row["dataset"] == dataset], names, series, value)
+            each.set_title(f"{DATASETS[dataset]}: {title}", fontsize=10)
+            # Many are at 0, and should not be cut in half.
+            right = each.get_xlim()[1]
+            each.set_xlim(-0.03 * right, right)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False)
+    return figure
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw rounds and accuracy on those who left, method by method."""
+    return panels(
+        rows,
+        "request",
+        {
+            "rounds to the threshold": lambda row: float(row["rounds"]),
+            "accuracy on those who left, %": lambda row: 100 * float(row["forget"]),
+        },
+    )

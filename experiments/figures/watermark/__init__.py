@@ -1,0 +1,100 @@
+"""Three requests of clients whose images are marked, and whether the released model still knows the mark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from experiments.figures import sequential
+from experiments.figures.sequential import DATASETS, METHODS, SCRATCH, in_order, modes, panels, served
+from experiments.harness import Row
+from experiments.tables import grouped, markdown, middle, percent, spread
+from rescind.audit.watermark import recall
+
+# A mark counts as known if chance alone would make the difference from Scratch less often than this.
+CHANCE = 0.001
+
+
+def share(row: Row) -> float:
+    """Give the recall: the share of marked images that get the mark's class."""
+    return float(row["hits"] / row["trials"])
+
+
+def known(rows: Sequence[Row]) -> dict[tuple[str, str], list[bool]]:
+    """Tell for each data set and method, request by request, whether the mark is known better than by Scratch."""
+    done = served(rows)
+    clean = {(row["dataset"], row["seed"], row["request"]): row for row in done if row["method"] == SCRATCH}
+    found: dict[tuple[str, str], list[bool]] = {}
+    for row in done:
+        other = clean.get((row["dataset"], row["seed"], row["request"]))
+        if other is not None and row is not other:
+            compared = recall(row["hits"], row["trials"], other["hits"], other["trials"])
+            found.setdefault((row["dataset"], row["method"]), []).append(compared.p_value < CHANCE)
+    return found
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Give the numbers that the figure is judged by."""
+    done, found = served(rows), known(rows)
+    shares = [{**row, "recall": share(row)} for row in done]
+    middles = {method: middle(runs, "recall") for (method,), runs in grouped(shares, "method").items()}
+    counted = {
+        method: [each for (_, name), all_ in found.items() if name == method for each in all_] for method in METHODS
+    }
+    return {
+        **sequential.summary(rows),
+        "recall_before": float(median(row["before"] / row["trials"] for row in done)),
+        "recall": {method: round(value, 4) for method, value in middles.items()},
+        "known_better_than_scratch": {
+            method: round(sum(values) / len(values), 3) for method, values in counted.items() if values
+        },
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Give a line for each data set and method; the requests are separated by strokes."""
+    lines, found = [], known(rows)
+    for dataset, method, runs in in_order(rows):
+        requests = list(grouped(sorted(runs, key=lambda row: int(row["request"])), "request").values())
+        better = found.get((dataset, method), [])
+        lines.append(
+            [
+                DATASETS[dataset],
+                METHODS[method],
+                " / ".join(spread(each, "rounds") for each in requests),
+                " / ".join(percent(middle(each, "forget")) for each in requests),
+                " / ".join(percent(middle(each, "retain")) for each in requests),
+                " / ".join(percent(median(map(share, each))) for each in requests),
+                f"{sum(better)} of {len(better)}" if better else "",
+                " / ".join(modes(each) for each in requests),
+                f"{sum(row['reached'] for row in runs)} of {len(runs)}",
+            ]
+        )
+    header = [
+        "data",
+        "method",
+        "rounds",
+        "on those who left",
+        "on the remaining",
+        "recall of the mark",
+        "known better than by Scratch",
+        "claim",
+        "reached",
+    ]
+    return markdown(header, lines)
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw rounds, accuracy on those who left, and recall of the mark, method by method."""
+    return panels(
+        rows,
+        "request",
+        {
+            "rounds to the threshold": lambda row: float(row["rounds"]),
+            "accuracy on those who left, %": lambda row: 100 * float(row["forget"]),
+            "recall of the mark, %": lambda row: 100 * share(row),
+        },
+    )

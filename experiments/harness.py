@@ -1,0 +1,149 @@
+"""Runs what a figure's configuration asks for, once each, and keeps the results as rows of JSON.
+
+A figure is a folder: ``config.toml`` says what to run, ``rows.jsonl`` holds what came out, one line for each run with
+its configuration, the configuration's hash, versions, date and seconds; the picture and the README's table are made
+from the rows alone. A run that is in the file is not run again, so a sweep that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.metadata import version
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+FIGURES = Path(__file__).parent / "figures"
+VERSIONS = ("rescind", "numpy", "scipy", "torch")
+
+Configuration: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run: the ``experiment`` that makes it, a module of ``experiments.runs``, and its whole configuration."""
+
+    experiment: str
+    configuration: Configuration
+
+    @property
+    def hash(self) -> str:
+        """Names the run: the same configuration is the same run."""
+        text = json.dumps([self.experiment, self.configuration], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def names() -> list[str]:
+    """Give the figures that there are."""
+    return sorted(path.parent.name for path in FIGURES.glob("*/config.toml"))
+
+
+def tasks(figure: str, *, quick: bool = False, seeds: int | None = None) -> list[Task]:
+    """Give all runs of a figure: for each part the seeds, and for each seed every combination of its grid.
+
+    One seed after the other, so that a sweep which is cut off has some of everything.
+    """
+    path = FIGURES / figure / "config.toml"
+    if not path.is_file():
+        raise ValueError(f"there is no figure {figure!r}; there are {', '.join(names())}")
+    config = tomllib.loads(path.read_text("utf-8"))
+    parts = config["quick"] if quick else config["part"]
+    found = [
+        (seed, Task(config["experiment"], {**part.get("fixed", {}), **point, "seed": seed}))
+        for part in parts
+        for seed in range(part["seeds"] if seeds is None else seeds)
+        for point in _points(part.get("grid", {}))
+    ]
+    return [task for _, task in sorted(found, key=lambda each: each[0])]
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    for values in product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def stored(figure: str, rows: Path | None = None) -> dict[str, Row]:
+    """Give what was run already, by hash; a last line that was cut off is left out."""
+    path = rows or FIGURES / figure / "rows.jsonl"
+    if not path.exists():
+        return {}
+    found = {}
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[row["hash"]] = row
+    return found
+
+
+def run(figure: str, todo: Sequence[Task], data: str | None, rows: Path) -> int:
+    """Run what is missing, in two processes, and give how many runs that were."""
+    done = stored(figure, rows)
+    missing = [task for task in todo if task.hash not in done]
+    # Each process has one thread: that is the best use of two cores.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if data is not None:
+        os.environ["RESCIND_DATA"] = data
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    if rows.exists() and not rows.read_bytes().endswith(b"\n"):
+        # A line that was cut off.
+        rows.write_text("".join(json.dumps(row) + "\n" for row in done.values()), "utf-8")
+    with (
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+        get_context("forkserver").Pool(2) as workers,
+        rows.open("a", encoding="utf-8") as file,
+    ):
+        for row in bar.track(workers.imap_unordered(_made, missing), total=len(missing), description=figure):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    return len(missing)
+
+
+def _made(task: Task) -> Row:
+    import torch
+
+    torch.set_num_threads(1)
+    start = perf_counter()
+    results = import_module(f"experiments.runs.{task.experiment}").run(task.configuration)
+    return {
+        "hash": task.hash,
+        "experiment": task.experiment,
+        "configuration": dict(task.configuration),
+        "results": results,
+        "seconds": round(perf_counter() - start, 2),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}},
+    }
+
+
+def flat(found: Mapping[str, Row], todo: Sequence[Task]) -> list[Row]:
+    """Give every result of these runs as one row with its configuration, in the order of the runs."""
+    return [
+        {**found[task.hash]["configuration"], **result}
+        for task in todo
+        if task.hash in found
+        for result in found[task.hash]["results"]
+    ]

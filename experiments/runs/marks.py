@@ -1,0 +1,61 @@
+"""Watermarks: the images of those who leave carry a pattern and a class of its own, and later it is looked for.
+
+As in the paper, ten pixels, the same in all images of a group, are set to the maximum. The paper says nothing of
+labels; as in the work that it follows (Sommer et al.), marked images are all labelled with one class, so that a model
+knows the mark if it answers with that class. Each group has its own mark and class, drawn by the seed; no two groups
+share a class. Recall is measured on held-out images of the other classes, with the mark put on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.data.watermarks import watermark
+from experiments.harness import Configuration
+from rescind.core.noise import Tensor
+from rescind.engines.heads import clipped_rows
+from rescind.engines.simulation import Federation, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A federation in which each group that will leave carries its mark, and how to ask a model for it."""
+
+    federation: Federation
+    marks: tuple[int, ...]
+    classes: tuple[int, ...]
+    row_norm: float
+
+    def recalled(self, request: int, model: Mapping[str, Tensor]) -> dict[str, int]:
+        """Count how many marked held-out images of other classes get the class of a request's mark."""
+        test, class_ = self.federation.test, self.classes[request - 1]
+        others = test.features[test.labels != class_]
+        rows = clipped_rows(_put_on(others, self.marks[request - 1]), self.row_norm)
+        answers = (rows @ model["weight"].T + model["bias"]).argmax(axis=1)
+        return {"hits": int((answers == class_).sum()), "trials": len(answers), "marked_class": class_}
+
+
+def marked(federation: Federation, configuration: Configuration) -> Marked:
+    """Put each leaving group's mark on its images, and its class on their labels."""
+    source = np.random.Generator(np.random.PCG64([configuration["seed"], 10]))
+    groups, leaving = configuration["groups"], configuration["leaving"]
+    classes = source.permutation(federation.classes)[: len(groups)].tolist()
+    marks = source.integers(2**32, size=len(groups)).tolist()
+    names, shards = list(federation.shards), dict(federation.shards)
+    for group, class_, mark in zip(groups, classes, marks, strict=True):
+        for name in names[group * leaving : (group + 1) * leaving]:
+            own = shards[name]
+            shards[name] = Shard(_put_on(own.features, mark), np.full_like(own.labels, class_))
+    marked_ones = Federation(shards, federation.test, federation.classes)
+    return Marked(marked_ones, tuple(marks), tuple(classes), configuration["row_norm"])
+
+
+def _put_on(rows: Any, mark: int) -> Any:
+    """Mark rows of pixels in [0, 1]."""
+    side = round(rows.shape[1] ** 0.5)
+    images = np.rint(rows * 255).astype(np.uint8).reshape(len(rows), side, side, 1)
+    return watermark(images, mark).reshape(len(rows), -1) / 255

@@ -1,0 +1,261 @@
+"""Requests one after the other, by one method: how many rounds each costs, and what is left of those who left.
+
+Softmax regression on pixels. Groups of clients leave in turn; after each, the method trains on until the remaining
+clients' mean accuracy on their own data is back at the threshold, or for ``shares`` of the training's rounds. The
+prefix before a restart is kept, as in the paper.
+
+There are two ways to have SIFU. ``sound`` is the product's: exact noise, the group jointly, a proven B. ``published``
+is the paper's, with the weights put right: B = 1 taken as given, the largest Psi of a single client, the classic
+formula, sigma to the letter, and no pull of the noised model back towards the start. The others are the same in both.
+
+Everything is drawn by the configuration's seed, noise too, and noise that can be drawn again is never certified. So
+``mode`` is what the same plan claims with secret noise: the product's own answer, with that one obstacle left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+from experiments.federations import federation_of
+from experiments.harness import Configuration, Row
+from experiments.runs import marks
+from rescind import History, LocalTraining, Sampling, SoftmaxL2
+from rescind.core.calibration import Budget
+from rescind.core.classic import ClassicBudget
+from rescind.core.facts import REPRODUCIBLE, Facts, Mode, Scope
+from rescind.core.noise import Tensor, grid_rounding, public_sigma
+from rescind.core.planning import Candidate, paper_choice
+from rescind.core.regularity import UnprovenLoss
+from rescind.core.summary import Request, Summary
+from rescind.core.training import UNIT_ROUNDOFF
+from rescind.engines.server import Average, NoisedAverage, Server, noise, norm
+from rescind.engines.simulation import Federation, Simulation, SoftmaxHead
+from rescind.engines.stops import Accuracy, Rounds, Stop
+from rescind.forgetting import Revocable
+from rescind.history.outcomes import Outcome
+from rescind.history.records import Level, Place
+from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
+from rescind.methods.method import Certifying
+
+PUBLISHED = "SIFU as published"
+# FedEraser and FedAccum go back by stored updates; those of every tenth round are kept.
+UPDATE_INTERVAL = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ToTheLetter(Certifying):
+    """The paper's rule with a sigma that need not be on the public list, which ``PaperSifu`` refuses."""
+
+    sigma: float
+    name: ClassVar[str] = PUBLISHED
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        """Take the last node whose sensitivity is at most Psi*."""
+        return paper_choice(summary, *requests, sigma=self.sigma)
+
+
+METHODS: Mapping[str, Callable[[float], Method]] = {
+    Scratch.name: lambda _: Scratch(),
+    Sifu.name: lambda _: Sifu(),
+    PaperSifu.name: lambda sigma: PaperSifu(public_sigma(sigma)),
+    PUBLISHED: ToTheLetter,
+    Last.name: lambda _: Last(),
+    FineTuning.name: lambda _: FineTuning(),
+    FedEraser.name: lambda _: FedEraser(),
+    FedAccum.name: lambda _: FedAccum(),
+    Dp.name: lambda _: Dp(),
+}
+
+
+class Departing(Simulation):
+    """Clients of which some can be gone before they ever took part: no history knows whom to leave out then."""
+
+    # Of a client that no record is about nothing is to forget, but it must not join later either.
+    gone: frozenset[str] = frozenset()
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Everybody who is still there, and all whom the history knows."""
+        return tuple(name for name in super().clients if name not in self.gone)
+
+
+class Assuming(Departing):
+    """Executes the same, and takes B = 1 as given instead of proving it."""
+
+    @property
+    def facts(self) -> Facts:
+        """The facts, with a loss of which nothing is known."""
+        facts = super().facts
+        return replace(facts, training=replace(facts.training, loss=UnprovenLoss()))
+
+
+def run(configuration: Configuration) -> list[Row]:
+    """Train one federation, then serve its requests one after the other."""
+    federation, columns, classes = federation_of(configuration)
+    marked = marks.marked(federation, configuration) if configuration.get("marked") else None
+    engine, server = _engine(
+        configuration, marked.federation if marked else federation, SoftmaxHead(columns, classes)
+    )
+    method = METHODS[configuration["method"]](configuration["fixed_sigma"])
+    everybody, leaving, found = engine.clients, configuration["leaving"], list[Row]()
+    until = Accuracy(**{key: configuration[key] for key in ("threshold", "least", "most", "every")})
+    with History.in_memory() as history:
+        served = Serving(history, engine, server, method, configuration)
+        trained = served.revocable.train(until).round
+        first = history.model(history.newest)
+        shares = {share: Rounds.share(share, trained).most for share in configuration.get("shares", ())}
+        gone: list[str] = []
+        for number, group in enumerate(configuration["groups"], 1):
+            names = list(everybody[group * leaving : (group + 1) * leaving])
+            said: Row = {"method": method.name, "request": number, "trained": trained}
+            try:
+                # The models at the smaller shares lie on the way to the largest one.
+                said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
+            except ValueError as refusal:
+                # Such as noise that no grid holds: what comes after it cannot be served either.
+                found.append(said | {"refusal": str(refusal)})
+                break
+            ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}
+            for share, rounds in ends.items():
+                model = served.seen[rounds]
+                row = said | ({"share": share, "rounds": rounds} if share else {})
+                row |= scores(engine, model, names, gone, [name for name in everybody if name not in {*gone, *names}])
+                # The rule looks only at those who took part by then, so its answer may differ from ``retain``.
+                row["reached"] = row["retain"] >= until.threshold or (not share and rounds < until.most)
+                if marked:
+                    row |= marked.recalled(number, model) | {"before": marked.recalled(number, first)["hits"]}
+                found.append(row)
+            gone += names
+    return found
+
+
+def scores(
+    engine: Simulation, model: Mapping[str, Tensor], leaving: Sequence[str], gone: Sequence[str], stay: Sequence[str]
+) -> Row:
+    """Give the accuracies on those who have just left, on who remains, on held-out data, on who left before."""
+    return {
+        "forget": round(engine.accuracy(model, leaving), 4),
+        "retain": round(engine.accuracy(model, stay), 4),
+        "test": round(engine.test_accuracy(model), 4),
+        "earlier": round(engine.accuracy(model, gone), 4) if gone else None,
+    }
+
+
+def _engine(configuration: Configuration, data: Federation, head: SoftmaxHead) -> tuple[Departing, Server]:
+    """Give the engine and the server that a method needs: DP's noises every round, by its own kind of sample."""
+    method, seed, drawn = configuration["method"], configuration["seed"], configuration["drawn"]
+    loss = SoftmaxL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
+    training = LocalTraining(steps=configuration["steps"], learning_rate=configuration["learning_rate"], loss=loss)
+    kind = Assuming if method == PUBLISHED else Departing
+    secret = f"requests {seed}".encode()
+    if method != Dp.name:
+        engine = kind(
+            data, head, training, sampling=Sampling.FIXED_SIZE, size=drawn, secret=secret, secret_noise=False
+        )
+        return engine, Average()
+    server = NoisedAverage(
+        clip=configuration["clip"],
+        denominator=drawn,
+        noise_multiplier=configuration["noise_multiplier"],
+        seed=secret,
+    )
+    engine = kind(
+        data,
+        head,
+        replace(training, clips_updates=True),
+        sampling=Sampling.POISSON,
+        rate=drawn / configuration["clients"],
+        secret=secret,
+        secret_noise=False,
+        public_schedule=True,
+        public=server.facts,
+    )
+    return engine, server
+
+
+class Serving:
+    """A method at work on one history; ``seen`` holds the models that the last request's branch was asked for."""
+
+    def __init__(
+        self, history: History, engine: Departing, server: Server, method: Method, configuration: Configuration
+    ) -> None:
+        self._history, self._engine, self._method, self._capacity = history, engine, method, configuration["capacity"]
+        self._seed = f"noise {configuration['seed']}".encode()
+        self._published = configuration["method"] == PUBLISHED
+        budget = ClassicBudget if self._published else Budget
+        # The signature of ``ask`` offers only what can be certified.
+        self._budget = cast(Budget, budget(configuration["epsilon"], configuration["delta"]))
+        self._scope = Scope.INDIVIDUAL if self._published else Scope.GROUP
+        self.seen: dict[int, Mapping[str, Tensor]] = {}
+        self._wanted: frozenset[int] = frozenset()
+        self.revocable = Revocable(
+            history,
+            engine,
+            server,
+            capacity=self._capacity,
+            update_interval=UPDATE_INTERVAL if isinstance(method, FedEraser | FedAccum) else 0,
+            seed=self._seed,
+            watch=self._watch,
+            scored=False,
+        )
+
+    def forget(self, names: Sequence[str], until: Stop, wanted: Collection[int]) -> Row:
+        """Serve one request and tell how; the model of the last round is seen, and those of the rounds wanted."""
+        history, engine = self._history, self._engine
+        known = list(history.ledger.pseudonyms(names))
+        engine.gone |= set(names).difference(known)
+        number = history.ask(known, self._budget, scope=self._scope)
+        self.seen, self._wanted = {}, frozenset(wanted)
+        if self._published:
+            self._begin(number)
+        (outcome,) = self.revocable.forget(self._method, until, level=Level.OUTPUT)
+        if outcome.planned is None:
+            raise RuntimeError(f"the newest model knows nobody of {', '.join(known)}: there is nothing to measure")
+        self.seen[outcome.rounds] = history.model(history.newest)
+        candidate = outcome.planned.candidate
+        return {
+            "way": "published" if self._published else "sound",
+            "rounds": outcome.rounds,
+            "from": f"{candidate.node.branch}.{candidate.node.round}",
+            "sigma": candidate.sigma,
+            "mode": claim(outcome, number, public_rounds=history.facts.public_rounds).value,
+        }
+
+    def _watch(self, place: Place, model: Mapping[str, Tensor]) -> None:
+        if place.branch and place.round in self._wanted:
+            self.seen[place.round] = model
+
+    def _begin(self, number: int) -> None:
+        """Begin the branch as the paper does: with the noised model as it is. ``forget`` goes on from there."""
+        history, engine = self._history, self._engine
+        plan = self.revocable.plan(self._method, number)
+        sigma, grid = plan.candidate.sigma, history.run.grid
+        if not sigma:
+            return
+        parent = Place(plan.candidate.node.branch, plan.candidate.node.round)
+        model = history.model(parent)
+        noised = noise(model, sigma, self._seed, "restart", history.newest.branch + 1, grid=grid)
+        unit = UNIT_ROUNDOFF[engine.facts.training.precision]
+        parameters = sum(tensor.size for tensor in model.values())
+        rounding = grid_rounding(parameters, norm(noised), unit, grid)
+        # The same facts and numbers as the federation's own recording.
+        options: dict[str, Any] = {"capacity": self._capacity, "goal": None, "update_interval": 0}
+        with history.recording(engine.facts, engine.start(), **options) as recorder:
+            recorder.restart(
+                parent, noised, requests=plan.requests, sigma=sigma, noise_rounding=rounding, unit_roundoff=unit
+            )
+
+
+def claim(outcome: Outcome, number: int, *, public_rounds: bool) -> Mode:
+    """Give what would be claimed right after a request was served, had its noise been drawn in secret."""
+    plan, branch = outcome.planned, outcome.branch
+    if plan is None or branch is None or plan.candidate.mode is Mode.EXACT:
+        return Mode.EXACT
+    if not plan.candidate.obstacles or set(plan.candidate.obstacles) != {REPRODUCIBLE}:
+        return plan.candidate.mode
+    # Noise that only earlier requests need leaves this one as untouched as it was.
+    if branch.sigma and number not in branch.hidden:
+        return Mode.EXACT
+    return Mode.STRICT if plan.public_plan and public_rounds else Mode.INSTANCE

@@ -1,0 +1,64 @@
+"""Forgetting by hand: a restart as the product makes it, but with seeded noise, and the rounds that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rescind import History
+from rescind.core.noise import Tensor, pulled
+from rescind.core.planning import Candidate
+from rescind.engines.server import averaged, noise
+from rescind.engines.simulation import Simulation
+from rescind.forgetting import pull_factor
+from rescind.history.records import Place
+
+Model = Mapping[str, Tensor]
+
+
+def restarted(engine: Simulation, history: History, candidate: Candidate, seed: bytes) -> Model:
+    """Give the model that a candidate begins with: the kept one, noise, and the pull towards the start."""
+    place = Place(candidate.node.branch, candidate.node.round)
+    model: Model = history.model(place)
+    if not candidate.sigma:
+        return model
+    noised, start = noise(model, candidate.sigma, seed, place.round, repr(candidate.sigma)), engine.start()
+    factor = pull_factor(noised, start, candidate.sigma)
+    return pulled(noised, start, factor) if factor < 1 else noised
+
+
+def trained_on(engine: Simulation, model: Model, names: Sequence[str], rounds: int) -> Model:
+    """Train so many rounds with these clients."""
+    for number in range(1, rounds + 1):
+        place = Place(1, number)
+        model = averaged(model, engine.train(model, place, engine.drawn(place, names)), 1.0).model
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a goal was reached: after how many rounds, and with which model."""
+
+    rounds: int
+    model: Model
+
+
+def recovered(
+    engine: Simulation,
+    model: Model,
+    names: Sequence[str],
+    goals: Mapping[str, Callable[[Model], bool]],
+    most: int,
+) -> dict[str, Arrival]:
+    """Train with these clients until each goal has been reached once; one that never is counts as ``most`` rounds."""
+    rounds = 0
+    found: dict[str, Arrival] = {}
+    while True:
+        for name, reached in goals.items():
+            if name not in found and (rounds == most or reached(model)):
+                found[name] = Arrival(rounds, model)
+        if len(found) == len(goals):
+            return found
+        rounds += 1
+        place = Place(1, rounds)
+        model = averaged(model, engine.train(model, place, engine.drawn(place, names)), 1.0).model

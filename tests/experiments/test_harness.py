@@ -1,0 +1,66 @@
+"""The experiments' harness: what was run is not run again, what is shown is what was stored."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from experiments import harness, tables
+
+FIGURES = [name for name in harness.names() if (harness.FIGURES / name / "rows.jsonl").exists()]
+
+
+@pytest.fixture
+def figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.toml").write_text(
+        'experiment = "methods"\n[[part]]\nseeds = 2\n[part.fixed]\nwidth = 1\n[part.grid]\nheight = [1, 2]\n'
+        "[[quick]]\nseeds = 1\n"
+    )
+    monkeypatch.setattr(harness, "FIGURES", tmp_path)
+    return folder
+
+
+def test_every_seed_has_every_point(figure: Path) -> None:
+    found = [task.configuration for task in harness.tasks(figure.name)]
+    assert [(each["seed"], each["height"]) for each in found] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert len(harness.tasks(figure.name, seeds=1)) == 2
+    assert [dict(task.configuration) for task in harness.tasks(figure.name, quick=True)] == [{"seed": 0}]
+    with pytest.raises(ValueError, match="there is no figure 'huge'; there are tiny"):
+        harness.tasks("huge")
+
+
+def test_a_sweep_that_was_cut_off_goes_on(figure: Path) -> None:
+    todo, rows = harness.tasks(figure.name), figure / "rows.jsonl"
+    assert harness.run(figure.name, todo[:1], None, rows) == 1
+    first = rows.read_text()
+    # A process that is killed may leave half a line.
+    rows.write_text(first + '{"hash": "abc')
+    assert harness.run(figure.name, todo, None, rows) == 3
+    lines = rows.read_text().splitlines()
+    assert lines[0] == first.strip()
+    assert {json.loads(line)["hash"] for line in lines} == {task.hash for task in todo}
+    assert harness.run(figure.name, todo, None, rows) == 0
+    stored = json.loads(lines[1])
+    assert set(stored) == {"hash", "experiment", "configuration", "results", "seconds", "date", "versions"}
+    assert stored["versions"]["rescind"]
+
+
+def test_a_changed_configuration_is_another_run() -> None:
+    one, other = harness.Task("cost", {"seed": 0}), harness.Task("cost", {"seed": 1})
+    assert one.hash != other.hash
+    assert one.hash == harness.Task("cost", {"seed": 0}).hash != harness.Task("noise", {"seed": 0}).hash
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_readme_shows_what_is_stored(name: str) -> None:
+    rows = harness.flat(harness.stored(name), harness.tasks(name))
+    readme = (harness.FIGURES / name / "README.md").read_text("utf-8")
+    shown = readme.partition(tables.BEGIN)[2].partition(tables.END)[0].strip()
+    assert shown == import_module(f"experiments.figures.{name}").table(rows).strip()
+    assert "TODO" not in readme
+    assert f"python -m experiments {name}" in readme
