@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import Row
 from experiments.tables import grouped, markdown, middle
+from rescind.core.calibration import largest_mu
 
 SPLITS = {
     "iid": "alike (iid)",
@@ -36,6 +38,37 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, int, float], dict[str, float]]
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of thumb: it takes at most half of the rounds where mu(eps, delta) clients^``power`` >= ``least``.
+
+    ``right`` is the share of the cells in which it is right.
+    """
+
+    power: float
+    least: float
+    right: float
+
+
+def rules(rows: Sequence[Row]) -> dict[str, Rule]:
+    """Fit a rule to each kind of heterogeneity: of all powers and thresholds those that are right most often."""
+    found = {}
+    delta = rows[0]["delta"]
+    for split in dict.fromkeys(row["split"] for row in rows):
+        own = [(key[1], key[2], cell["saved"] >= 2) for key, cell in cells(rows).items() if key[0] == split]
+        best = Rule(0.0, 0.0, 0.0)
+        for power in np.arange(0.3, 1.21, 0.1):
+            scores = [largest_mu(float(epsilon), delta) * clients**power for clients, epsilon, _ in own]
+            for least in [*scores, np.inf]:
+                right = sum((score >= least) == saves for score, (*_, saves) in zip(scores, own, strict=True)) / len(
+                    own
+                )
+                if right > best.right:
+                    best = Rule(round(float(power), 1), float(least), right)
+        found[split] = best
+    return found
+
+
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Give the shares that the map is judged by."""
     found = cells(rows)
@@ -48,6 +81,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "saves_4_at_most_5": sum(cell["saved"] >= 4 for cell in narrow.values()) / len(narrow),
         "paper_never_better_by": max(cell["planner"] - cell["paper"] for cell in found.values()),
         "not_proven": sum(row["mode"] == "heuristic" for row in rows),
+        "rules": {
+            split: [rule.power, round(rule.least, 3), round(rule.right, 3)] for split, rule in rules(rows).items()
+        },
     }
 
 
@@ -89,5 +125,6 @@ def draw(rows: Sequence[Row]) -> Figure:
         each.set_title(SPLITS[split], fontsize=10)
         each.set_xlabel("epsilon (delta 1e-5)")
     axes[0].set_ylabel("clients")
-    figure.colorbar(shown, ax=axes.tolist(), label="times fewer rounds than retraining", ticks=SHADES[:-1])
+    label = "times fewer rounds than retraining"
+    figure.colorbar(shown, ax=axes.tolist(), label=label, ticks=SHADES[:-1], format="%g")
     return figure
