@@ -143,7 +143,7 @@ def main() -> None:
         # A page with a fault, to see that faults are found.
         faulty = scratch / "faulty.html"
         faulty.write_text(
-            pages[0].read_text("utf-8").replace("</main>", '<p style="color: #eee">?</p></main>'), "utf-8"
+            pages[0].read_text("utf-8").replace("</main>", '<p style="color: #eee">pale words</p></main>'), "utf-8"
         )
         caught = any(impact in GRAVE for impact, *_ in violations(scratch, faulty, axe, dark=False))
     for told in [*grave, *sorted(lesser)]:

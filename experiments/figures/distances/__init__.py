@@ -88,14 +88,22 @@ def draw(rows: Sequence[Row]) -> Figure:
     """Draw alpha against each Psi; what lies above the diagonal is further away than the bound allows."""
     figure = Figure(figsize=(10, 3.9), layout="constrained")
     axes = figure.subplots(1, len(KINDS), sharex=True, sharey=True)
-    positive = [value for kind in KINDS for pair in pairs(rows, kind) for value in pair if value > 0]
-    ends = (0.7 * min(positive), 1.4 * max(positive))
+    allowed = [psi for kind in KINDS for _, psi in pairs(rows, kind) if psi > 0]
+    # What is far below every bound is drawn at the edge: contraction may bring the two worlds together.
+    ends = (0.5 * min(allowed), 1.4 * max(*allowed, *(row["alpha"] for row in rows)))
     for each, (kind, title) in zip(axes, KINDS.items(), strict=True):
         for leaving, colour, marker in (("one", COLOURS[0], "o"), ("ten", COLOURS[1], "^")):
             found = np.array(pairs([row for row in rows if row["leaving"] == leaving], kind)).reshape(-1, 2)
             label = "one client" if leaving == "one" else "ten together"
             each.scatter(
-                found[:, 1], found[:, 0], s=9, marker=marker, color=colour, alpha=0.5, linewidths=0, label=label
+                found[:, 1],
+                np.maximum(found[:, 0], ends[0]),
+                s=9,
+                marker=marker,
+                color=colour,
+                alpha=0.5,
+                linewidths=0,
+                label=label,
             )
         each.plot(ends, ends, color="black", linewidth=0.8)
         each.set_xscale("log")
