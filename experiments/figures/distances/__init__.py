@@ -104,6 +104,8 @@ def draw(rows: Sequence[Row]) -> Figure:
                 alpha=0.5,
                 linewidths=0,
                 label=label,
+                # Thousands of points would make a file of megabytes.
+                rasterized=True,
             )
         each.plot(ends, ends, color="black", linewidth=0.8)
         each.set_xscale("log")
