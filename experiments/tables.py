@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.harness import Row
@@ -66,6 +67,12 @@ def spread(rows: Sequence[Mapping[str, Any]], key: str, form: Callable[[float], 
     values = sorted(row[key] for row in rows)
     shown = form(median(values))
     return shown if form(values[0]) == form(values[-1]) else f"{shown} ({form(values[0])} to {form(values[-1])})"
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the names of what one panel shows under all of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False)
 
 
 def percent(share: float) -> str:

@@ -76,7 +76,8 @@ def run(configuration: Configuration) -> list[Row]:
         loaded = [history.model(Place(0, at)) for at in range(rounds + 1)]
         models = np.array([np.concatenate([tensor.ravel() for tensor in model.values()]) for model in loaded])
         seen = {kind: thinned(summary, models, kept) for kind, kept in kept_sets(history, configuration).items()}
-        recovery = Recovery(engine, history, [name for name in engine.clients if name != leavers[0]], rounds, seed)
+        others = [name for name in engine.clients if name != leavers[0]]
+        recovery = Recovery(engine, history, others, rounds, f"noise {seed}".encode())
         for epsilon in configuration["epsilons"]:
             requests = [
                 Request(history.clients([leaver]), Budget(epsilon, configuration["delta"])) for leaver in leavers

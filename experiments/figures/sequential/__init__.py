@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.harness import Row
-from experiments.tables import COLOURS, grouped, markdown, middle, percent, spread
+from experiments.tables import COLOURS, grouped, legend_below, markdown, middle, percent, spread
 
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 SCRATCH, SIFU, PAPER, PUBLISHED = "Scratch", "SIFU", "SIFU, paper's rule", "SIFU as published"
@@ -164,8 +164,7 @@ def panels(rows: Sequence[Row], series: str, columns: dict[str, Callable[[Row], 
             # Many are at 0, and should not be cut in half.
             right = each.get_xlim()[1]
             each.set_xlim(-0.03 * right, right)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False)
+    legend_below(figure, axes[0][0])
     return figure
 
 

@@ -21,7 +21,7 @@ from experiments.figures.sequential import (
     served,
 )
 from experiments.harness import Row
-from experiments.tables import COLOURS, grouped, markdown, middle, percent, spread
+from experiments.tables import COLOURS, grouped, legend_below, markdown, middle, percent, spread
 
 SWEPT = (PAPER, PUBLISHED)
 LINES = (SCRATCH, SIFU)
@@ -120,6 +120,5 @@ def draw(rows: Sequence[Row]) -> Figure:
             each.grid(alpha=0.3)
     for each in axes[-1]:
         each.set_xlabel("sigma of the paper's rule")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False)
+    legend_below(figure, axes[0][0])
     return figure

@@ -89,7 +89,9 @@ def verify(
         holds.append("the history at hand is unbroken, and said the same when it was signed")
     else:
         unchecked.append("participation, plan, noise level and erasure: give the history")
-    if found.predicate.noise is not None and not _is_enough(found, history):
+    noised = found.predicate.noise is not None
+    own = annex_of(history, found) if history is not None and (noised or annex is not None) else None
+    if noised and not _is_enough(found, own):
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
     if annex is not None:
         try:
@@ -97,7 +99,7 @@ def verify(
         except (NoCertificate, NotSigned) as refusal:
             raise OtherAnnex(f"the annex cannot be used: {refusal}") from refusal
         check_annex(told, found)
-        if history is not None and not agrees(told, annex_of(history, found)):
+        if own is not None and not agrees(told, own):
             raise OtherAnnex("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     if found.predicate.evidence:
@@ -292,11 +294,11 @@ def _check_history(found: Statement, history: History) -> list[str]:
     return [] if model else ["which model was the newest when it was signed: its round was erased since"]
 
 
-def _is_enough(found: Statement, history: History | None) -> bool:
-    """Tell whether the history still has the numbers by which the noise suffices, and they say so."""
-    if history is None:
+def _is_enough(found: Statement, own: Annex | None) -> bool:
+    """Tell whether the history's own annex still has the numbers by which the noise suffices, and they say so."""
+    if own is None:
         return False
-    told, granted = annex_of(history, found).predicate.restart, found.predicate.guarantee
+    told, granted = own.predicate.restart, found.predicate.guarantee
     if told is None or told.hidden is None or granted is None:
         return False
     if not told.hidden.mu <= granted.mu * (1 + _CLOSE):
