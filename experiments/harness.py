@@ -55,15 +55,16 @@ def names() -> list[str]:
 def tasks(figure: str, *, quick: bool = False, seeds: int | None = None) -> list[Task]:
     """Give all runs of a figure: for each part the seeds, and for each seed every combination of its grid.
 
+    What is ``fixed`` for all parts a part may fix otherwise.
     One seed after the other, so that a sweep which is cut off has some of everything.
     """
     path = FIGURES / figure / "config.toml"
     if not path.is_file():
         raise ValueError(f"there is no figure {figure!r}; there are {', '.join(names())}")
     config = tomllib.loads(path.read_text("utf-8"))
-    parts = config["quick"] if quick else config["part"]
+    parts, shared = config["quick"] if quick else config["part"], config.get("fixed", {})
     found = [
-        (seed, Task(config["experiment"], {**part.get("fixed", {}), **point, "seed": seed}))
+        (seed, Task(config["experiment"], {**shared, **part.get("fixed", {}), **point, "seed": seed}))
         for part in parts
         for seed in range(part["seeds"] if seeds is None else seeds)
         for point in _points(part.get("grid", {}))

@@ -14,7 +14,9 @@ Everything is drawn by the configuration's seed, noise too, and noise that can b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -42,6 +44,12 @@ from rescind.methods.method import Certifying
 PUBLISHED = "SIFU as published"
 # FedEraser and FedAccum go back by stored updates; those of every tenth round are kept.
 UPDATE_INTERVAL = 10
+# What says how to forget, not how to train: runs that differ only in these have their training in common.
+FORGETTING = ("method", "fixed_sigma", "epsilon", "delta", "shares")
+# These methods train in their own way, or have something of their own recorded.
+SPECIAL = {PUBLISHED: "B = 1", FedEraser.name: "updates", FedAccum.name: "updates", Dp.name: "DP"}
+# So many trainings a process keeps for the runs that come next.
+TRAININGS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +109,18 @@ def run(configuration: Configuration) -> list[Row]:
     method = METHODS[configuration["method"]](configuration["fixed_sigma"])
     everybody, leaving, found = engine.clients, configuration["leaving"], list[Row]()
     until = Accuracy(**{key: configuration[key] for key in ("threshold", "least", "most", "every")})
-    with History.in_memory() as history:
-        served = Serving(history, engine, server, method, configuration)
-        trained = served.revocable.train(until).round
+
+    def serving(history: History) -> Serving:
+        return Serving(history, engine, server, method, configuration)
+
+    with trained(configuration, lambda history: serving(history).revocable.train(until)) as history:
+        served, training = serving(history), history.newest.round
         first = history.model(history.newest)
-        shares = {share: Rounds.share(share, trained).most for share in configuration.get("shares", ())}
+        shares = {share: Rounds.share(share, training).most for share in configuration.get("shares", ())}
         gone: list[str] = []
         for number, group in enumerate(configuration["groups"], 1):
             names = list(everybody[group * leaving : (group + 1) * leaving])
-            said: Row = {"method": method.name, "request": number, "trained": trained}
+            said: Row = {"method": method.name, "request": number, "trained": training}
             try:
                 # The models at the smaller shares lie on the way to the largest one.
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
@@ -129,6 +140,33 @@ def run(configuration: Configuration) -> list[Row]:
                 found.append(row)
             gone += names
     return found
+
+
+_trained: dict[str, History] = {}
+
+
+def trained(configuration: Configuration, train: Callable[[History], object]) -> History:
+    """Give a history of the training; one that this process has trained already is copied."""
+    later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
+    own = {name: value for name, value in configuration.items() if name not in later}
+    key = json.dumps([SPECIAL.get(configuration["method"]), own])
+    if key not in _trained:
+        while len(_trained) >= TRAININGS:
+            _trained.pop(next(iter(_trained))).close()
+        history = History.in_memory()
+        train(history)
+        _trained[key] = history
+    return copied(_trained[key])
+
+
+def copied(history: History) -> History:
+    """Give another history of the same."""
+    copy = History.in_memory()
+    copy.ledger = deepcopy(history.ledger)
+    for own, new in ((history.models, copy.models), (history.updates, copy.updates)):
+        for digest in own.digests():
+            new.put(own.load(digest))
+    return copy
 
 
 def scores(

@@ -18,7 +18,8 @@ def figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tiny"
     folder.mkdir()
     (folder / "config.toml").write_text(
-        'experiment = "methods"\n[[part]]\nseeds = 2\n[part.fixed]\nwidth = 1\n[part.grid]\nheight = [1, 2]\n'
+        'experiment = "methods"\n[fixed]\nwidth = 2\ndepth = 3\n'
+        "[[part]]\nseeds = 2\n[part.fixed]\nwidth = 1\n[part.grid]\nheight = [1, 2]\n"
         "[[quick]]\nseeds = 1\n"
     )
     monkeypatch.setattr(harness, "FIGURES", tmp_path)
@@ -29,7 +30,10 @@ def test_every_seed_has_every_point(figure: Path) -> None:
     found = [task.configuration for task in harness.tasks(figure.name)]
     assert [(each["seed"], each["height"]) for each in found] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert len(harness.tasks(figure.name, seeds=1)) == 2
-    assert [dict(task.configuration) for task in harness.tasks(figure.name, quick=True)] == [{"seed": 0}]
+    assert [dict(task.configuration) for task in harness.tasks(figure.name, quick=True)] == [
+        {"width": 2, "depth": 3, "seed": 0}
+    ]
+    assert {(each["width"], each["depth"]) for each in found} == {(1, 3)}
     with pytest.raises(ValueError, match="there is no figure 'huge'; there are tiny"):
         harness.tasks("huge")
 

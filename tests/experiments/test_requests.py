@@ -1,0 +1,77 @@
+"""Requests one after the other: runs that train alike train once, and come to what they would have come to alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from experiments.runs import requests
+from rescind.engines.simulation import Federation, Shard
+
+CONFIGURATION = {
+    "clients": 6,
+    "drawn": 3,
+    "steps": 2,
+    "learning_rate": 0.5,
+    "l2": 0.01,
+    "row_norm": 1.0,
+    "epsilon": 10.0,
+    "delta": 0.01,
+    "threshold": 0.9,
+    "least": 5,
+    "most": 12,
+    "every": 5,
+    "leaving": 1,
+    "capacity": 100,
+    "fixed_sigma": 0.05,
+    "groups": [0, 1],
+    "seed": 0,
+}
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Count the trainings of a small federation that no file is needed for."""
+    source = np.random.default_rng(0)
+
+    def shard(label: int) -> Shard:
+        rows = source.normal(size=(20, 4)) * 0.2
+        rows[:, label] += 0.5
+        return Shard(rows, np.full(20, label))
+
+    shards = {f"client-{at:04}": shard(at % 3) for at in range(6)}
+    federation = Federation(shards, shard(0), 3)
+    monkeypatch.setattr(requests, "federation_of", lambda _: (federation, 4, 3))
+    monkeypatch.setattr(requests, "_trained", {})
+    found: list[str] = []
+    train = requests.Revocable.train
+
+    def counted(self: requests.Revocable, until: requests.Stop) -> object:
+        found.append(str(self.engine.facts.training.loss))
+        return train(self, until)
+
+    monkeypatch.setattr(requests.Revocable, "train", counted)
+    return found
+
+
+def test_who_trains_alike_trains_once(trainings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [
+        CONFIGURATION | {"method": method, "groups": groups}
+        for method in ("Scratch", "SIFU", "Last", "SIFU as published", "FedEraser", "FedAccum")
+        for groups in ([0, 1], [2])
+    ]
+    together = [requests.run(configuration) for configuration in asked]
+    assert len(trainings) == 3
+    alone = []
+    for configuration in asked:
+        monkeypatch.setattr(requests, "_trained", {})
+        alone.append(requests.run(configuration))
+    assert together == alone
+    assert len(trainings) == 3 + len(asked)
+
+
+def test_another_seed_is_another_training(trainings: list[str]) -> None:
+    for seed in range(5):
+        requests.run(CONFIGURATION | {"method": "Scratch", "seed": seed})
+    assert len(trainings) == 5
+    assert len(requests._trained) == requests.TRAININGS
