@@ -1,4 +1,4 @@
-"""Federations as configurations name them: a data set, public features or pixels, a split, the clients."""
+"""Federations as configurations name them: a data set, public features, pixels or images, a split, the clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 
 from experiments.data import features, partitions, sets
 from experiments.harness import Configuration
-from rescind.engines.simulation import Federation, Shard
+from rescind import LocalTraining, SoftmaxL2
+from rescind.core.regularity import UnprovenLoss
+from rescind.engines.simulation import Federation, Network, Shard, SoftmaxHead
+from rescind.engines.simulation.models import Model
 
 EXTRACTORS: Mapping[str, Callable[..., Any]] = {
     "projection": features.random_projection,
@@ -19,14 +22,23 @@ EXTRACTORS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-@cache
-def rows_of(dataset: sets.Name, kind: str, columns: int) -> tuple[Shard, Shard, int]:
-    """Give training and test examples as rows: pixels in [0, 1], or so many public features."""
-    images = sets.load(dataset, None)
+def features_of(images: features.Pixels, kind: str, columns: int = 0) -> Any:
+    """Give what a model sees of images (N, H, W, C).
+
+    ``pixels``: rows of numbers in [0, 1]; ``images``: (N, C, H, W) in [-2, 2], for networks; else so many features.
+    """
     if kind == "pixels":
-        train, test = (pixels.reshape(len(pixels), -1) / 255 for pixels in (images.train, images.test))
-    else:
-        train, test = EXTRACTORS[kind](images.train, columns), EXTRACTORS[kind](images.test, columns)
+        return images.reshape(len(images), -1) / 255
+    if kind == "images":
+        return (images.transpose(0, 3, 1, 2) * (4 / 255) - 2).astype(np.float32)
+    return EXTRACTORS[kind](images, columns)
+
+
+@cache
+def examples_of(dataset: sets.Name, kind: str, columns: int) -> tuple[Shard, Shard, int]:
+    """Give training and test examples and the number of classes."""
+    images = sets.load(dataset, None)
+    train, test = (features_of(own, kind, columns) for own in (images.train, images.test))
     return Shard(train, images.train_labels), Shard(test, images.test_labels), images.classes
 
 
@@ -42,9 +54,9 @@ def parts_of(labels: Any, split: str, clients: int, each: int, seed: int) -> lis
     return partitions.dirichlet(labels, clients, float(concentration), each, seed)
 
 
-def federation_of(configuration: Configuration) -> tuple[Federation, int, int]:
-    """Give a federation, the width of its rows and its classes."""
-    train, test, classes = rows_of(
+def federation_of(configuration: Configuration) -> Federation:
+    """Give a federation."""
+    train, test, classes = examples_of(
         configuration["dataset"], configuration["features"], configuration.get("columns", 0)
     )
     clients = configuration["clients"]
@@ -54,4 +66,21 @@ def federation_of(configuration: Configuration) -> tuple[Federation, int, int]:
         f"client-{at:04}": Shard(train.features[part], train.labels[part])
         for at, part in enumerate(map(np.sort, parts))
     }
-    return Federation(shards, test, classes), train.features.shape[1], classes
+    return Federation(shards, test, classes)
+
+
+def head_of(federation: Federation) -> SoftmaxHead:
+    """Give softmax regression on a federation's rows."""
+    (columns,) = federation.inputs
+    return SoftmaxHead(columns, federation.classes)
+
+
+def trained_by(configuration: Configuration, federation: Federation) -> tuple[LocalTraining, Model]:
+    """Give how clients train, and what: a network where the examples are images, else a softmax head."""
+    steps, rate = configuration["steps"], configuration["learning_rate"]
+    if configuration["features"] == "images":
+        channels, size, _ = federation.inputs
+        network = Network(channels, size, federation.classes, configuration["hidden"], configuration["width"])
+        return LocalTraining(steps=steps, learning_rate=rate, loss=UnprovenLoss(), precision="float32"), network
+    loss = SoftmaxL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
+    return LocalTraining(steps=steps, learning_rate=rate, loss=loss), head_of(federation)

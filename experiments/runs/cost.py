@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.federations import federation_of
+from experiments.federations import federation_of, head_of
 from experiments.harness import Configuration, Row
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
@@ -23,7 +23,7 @@ from rescind.core.noise import Tensor, public_sigma, pulled
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice
 from rescind.core.summary import Request
 from rescind.engines.server import noise
-from rescind.engines.simulation import Simulation, SoftmaxHead
+from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable, pull_factor
 from rescind.history.records import Place
@@ -43,11 +43,11 @@ class Measured:
 
 def engine_of(configuration: Configuration) -> Simulation:
     """Give the engine: full-batch steps, everybody takes part."""
-    federation, columns, classes = federation_of(configuration)
+    federation = federation_of(configuration)
     loss = SoftmaxL2(l2=configuration["l2"], row_norm=1.0)
     return Simulation(
         federation,
-        SoftmaxHead(columns, classes),
+        head_of(federation),
         LocalTraining(steps=configuration["steps"], learning_rate=configuration["learning_rate"], loss=loss),
         secret=f"cost {configuration['seed']}".encode(),
     )

@@ -1,9 +1,10 @@
 """How far a model is from the one without a client, and how far three bounds say that it may be.
 
-A softmax head is trained, then trained again without one client, and without its ten neighbours, by the same draws
-(coupled replay). Beside the true distance stand the bound that the product uses (proven factor, joint), the published
-one (B = 1, the largest client of a group, weights over the participants), and the one of the released code, whose
-weights are 1/(M-1) of all M clients where those of the m participants are 1/(m-1). All clients have as many examples.
+A softmax head or a network is trained, then trained again without one client, and without its ten neighbours, by the
+same draws (coupled replay). Beside the true distance stand the bound that the product uses (joint, with a proven
+factor where there is one), the published one (B = 1, the largest client of a group, weights over the participants),
+and that of the released code, whose weights are 1/(M-1) of all M clients where those of the m participants are
+1/(m-1). All clients have as many examples.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.federations import federation_of
+from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
-from rescind import History, LocalTraining, Sampling, SoftmaxL2
+from rescind import History, Sampling
 from rescind.audit.replay import Tape, compared
 from rescind.core.edges import Aggregation, Edge, sorted_group
 from rescind.core.sensitivity import client_sensitivities
-from rescind.engines.simulation import Simulation, SoftmaxHead
+from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 
@@ -32,16 +33,17 @@ def secret_of(configuration: Configuration) -> bytes:
 
 
 def engine_of(configuration: Configuration) -> Simulation:
-    """Give the engine: full-batch steps; everybody takes part, or ``drawn`` clients a round if that is not 0."""
-    federation, columns, classes = federation_of(configuration)
-    loss = SoftmaxL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
+    """Give the engine: everybody takes part, or ``drawn`` clients a round if that is not 0."""
+    federation = federation_of(configuration)
+    training, model = trained_by(configuration, federation)
     drawn = configuration["drawn"]
     return Simulation(
         federation,
-        SoftmaxHead(columns, classes),
-        LocalTraining(steps=configuration["steps"], learning_rate=configuration["learning_rate"], loss=loss),
+        model,
+        training,
         sampling=Sampling.FIXED_SIZE if drawn else Sampling.EVERYBODY,
         size=drawn or None,
+        batch=configuration.get("batch"),
         secret=secret_of(configuration),
     )
 

@@ -17,8 +17,7 @@ import numpy as np
 from experiments.data.watermarks import watermark
 from experiments.harness import Configuration
 from rescind.core.noise import Tensor
-from rescind.engines.heads import clipped_rows
-from rescind.engines.simulation import Federation, Shard
+from rescind.engines.simulation import Federation, Shard, Simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +27,18 @@ class Marked:
     federation: Federation
     marks: tuple[int, ...]
     classes: tuple[int, ...]
-    row_norm: float
 
-    def recalled(self, request: int, model: Mapping[str, Tensor]) -> dict[str, int]:
-        """Count how many marked held-out images of other classes get the class of a request's mark."""
+    def held_out(self, request: int) -> Shard:
+        """Give the held-out images of other classes, with the mark and the class of a request's group."""
         test, class_ = self.federation.test, self.classes[request - 1]
         others = test.features[test.labels != class_]
-        rows = clipped_rows(_put_on(others, self.marks[request - 1]), self.row_norm)
-        answers = (rows @ model["weight"].T + model["bias"]).argmax(axis=1)
-        return {"hits": int((answers == class_).sum()), "trials": len(answers), "marked_class": class_}
+        return Shard(_put_on(others, self.marks[request - 1]), np.full(len(others), class_))
+
+    def recalled(self, engine: Simulation, request: int, model: Mapping[str, Tensor]) -> dict[str, int]:
+        """Count how many marked held-out images of other classes get the class of a request's mark."""
+        asked, class_ = self.held_out(request), self.classes[request - 1]
+        hits = engine.logits(model, asked).argmax(axis=1) == class_
+        return {"hits": int(hits.sum()), "trials": len(hits), "marked_class": class_}
 
 
 def marked(federation: Federation, configuration: Configuration) -> Marked:
@@ -50,12 +52,16 @@ def marked(federation: Federation, configuration: Configuration) -> Marked:
         for name in names[group * leaving : (group + 1) * leaving]:
             own = shards[name]
             shards[name] = Shard(_put_on(own.features, mark), np.full_like(own.labels, class_))
-    marked_ones = Federation(shards, federation.test, federation.classes)
-    return Marked(marked_ones, tuple(marks), tuple(classes), configuration["row_norm"])
+    return Marked(Federation(shards, federation.test, federation.classes), tuple(marks), tuple(classes))
 
 
-def _put_on(rows: Any, mark: int) -> Any:
-    """Mark rows of pixels in [0, 1]."""
-    side = round(rows.shape[1] ** 0.5)
-    images = np.rint(rows * 255).astype(np.uint8).reshape(len(rows), side, side, 1)
-    return watermark(images, mark).reshape(len(rows), -1) / 255
+def _put_on(features: Any, mark: int) -> Any:
+    """Mark rows of pixels in [0, 1], or images (N, C, H, W) in [-2, 2]."""
+    side = features.shape[-1] if features.ndim == 4 else round(features.shape[1] ** 0.5)
+    pixels = watermark(np.zeros((1, side, side, 1), dtype=np.uint8), mark)[0, :, :, 0] > 0
+    found = features.copy()
+    if features.ndim == 4:
+        found[:, :, pixels] = 2
+    else:
+        found[:, pixels.ravel()] = 1
+    return found

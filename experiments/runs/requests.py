@@ -1,8 +1,8 @@
 """Requests one after the other, by one method: how many rounds each costs, and what is left of those who left.
 
-Softmax regression on pixels. Groups of clients leave in turn; after each, the method trains on until the remaining
-clients' mean accuracy on their own data is back at the threshold, or for ``shares`` of the training's rounds. The
-prefix before a restart is kept, as in the paper.
+Softmax regression on pixels, or a small convolutional network on images. Groups of clients leave in turn; after each,
+the method trains on until the remaining clients' mean accuracy on their own data is back at the threshold, or for
+``shares`` of the training's rounds. The prefix before a restart is kept, as in the paper.
 
 There are two ways to have SIFU. ``sound`` is the product's: exact noise, the group jointly, a proven B. ``published``
 is the paper's, with the weights put right: B = 1 taken as given, the largest Psi of a single client, the classic
@@ -20,10 +20,12 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
-from experiments.federations import federation_of
+from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import marks
-from rescind import History, LocalTraining, Sampling, SoftmaxL2
+from experiments.runs.membership import together, told_apart
+from experiments.runs.restarts import trained_on
+from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, Scope
@@ -33,7 +35,7 @@ from rescind.core.regularity import UnprovenLoss
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, noise, norm
-from rescind.engines.simulation import Federation, Simulation, SoftmaxHead
+from rescind.engines.simulation import Federation, Shard, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
@@ -101,11 +103,11 @@ class Assuming(Departing):
 
 def run(configuration: Configuration) -> list[Row]:
     """Train one federation, then serve its requests one after the other."""
-    federation, columns, classes = federation_of(configuration)
+    federation = federation_of(configuration)
     marked = marks.marked(federation, configuration) if configuration.get("marked") else None
-    engine, server = _engine(
-        configuration, marked.federation if marked else federation, SoftmaxHead(columns, classes)
-    )
+    if marked:
+        federation = marked.federation
+    engine, server = _engine(configuration, federation)
     method = METHODS[configuration["method"]](configuration["fixed_sigma"])
     everybody, leaving, found = engine.clients, configuration["leaving"], list[Row]()
     until = Accuracy(**{key: configuration[key] for key in ("threshold", "least", "most", "every")})
@@ -136,20 +138,29 @@ def run(configuration: Configuration) -> list[Row]:
                 # The rule looks only at those who took part by then, so its answer may differ from ``retain``.
                 row["reached"] = row["retain"] >= until.threshold or (not share and rounds < until.most)
                 if marked:
-                    row |= marked.recalled(number, model) | {"before": marked.recalled(number, first)["hits"]}
+                    before = marked.recalled(engine, number, first)["hits"]
+                    row |= marked.recalled(engine, number, model) | {"before": before}
+                if configuration.get("attacked"):
+                    never = marked.held_out(number) if marked else federation.test
+                    row["attack"] = attacked(configuration, federation, model, training, names, never)
                 found.append(row)
             gone += names
     return found
 
 
 _trained: dict[str, History] = {}
+_references: dict[str, Mapping[str, Tensor]] = {}
+
+
+def training_of(configuration: Configuration) -> str:
+    """Name the training of a run: what is left of its configuration without how it forgets."""
+    later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
+    return json.dumps({name: value for name, value in configuration.items() if name not in later})
 
 
 def trained(configuration: Configuration, train: Callable[[History], object]) -> History:
     """Give a history of the training; one that this process has trained already is copied."""
-    later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
-    own = {name: value for name, value in configuration.items() if name not in later}
-    key = json.dumps([SPECIAL.get(configuration["method"]), own])
+    key = f"{SPECIAL.get(configuration['method'], 'usual')} {training_of(configuration)}"
     if key not in _trained:
         while len(_trained) >= TRAININGS:
             _trained.pop(next(iter(_trained))).close()
@@ -181,18 +192,35 @@ def scores(
     }
 
 
-def _engine(configuration: Configuration, data: Federation, head: SoftmaxHead) -> tuple[Departing, Server]:
+def attacked(
+    configuration: Configuration,
+    federation: Federation,
+    model: Mapping[str, Tensor],
+    rounds: int,
+    left: Sequence[str],
+    never: Shard,
+) -> float:
+    """Give how well the examples of who left are told apart; the reference had none of those who ever leave."""
+    key = training_of({**configuration, "marked": True})
+    engine, _ = _engine({**configuration, "method": Scratch.name}, federation, b"reference")
+    if key not in _references:
+        leaving = configuration["leaving"]
+        ever = [engine.clients[group * leaving + at] for group in configuration["groups"] for at in range(leaving)]
+        others = [name for name in engine.clients if name not in ever]
+        _references[key] = trained_on(engine, engine.start(), others, rounds)
+    own = together([federation.shards[name] for name in left])
+    return round(told_apart(engine, model, _references[key], own, never), 4)
+
+
+def _engine(configuration: Configuration, data: Federation, world: bytes = b"requests") -> tuple[Departing, Server]:
     """Give the engine and the server that a method needs: DP's noises every round, by its own kind of sample."""
-    method, seed, drawn = configuration["method"], configuration["seed"], configuration["drawn"]
-    loss = SoftmaxL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
-    training = LocalTraining(steps=configuration["steps"], learning_rate=configuration["learning_rate"], loss=loss)
+    method, drawn = configuration["method"], configuration["drawn"]
+    training, model = trained_by(configuration, data)
     kind = Assuming if method == PUBLISHED else Departing
-    secret = f"requests {seed}".encode()
+    options: dict[str, Any] = {"batch": configuration.get("batch"), "secret_noise": False}
+    secret = options["secret"] = b"%b %d" % (world, configuration["seed"])
     if method != Dp.name:
-        engine = kind(
-            data, head, training, sampling=Sampling.FIXED_SIZE, size=drawn, secret=secret, secret_noise=False
-        )
-        return engine, Average()
+        return kind(data, model, training, sampling=Sampling.FIXED_SIZE, size=drawn, **options), Average()
     server = NoisedAverage(
         clip=configuration["clip"],
         denominator=drawn,
@@ -201,14 +229,13 @@ def _engine(configuration: Configuration, data: Federation, head: SoftmaxHead) -
     )
     engine = kind(
         data,
-        head,
+        model,
         replace(training, clips_updates=True),
         sampling=Sampling.POISSON,
         rate=drawn / configuration["clients"],
-        secret=secret,
-        secret_noise=False,
         public_schedule=True,
         public=server.facts,
+        **options,
     )
     return engine, server
 

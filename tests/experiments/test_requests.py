@@ -9,6 +9,7 @@ from experiments.runs import requests
 from rescind.engines.simulation import Federation, Shard
 
 CONFIGURATION = {
+    "features": "pixels",
     "clients": 6,
     "drawn": 3,
     "steps": 2,
@@ -41,7 +42,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     shards = {f"client-{at:04}": shard(at % 3) for at in range(6)}
     federation = Federation(shards, shard(0), 3)
-    monkeypatch.setattr(requests, "federation_of", lambda _: (federation, 4, 3))
+    monkeypatch.setattr(requests, "federation_of", lambda _: federation)
     monkeypatch.setattr(requests, "_trained", {})
     found: list[str] = []
     train = requests.Revocable.train

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from experiments.harness import Row
 from experiments.tables import COLOURS, grouped, legend_below, markdown, middle, percent, spread
 
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 SCRATCH, SIFU, PAPER, PUBLISHED = "Scratch", "SIFU", "SIFU, paper's rule", "SIFU as published"
 # How the methods are called here, in the order in which they are shown.
 METHODS = {
@@ -104,25 +104,43 @@ def in_order(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
     ]
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set and method; the requests are separated by strokes."""
+def reached(rows: Sequence[Row]) -> str:
+    """Count the runs that came to the threshold."""
+    return f"{sum(row['reached'] for row in rows)} of {len(rows)}"
+
+
+Columns: TypeAlias = Mapping[str, Callable[[Sequence[Row]], str]]
+# What is said of the runs of one request, and of all runs.
+ROUNDS: Columns = {"rounds": lambda runs: spread(runs, "rounds")}
+NOISE: Columns = {"sigma": lambda runs: "" if runs[0]["method"] == "DP" else f"{middle(runs, 'sigma'):.3g}"}
+ACCURACIES: Columns = {
+    "on those who left": lambda runs: percent(middle(runs, "forget")),
+    "on the remaining": lambda runs: percent(middle(runs, "retain")),
+}
+CLAIM: Columns = {"claim": modes}
+REACHED: Columns = {"reached": reached}
+
+
+def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
+    """Give a line for each data set and method; requests are separated by strokes, unless they are all alike."""
     lines = []
     for dataset, method, runs in in_order(rows):
-        requests = list(grouped(sorted(runs, key=lambda row: int(row["request"])), "request").values())
+        requests = grouped(sorted(runs, key=lambda row: int(row["request"])), "request").values()
+        cells = [[say(own) for own in requests] for say in each.values()]
         lines.append(
             [
                 DATASETS[dataset],
                 METHODS[method],
-                " / ".join(spread(each, "rounds") for each in requests),
-                " / ".join(f"{middle(each, 'sigma'):.3g}" for each in requests) if method != "DP" else "every round",
-                " / ".join(percent(middle(each, "forget")) for each in requests),
-                " / ".join(percent(middle(each, "retain")) for each in requests),
-                " / ".join(modes(each) for each in requests),
-                f"{sum(row['reached'] for row in runs)} of {len(runs)}",
+                *(cell[0] if len(set(cell)) == 1 else " / ".join(cell) for cell in cells),
+                *(say(runs) for say in together.values()),
             ]
         )
-    header = ["data", "method", "rounds", "sigma", "on those who left", "on the remaining", "claim", "reached"]
-    return markdown(header, lines)
+    return markdown(["data", "method", *each, *together], lines)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Give a line for each data set and method."""
+    return by_request(rows, {**ROUNDS, **NOISE, **ACCURACIES, **CLAIM}, REACHED)
 
 
 def points(axes: Axes, rows: Sequence[Row], names: Sequence[str], series: str, value: Callable[[Row], float]) -> None:

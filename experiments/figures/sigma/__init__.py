@@ -18,6 +18,7 @@ from experiments.figures.sequential import (
     largest,
     modes,
     ratio,
+    reached,
     served,
 )
 from experiments.harness import Row
@@ -65,7 +66,7 @@ def table(rows: Sequence[Row]) -> str:
                         spread(runs, "forget", percent),
                         percent(middle(runs, "retain")),
                         modes(runs),
-                        f"{sum(row['reached'] for row in runs)} of {len(runs)}",
+                        reached(runs),
                     ]
                 )
     header = [

@@ -9,9 +9,20 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments.figures import sequential
-from experiments.figures.sequential import DATASETS, METHODS, SCRATCH, in_order, modes, panels, served
+from experiments.figures.sequential import (
+    ACCURACIES,
+    CLAIM,
+    METHODS,
+    REACHED,
+    ROUNDS,
+    SCRATCH,
+    Columns,
+    by_request,
+    panels,
+    served,
+)
 from experiments.harness import Row
-from experiments.tables import grouped, markdown, middle, percent, spread
+from experiments.tables import grouped, middle, percent
 from rescind.audit.watermark import recall
 
 # A mark counts as known if chance alone would make the difference from Scratch less often than this.
@@ -55,36 +66,16 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set and method; the requests are separated by strokes."""
-    lines, found = [], known(rows)
-    for dataset, method, runs in in_order(rows):
-        requests = list(grouped(sorted(runs, key=lambda row: int(row["request"])), "request").values())
-        better = found.get((dataset, method), [])
-        lines.append(
-            [
-                DATASETS[dataset],
-                METHODS[method],
-                " / ".join(spread(each, "rounds") for each in requests),
-                " / ".join(percent(middle(each, "forget")) for each in requests),
-                " / ".join(percent(middle(each, "retain")) for each in requests),
-                " / ".join(percent(median(map(share, each))) for each in requests),
-                f"{sum(better)} of {len(better)}" if better else "",
-                " / ".join(modes(each) for each in requests),
-                f"{sum(row['reached'] for row in runs)} of {len(runs)}",
-            ]
-        )
-    header = [
-        "data",
-        "method",
-        "rounds",
-        "on those who left",
-        "on the remaining",
-        "recall of the mark",
-        "known better than by Scratch",
-        "claim",
-        "reached",
-    ]
-    return markdown(header, lines)
+    """Give a line for each data set and method."""
+    found = known(rows)
+
+    def better(runs: Sequence[Row]) -> str:
+        own = found.get((runs[0]["dataset"], runs[0]["method"]), [])
+        return f"{sum(own)} of {len(own)}" if own else ""
+
+    recalled: Columns = {"recall of the mark": lambda runs: percent(median(map(share, runs)))}
+    each = {**ROUNDS, **ACCURACIES, **recalled, **CLAIM}
+    return by_request(rows, each, {"known better than by Scratch": better, **REACHED})
 
 
 def draw(rows: Sequence[Row]) -> Figure:

@@ -98,17 +98,22 @@ class _OneLogit(nn.Linear):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Three 3x3 convolutions (32, 64, 64), with max-pooling after two, and two fully connected layers.
+    """Three 3x3 convolutions, with max-pooling after two, and two fully connected layers.
 
-    ``size`` is the height and the width of the images.
+    ``size`` is the height and the width of the images. The first convolution has ``width`` filters, the others twice
+    as many; the first fully connected layer gives ``hidden`` numbers.
     """
 
     channels: int
     size: int
     classes: int
     hidden: int = 64
+    width: int = 32
 
     def __post_init__(self) -> None:
+        for name in ("channels", "hidden", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: it has to be 1 or more")
         if self._last_size < 1:
             raise ValueError(f"size is {self.size!r}; images have to have at least 18 x 18 pixels")
 
@@ -145,19 +150,20 @@ class Network:
 
     def _layers(self) -> nn.Sequential:
         # Without storage: making real layers would draw from torch's global stream.
+        twice = 2 * self.width
         with torch.device("meta"):
             return nn.Sequential(
                 OrderedDict[str, nn.Module](
-                    convolution_1=nn.Conv2d(self.channels, 32, 3),
+                    convolution_1=nn.Conv2d(self.channels, self.width, 3),
                     relu_1=nn.ReLU(),
                     pool_1=nn.MaxPool2d(2),
-                    convolution_2=nn.Conv2d(32, 64, 3),
+                    convolution_2=nn.Conv2d(self.width, twice, 3),
                     relu_2=nn.ReLU(),
                     pool_2=nn.MaxPool2d(2),
-                    convolution_3=nn.Conv2d(64, 64, 3),
+                    convolution_3=nn.Conv2d(twice, twice, 3),
                     relu_3=nn.ReLU(),
                     flatten=nn.Flatten(),
-                    hidden=nn.Linear(64 * self._last_size**2, self.hidden),
+                    hidden=nn.Linear(twice * self._last_size**2, self.hidden),
                     relu_4=nn.ReLU(),
                     output=nn.Linear(self.hidden, self.classes),
                 )

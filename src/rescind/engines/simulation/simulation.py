@@ -17,7 +17,7 @@ from rescind.engines.engine import Replies
 from rescind.engines.seeds import batches, client_seed, drawn
 from rescind.engines.server import check_public
 from rescind.engines.simulation.fast import channels_last, fast
-from rescind.engines.simulation.federation import Examples, Federation, examples
+from rescind.engines.simulation.federation import Examples, Federation, Shard, examples
 from rescind.engines.simulation.loop import Trainer
 from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
 from rescind.history.records import Place
@@ -73,10 +73,10 @@ class Simulation:
             refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
         if refusals:
             raise ValueError("; ".join(refusals))
-        dtype = _PRECISIONS[training.precision]
-        row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
-        self._examples = examples(federation.shards, dtype, row_norm)
-        self._test = examples({"test data": federation.test}, dtype, row_norm)
+        self._dtype = dtype = _PRECISIONS[training.precision]
+        self._row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
+        self._examples = examples(federation.shards, dtype, self._row_norm)
+        self._test = examples({"test data": federation.test}, dtype, self._row_norm)
         self._rate, self._size, self._batch = rate, size, batch
         self._secret = secret
         self._start = {name: tensor.to(dtype) for name, tensor in model.start().items()}
@@ -135,20 +135,26 @@ class Simulation:
         """Give the accuracy on the federation's test data."""
         return self._accuracies(model, self._test, list(self._test.spans))[0]
 
+    def logits(self, model: Mapping[str, Tensor], shard: Shard) -> Tensor:
+        """Give what a model says of any examples, (examples, classes): to ask for watermarks, or to attack it."""
+        asked = examples({"the examples": shard}, self._dtype, self._row_norm)
+        return self._said(model, asked, torch.arange(len(shard.labels))).numpy()
+
     def _accuracies(self, model: Mapping[str, Tensor], examples: Examples, names: Sequence[str]) -> list[float]:
-        self._module.load_state_dict(self._tensors(model))
         firsts = np.array([examples.spans[name].start for name in names])
         counts = np.array([examples.count(name) for name in names])
         starts = np.cumsum(counts) - counts
         # All rows of one client after those of the other.
         rows = torch.from_numpy(np.repeat(firsts - starts, counts) + np.arange(counts.sum()))
-        with torch.no_grad():
-            hits = [
-                self._module(channels_last(examples.features[chunk])).argmax(1) == examples.labels[chunk]
-                for chunk in torch.split(rows, _CHUNK)
-            ]
-        own = np.add.reduceat(torch.cat(hits).numpy(), starts, dtype=np.int64)
+        hits = self._said(model, examples, rows).argmax(1) == examples.labels[rows]
+        own = np.add.reduceat(hits.numpy(), starts, dtype=np.int64)
         return [hit / count for hit, count in zip(own.tolist(), counts.tolist(), strict=True)]
+
+    def _said(self, model: Mapping[str, Tensor], examples: Examples, rows: torch.Tensor) -> torch.Tensor:
+        self._module.load_state_dict(self._tensors(model))
+        with torch.no_grad():
+            chunks = torch.split(rows, _CHUNK)
+            return torch.cat([self._module(channels_last(examples.features[chunk])) for chunk in chunks])
 
     def _batch_size(self, name: str) -> int:
         count = self._examples.count(name)
