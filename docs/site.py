@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -33,6 +34,7 @@ ORDER = (
     *("sequential", "watermark", "limited", "sigma", "classes", "distances"),
 )
 _FROM = {source: page for page, source in MOVED.items()}
+_FIGURE = re.compile(r"experiments/figures/(\w+)/README\.md")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -64,11 +66,25 @@ def turned(found: re.Match[str], here: str, source: str, files: Files) -> str:
     if re.match(r"[a-z]+:", target) or not path:
         return found[0]
     file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    figure = _FIGURE.fullmatch(file)
+    if figure and shown(figure[1]):
+        page = posixpath.relpath("results.md", posixpath.dirname(here) or ".")
+        return f"{mark}[{words}]({page}#{place_of(figure[1])})"
     page = _FROM.get(file, file.removeprefix("docs/") if file.startswith("docs/") else "")
     if files.get_file_from_path(page) is None:
         return words
     new = posixpath.relpath(page, posixpath.dirname(here) or ".")
     return f"{mark}[{words}]({new}{'#' + anchor if anchor and file not in _FROM else ''})"
+
+
+def shown(figure: str) -> bool:
+    """Tell whether a figure is on the page of results."""
+    return figure in ORDER and (FIGURES / figure / "figure.svg").exists()
+
+
+def place_of(figure: str) -> str:
+    """Give the anchor of a figure's heading on the page of results."""
+    return slugify((FIGURES / figure / "README.md").read_text("utf-8").partition("\n")[0].removeprefix("# "), "-")
 
 
 def five_minutes(readme: str) -> str:
@@ -99,8 +115,10 @@ def api() -> dict[str, str]:
 def results() -> str:
     """Give what the experiments found, each in its README's own words."""
     parts = ["# Results", "Each figure is made by one command, from rows that are stored in `experiments/figures`."]
-    for name in (name for name in ORDER if (FIGURES / name / "figure.svg").exists()):
+    for name in filter(shown, ORDER):
         text = (FIGURES / name / "README.md").read_text("utf-8")
+        # Figures refer to one another by their folders; here they are all on one page.
+        text = re.sub(r"\]\(\.\./(\w+)/README\.md\)", lambda found: f"](#{place_of(found[1])})", text)
         parts.append(re.sub(r"^#", "##", text.replace("](figure.svg)", f"](results/{name}.svg)"), flags=re.MULTILINE))
     return "\n\n".join(parts)
 

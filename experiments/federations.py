@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.data import features, partitions, sets
+from experiments.data.transferred import for_networks, transferred
 from experiments.harness import Configuration
 from rescind import LocalTraining, SoftmaxL2
 from rescind.core.regularity import UnprovenLoss
@@ -22,15 +23,18 @@ EXTRACTORS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def features_of(images: features.Pixels, kind: str, columns: int = 0) -> Any:
+def features_of(images: sets.Pixels, dataset: str, kind: str, columns: int) -> Any:
     """Give what a model sees of images (N, H, W, C).
 
-    ``pixels``: rows of numbers in [0, 1]; ``images``: (N, C, H, W) in [-2, 2], for networks; else so many features.
+    ``pixels``: rows of numbers in [0, 1]; ``images``: (N, C, H, W) in [-2, 2], for networks; ``transferred``: what a
+    network says that was trained on another set; else so many features.
     """
     if kind == "pixels":
         return images.reshape(len(images), -1) / 255
     if kind == "images":
-        return (images.transpose(0, 3, 1, 2) * (4 / 255) - 2).astype(np.float32)
+        return for_networks(images)
+    if kind == "transferred":
+        return transferred(images, dataset)
     return EXTRACTORS[kind](images, columns)
 
 
@@ -38,7 +42,7 @@ def features_of(images: features.Pixels, kind: str, columns: int = 0) -> Any:
 def examples_of(dataset: sets.Name, kind: str, columns: int) -> tuple[Shard, Shard, int]:
     """Give training and test examples and the number of classes."""
     images = sets.load(dataset, None)
-    train, test = (features_of(own, kind, columns) for own in (images.train, images.test))
+    train, test = (features_of(own, dataset, kind, columns) for own in (images.train, images.test))
     return Shard(train, images.train_labels), Shard(test, images.test_labels), images.classes
 
 

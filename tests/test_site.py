@@ -77,6 +77,23 @@ def test_every_command_is_in_the_reference(site: Path) -> None:
         assert f"Example: {name}" in re.sub(r"\s+", " ", page)
 
 
+def test_links_to_a_figure_arrive(site: Path) -> None:
+    results = (site / "results" / "index.html").read_text("utf-8")
+    places = set(re.findall(r'<h[1-6] id="([^"]+)"', results))
+    found = [
+        (page.parent.name, place)
+        for page in site.rglob("*.html")
+        for place in re.findall(
+            r'href="(?:[./]*results/)?#([^"]+)"'
+            if page.parent.name == "results"
+            else r'href="[./]*results/#([^"]+)"',
+            page.read_text("utf-8"),
+        )
+    ]
+    assert {"forgetting", "guarantees", "results"} <= {page for page, _ in found}
+    assert [each for each in found if each[1] not in places and not each[1].startswith("__")] == []
+
+
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text("utf-8")

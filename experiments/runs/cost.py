@@ -54,14 +54,9 @@ def engine_of(configuration: Configuration) -> Simulation:
 
 
 class Recovery:
-    """Counts the rounds from a candidate to the target, without the leaver; each candidate's noise is drawn once.
+    """Counts the rounds from a candidate to the target, without the leaver; each candidate's noise is drawn once."""
 
-    Without a ``seed`` nobody can draw that noise again.
-    """
-
-    def __init__(
-        self, engine: Simulation, history: History, names: Sequence[str], rounds: int, seed: bytes | None
-    ) -> None:
+    def __init__(self, engine: Simulation, history: History, names: Sequence[str], rounds: int, seed: bytes) -> None:
         self._engine, self._history, self._names = engine, history, names
         self.most, self._seed = 3 * rounds, seed
         self._known: dict[tuple[Place, float], Measured] = {}
@@ -98,26 +93,18 @@ class Recovery:
 
 
 def run(configuration: Configuration) -> list[Row]:
-    """Train one federation and forget one of its clients under each budget."""
-    budgets = [Budget(epsilon, configuration["delta"]) for epsilon in configuration["epsilons"]]
-    seed = f"noise {configuration['seed']}".encode()
-    found = forgotten(engine_of(configuration), configuration["rounds"], budgets, configuration["seed"], seed)
-    return [{"epsilon": budget.epsilon, **row} for budget, row in zip(budgets, found, strict=True)]
-
-
-def forgotten(
-    engine: Simulation, rounds: int, budgets: Sequence[Budget], leaver_seed: int, noise_seed: bytes | None
-) -> list[Row]:
-    """Train so many rounds, then forget one client under each budget, in every way that is compared."""
-    leaver = engine.clients[np.random.default_rng(leaver_seed).integers(len(engine.clients))]
+    """Train one federation and forget one of its clients under each budget, in every way that is compared."""
+    engine, rounds, seed = engine_of(configuration), configuration["rounds"], configuration["seed"]
+    leaver = engine.clients[np.random.default_rng(seed).integers(len(engine.clients))]
     found = []
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(rounds))
         group = history.clients([leaver])
         summary = history.summary(group)
-        recovery = Recovery(engine, history, [name for name in engine.clients if name != leaver], rounds, noise_seed)
-        for budget in budgets:
-            request = Request(group, budget)
+        others = [name for name in engine.clients if name != leaver]
+        recovery = Recovery(engine, history, others, rounds, f"noise {seed}".encode())
+        for epsilon in configuration["epsilons"]:
+            request = Request(group, Budget(epsilon, configuration["delta"]))
             offered = candidates(summary, request)
             chosen, paper = cheapest(offered), paper_choice(summary, request, sigma=PAPER_SIGMA)
             scratch, planner = recovery.measure(offered[0]), recovery.measure(chosen)
@@ -125,17 +112,16 @@ def forgotten(
             for each in sorted({each.sigma: each for each in offered}.values(), key=lambda each: -each.node.round):
                 if scratch.rounds - each.node.round < best:
                     best = min(best, recovery.measure(each, best).rounds)
-            by_paper = recovery.measure(paper)
             found.append(
                 {
+                    "epsilon": epsilon,
                     "scratch": scratch.rounds,
                     "planner": planner.rounds,
                     "hindsight": best,
-                    "paper": by_paper.rounds,
+                    "paper": recovery.measure(paper).rounds,
                     "predicted": round(chosen.predicted_rounds, 1),
                     "scratch_test": round(scratch.test, 4),
                     "planner_test": round(planner.test, 4),
-                    "paper_test": round(by_paper.test, 4),
                     "node": chosen.node.round,
                     "sigma": chosen.sigma,
                     "mode": chosen.mode.value,

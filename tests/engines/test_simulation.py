@@ -257,6 +257,8 @@ def test_a_client_takes_part_by_its_own_coin():
         (Network(3, 32, 10), 122_570),
         (Network(3, 32, 100, hidden=256), 344_420),
         (Network(1, 28, 10), 93_322),
+        # 3x3: 80 + 1,168 + 2,320; 144 x 32 + 32; 32 x 10 + 10.
+        (Network(1, 28, 10, hidden=32, width=8), 8_538),
         (SoftmaxHead(784, 10), 7_850),
     ],
 )
@@ -357,6 +359,29 @@ def test_a_model_for_other_data_is_refused():
         Simulation(data, SoftmaxHead(20, 4), HEAD, secret=b"s")
     with pytest.raises(ValueError, match="18"):
         Network(1, 17, 3)
+    with pytest.raises(ValueError, match="width is 0"):
+        Network(1, 18, 3, width=0)
+
+
+@pytest.mark.parametrize("make", [head, network])
+def test_what_a_model_says_of_any_examples(make):
+    engine = make()
+    model = trained(engine, 3)
+    inputs = (20,) if make is head else (1, 18, 18)
+    asked = shard(40, inputs, 50)
+    said = engine.logits(model, asked)
+    assert said.shape == (40, CLASSES)
+    # The same examples are the federation's test data.
+    assert np.mean(said.argmax(axis=1) == asked.labels) == engine.test_accuracy(model)
+
+
+def test_rows_that_are_asked_about_are_clipped_as_those_trained_on():
+    engine = head()
+    model, asked = trained(engine, 2), shard(6, (20,), 7)
+    longer = Shard(1e6 * asked.features, asked.labels)
+    norms = np.linalg.norm(asked.features, axis=1, keepdims=True)
+    unit = Shard(asked.features / norms * HEAD.loss.row_norm, asked.labels)
+    np.testing.assert_allclose(engine.logits(model, longer), engine.logits(model, unit), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,16 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "sound_not_proven": sum(row["mode"] == "heuristic" for row in sifu),
         "not_reached": sum(not row["reached"] for row in done if row["method"] != "DP"),
         "refused": len(rows) - len(done),
-    }
+    } | attack_summary(done)
+
+
+def attack_summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Give the largest median of an attack on any data set and request, method by method, if there was one."""
+    attacked = grouped([row for row in rows if "attack" in row], "method", "dataset", "request")
+    found: dict[str, float] = {}
+    for (method, *_), runs in attacked.items():
+        found[method] = max(found.get(method, 0.0), middle(runs, "attack"))
+    return {"attack": found} if found else {}
 
 
 def modes(rows: Sequence[Row]) -> str:
@@ -138,9 +147,15 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
     return markdown(["data", "method", *each, *together], lines)
 
 
+def attacks(rows: Sequence[Row]) -> Columns:
+    """Give the column of the membership attack, if there was one."""
+    attacked = any("attack" in row for row in rows)
+    return {"attack on membership": lambda runs: f"{middle(runs, 'attack'):.2f}"} if attacked else {}
+
+
 def table(rows: Sequence[Row]) -> str:
     """Give a line for each data set and method."""
-    return by_request(rows, {**ROUNDS, **NOISE, **ACCURACIES, **CLAIM}, REACHED)
+    return by_request(rows, {**ROUNDS, **NOISE, **ACCURACIES, **attacks(rows), **CLAIM}, REACHED)
 
 
 def points(axes: Axes, rows: Sequence[Row], names: Sequence[str], series: str, value: Callable[[Row], float]) -> None:

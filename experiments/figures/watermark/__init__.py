@@ -17,6 +17,7 @@ from experiments.figures.sequential import (
     ROUNDS,
     SCRATCH,
     Columns,
+    attacks,
     by_request,
     panels,
     served,
@@ -74,7 +75,7 @@ def table(rows: Sequence[Row]) -> str:
         return f"{sum(own)} of {len(own)}" if own else ""
 
     recalled: Columns = {"recall of the mark": lambda runs: percent(median(map(share, runs)))}
-    each = {**ROUNDS, **ACCURACIES, **recalled, **CLAIM}
+    each = {**ROUNDS, **ACCURACIES, **recalled, **attacks(rows), **CLAIM}
     return by_request(rows, each, {"known better than by Scratch": better, **REACHED})
 
 
