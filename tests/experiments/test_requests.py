@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.runs import requests
+from experiments.runs.membership import together
 from rescind.engines.simulation import Federation, Shard
 
 CONFIGURATION = {
@@ -76,3 +77,33 @@ def test_another_seed_is_another_training(trainings: list[str]) -> None:
         requests.run(CONFIGURATION | {"method": "Scratch", "seed": seed})
     assert len(trainings) == 5
     assert len(requests._trained) == requests.TRAININGS
+
+
+def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = np.random.default_rng(1)
+
+    def shard(label: int) -> Shard:
+        images = source.normal(size=(8, 1, 18, 18)).astype(np.float32)
+        images[:, :, label] += 1
+        return Shard(images, np.full(8, label))
+
+    shards = {f"client-{at:04}": shard(at % 3) for at in range(6)}
+    test = together([shard(0), shard(1), shard(2)])
+    monkeypatch.setattr(requests, "federation_of", lambda _: Federation(shards, test, 3))
+    monkeypatch.setattr(requests, "_trained", {})
+    monkeypatch.setattr(requests, "_references", {})
+    network = {"features": "images", "width": 1, "hidden": 4, "batch": 4, "attacked": True, "learning_rate": 0.1}
+    dp = {"clip": 0.5, "noise_multiplier": 4.5, "capacity": 4}
+    modes = {}
+    for method in ("Scratch", "SIFU", "SIFU as published", "Last", "Fine-tuning", "FedEraser", "DP"):
+        found = requests.run({**CONFIGURATION, **network, **(dp if method == "DP" else {}), "method": method})
+        assert [row["request"] for row in found] == [1, 2]
+        assert all(0 <= row["attack"] <= 1 for row in found)
+        modes[method] = {row["mode"] for row in found}
+    # Nothing is proven of a network: noise on it is never more than heuristic.
+    assert modes["Scratch"] == {"exact"}
+    assert modes["Last"] == modes["Fine-tuning"] == modes["FedEraser"] == {"heuristic"}
+    assert modes["SIFU"] <= {"exact", "heuristic"}
+    assert "heuristic" not in modes["DP"]
+    # One for all who train alike; DP does not.
+    assert len(requests._references) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -43,9 +44,20 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         if best is not None:
             found[f"{key}_best_rounds_of_scratch"] = round(best[0], 3)
             found[f"{key}_best"] = {"sigma": best[1], "dataset": best[2], "forget": best[3]}
+    found["planner_worse_by"] = max(worse_by(done), default=None)
     found["planner_rounds_of_scratch"] = ratio(done, SIFU, "dataset")
     found["planner_against_scratch"] = largest(differences(done, SIFU, SCRATCH, "forget", "dataset"))
     return found
+
+
+def worse_by(rows: Sequence[Row]) -> list[float]:
+    """Give how many rounds more the planner took than the paper's rule made valid: medians, one for each sigma."""
+    planner = {(row["dataset"], row["seed"]): row["rounds"] for row in rows if row["method"] == SIFU}
+    paper = grouped([row for row in rows if row["method"] == PAPER], "dataset", "fixed_sigma")
+    return [
+        float(median(planner[dataset, row["seed"]] - row["rounds"] for row in runs))
+        for (dataset, _), runs in paper.items()
+    ]
 
 
 def table(rows: Sequence[Row]) -> str:
