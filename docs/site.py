@@ -30,10 +30,18 @@ MOVED = {
 FIGURES = ROOT / "experiments" / "figures"
 # As a reader would want them: first what is ours, then the paper's.
 ORDER = (
-    *("map", "hospitals", "noise", "storage", "methods"),
+    *("map", "hospitals", "noise", "storage", "methods", "frozen", "late"),
     *("sequential", "watermark", "limited", "sigma", "classes", "distances"),
+    *(
+        "networks",
+        "networks_watermark",
+        "networks_limited",
+        "networks_sigma",
+        "networks_classes",
+        "networks_distances",
+    ),
 )
-_FROM = {source: page for page, source in MOVED.items()}
+_FROM = {"experiments/README.md": "results.md", **{source: page for page, source in MOVED.items()}}
 _FIGURE = re.compile(r"experiments/figures/(\w+)/README\.md")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -118,9 +126,15 @@ def results() -> str:
     for name in filter(shown, ORDER):
         text = (FIGURES / name / "README.md").read_text("utf-8")
         # Figures refer to one another by their folders; here they are all on one page.
-        text = re.sub(r"\]\(\.\./(\w+)/README\.md\)", lambda found: f"](#{place_of(found[1])})", text)
+        text = re.sub(r"\[([^\]]*)\]\(\.\./(\w+)/README\.md\)", beside, text)
         parts.append(re.sub(r"^#", "##", text.replace("](figure.svg)", f"](results/{name}.svg)"), flags=re.MULTILINE))
     return "\n\n".join(parts)
+
+
+def beside(found: re.Match[str]) -> str:
+    """Give a link from one figure to another on the page of results."""
+    words, figure = found.groups()
+    return f"[{words}](#{place_of(figure)})" if shown(figure) else words
 
 
 def command_line() -> str:

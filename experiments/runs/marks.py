@@ -28,15 +28,16 @@ class Marked:
     marks: tuple[int, ...]
     classes: tuple[int, ...]
 
-    def held_out(self, request: int) -> Shard:
-        """Give the held-out images of other classes, with the mark and the class of a request's group."""
-        test, class_ = self.federation.test, self.classes[request - 1]
-        others = test.features[test.labels != class_]
-        return Shard(_put_on(others, self.marks[request - 1]), np.full(len(others), class_))
+    def put_on(self, shard: Shard, request: int) -> Shard:
+        """Give examples with the mark and the class of a request's group."""
+        class_ = self.classes[request - 1]
+        return Shard(_put_on(shard.features, self.marks[request - 1]), np.full_like(shard.labels, class_))
 
     def recalled(self, engine: Simulation, request: int, model: Mapping[str, Tensor]) -> dict[str, int]:
         """Count how many marked held-out images of other classes get the class of a request's mark."""
-        asked, class_ = self.held_out(request), self.classes[request - 1]
+        test, class_ = self.federation.test, self.classes[request - 1]
+        others = test.labels != class_
+        asked = self.put_on(Shard(test.features[others], test.labels[others]), request)
         hits = engine.logits(model, asked).argmax(axis=1) == class_
         return {"hits": int(hits.sum()), "trials": len(hits), "marked_class": class_}
 

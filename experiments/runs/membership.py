@@ -8,8 +8,10 @@ reaches that knows nothing, 1 is certainty.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import softmax
 from scipy.stats import mannwhitneyu
 
@@ -19,6 +21,14 @@ from rescind.core.noise import Tensor
 from rescind.engines.simulation import Shard, Simulation
 
 Model = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Examples as the model is asked about them, and of which kind each is: only the same kind is compared."""
+
+    shard: Shard
+    kinds: NDArray[np.int64]
 
 
 def together(shards: Sequence[Shard]) -> Shard:
@@ -38,12 +48,12 @@ def gained(engine: Simulation, model: Model, reference: Model, shard: Shard) -> 
     return of(model) - of(reference)
 
 
-def told_apart(engine: Simulation, model: Model, reference: Model, left: Shard, never: Shard) -> float:
-    """Give how often an example of who left looks more like one than an example of its class that nobody had."""
+def told_apart(engine: Simulation, model: Model, reference: Model, left: Compared, never: Compared) -> float:
+    """Give how often an example of who left looks more like one than an example of its kind that nobody had."""
     shares, weights = [], []
-    own, other = (gained(engine, model, reference, shard) for shard in (left, never))
-    for class_ in np.unique(left.labels):
-        inside, outside = own[left.labels == class_], other[never.labels == class_]
+    own, other = (gained(engine, model, reference, each.shard) for each in (left, never))
+    for kind in np.unique(left.kinds):
+        inside, outside = own[left.kinds == kind], other[never.kinds == kind]
         if len(outside):
             shares.append(mannwhitneyu(inside, outside).statistic / (len(inside) * len(outside)))
             weights.append(len(inside))

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, cast
 from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import marks
-from experiments.runs.membership import together, told_apart
+from experiments.runs.membership import Compared, together, told_apart
 from experiments.runs.restarts import trained_on
 from rescind import History, Sampling
 from rescind.core.calibration import Budget
@@ -35,7 +35,7 @@ from rescind.core.regularity import UnprovenLoss
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, noise, norm
-from rescind.engines.simulation import Federation, Shard, Simulation
+from rescind.engines.simulation import Federation, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
@@ -47,9 +47,9 @@ PUBLISHED = "SIFU as published"
 # FedEraser and FedAccum go back by stored updates; those of every tenth round are kept.
 UPDATE_INTERVAL = 10
 # What says how to forget, not how to train: runs that differ only in these have their training in common.
-FORGETTING = ("method", "fixed_sigma", "epsilon", "delta", "shares")
-# These methods train in their own way, or have something of their own recorded.
-SPECIAL = {PUBLISHED: "B = 1", FedEraser.name: "updates", FedAccum.name: "updates", Dp.name: "DP"}
+FORGETTING = ("method", "fixed_sigma", "epsilon", "delta", "shares", "reference")
+# What does not matter to the attack's reference either, which is trained for a number of rounds, and never by DP.
+ENDING = ("capacity", "clip", "noise_multiplier", "threshold", "least", "most", "every")
 # So many trainings a process keeps for the runs that come next.
 TRAININGS = 3
 
@@ -103,10 +103,9 @@ class Assuming(Departing):
 
 def run(configuration: Configuration) -> list[Row]:
     """Train one federation, then serve its requests one after the other."""
-    federation = federation_of(configuration)
-    marked = marks.marked(federation, configuration) if configuration.get("marked") else None
-    if marked:
-        federation = marked.federation
+    plain = federation_of(configuration)
+    marked = marks.marked(plain, configuration) if configuration.get("marked") else None
+    federation = marked.federation if marked else plain
     engine, server = _engine(configuration, federation)
     method = METHODS[configuration["method"]](configuration["fixed_sigma"])
     everybody, leaving, found = engine.clients, configuration["leaving"], list[Row]()
@@ -115,7 +114,7 @@ def run(configuration: Configuration) -> list[Row]:
     def serving(history: History) -> Serving:
         return Serving(history, engine, server, method, configuration)
 
-    with trained(configuration, lambda history: serving(history).revocable.train(until)) as history:
+    with trained(configuration, engine, lambda history: serving(history).revocable.train(until)) as history:
         served, training = serving(history), history.newest.round
         first = history.model(history.newest)
         shares = {share: Rounds.share(share, training).most for share in configuration.get("shares", ())}
@@ -127,7 +126,9 @@ def run(configuration: Configuration) -> list[Row]:
                 # The models at the smaller shares lie on the way to the largest one.
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
             except ValueError as refusal:
-                # Such as noise that no grid holds: what comes after it cannot be served either.
+                if not isinstance(method, Last):
+                    raise
+                # Noise that no grid holds: what comes after it cannot be served either.
                 found.append(said | {"refusal": str(refusal)})
                 break
             ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}
@@ -140,9 +141,12 @@ def run(configuration: Configuration) -> list[Row]:
                 if marked:
                     before = marked.recalled(engine, number, first)["hits"]
                     row |= marked.recalled(engine, number, model) | {"before": before}
-                if configuration.get("attacked"):
-                    never = marked.held_out(number) if marked else federation.test
-                    row["attack"] = attacked(configuration, federation, model, training, names, never)
+                if "reference" in configuration:
+                    reference = reference_of(configuration, federation)
+                    left, never = compared(plain, marked, number, names)
+                    row["attack"], row["attack_before"] = (
+                        round(told_apart(engine, each, reference, left, never), 4) for each in (model, first)
+                    )
                 found.append(row)
             gone += names
     return found
@@ -152,15 +156,11 @@ _trained: dict[str, History] = {}
 _references: dict[str, Mapping[str, Tensor]] = {}
 
 
-def training_of(configuration: Configuration) -> str:
-    """Name the training of a run: what is left of its configuration without how it forgets."""
-    later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
-    return json.dumps({name: value for name, value in configuration.items() if name not in later})
-
-
-def trained(configuration: Configuration, train: Callable[[History], object]) -> History:
+def trained(configuration: Configuration, engine: Departing, train: Callable[[History], object]) -> History:
     """Give a history of the training; one that this process has trained already is copied."""
-    key = f"{SPECIAL.get(configuration['method'], 'usual')} {training_of(configuration)}"
+    later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
+    stores = _update_interval(configuration["method"])
+    key = f"{engine.facts} {stores} {_without(configuration, later)}"
     if key not in _trained:
         while len(_trained) >= TRAININGS:
             _trained.pop(next(iter(_trained))).close()
@@ -168,6 +168,14 @@ def trained(configuration: Configuration, train: Callable[[History], object]) ->
         train(history)
         _trained[key] = history
     return copied(_trained[key])
+
+
+def _without(configuration: Configuration, names: Collection[str]) -> str:
+    return json.dumps({name: value for name, value in configuration.items() if name not in names})
+
+
+def _update_interval(method: str) -> int:
+    return UPDATE_INTERVAL if method in (FedEraser.name, FedAccum.name) else 0
 
 
 def copied(history: History) -> History:
@@ -192,24 +200,27 @@ def scores(
     }
 
 
-def attacked(
-    configuration: Configuration,
-    federation: Federation,
-    model: Mapping[str, Tensor],
-    rounds: int,
-    left: Sequence[str],
-    never: Shard,
-) -> float:
-    """Give how well the examples of who left are told apart; the reference had none of those who ever leave."""
-    key = training_of({**configuration, "marked": True})
-    engine, _ = _engine({**configuration, "method": Scratch.name}, federation, b"reference")
+def reference_of(configuration: Configuration, federation: Federation) -> Mapping[str, Tensor]:
+    """Give a model that never had anybody who leaves in any request, trained by other draws; made once."""
+    key = _without(configuration, (*FORGETTING, *ENDING))
     if key not in _references:
+        engine, _ = _engine({**configuration, "method": Scratch.name}, federation, b"reference")
         leaving = configuration["leaving"]
-        ever = [engine.clients[group * leaving + at] for group in configuration["groups"] for at in range(leaving)]
+        ever = {engine.clients[group * leaving + at] for group in configuration["groups"] for at in range(leaving)}
         others = [name for name in engine.clients if name not in ever]
-        _references[key] = trained_on(engine, engine.start(), others, rounds)
-    own = together([federation.shards[name] for name in left])
-    return round(told_apart(engine, model, _references[key], own, never), 4)
+        _references[key] = trained_on(engine, engine.start(), others, configuration["reference"])
+    return _references[key]
+
+
+def compared(
+    plain: Federation, marked: marks.Marked | None, request: int, names: Sequence[str]
+) -> tuple[Compared, Compared]:
+    """Give the examples of who leaves, and held-out ones; both with their marks, by their classes without them."""
+    own = together([plain.shards[name] for name in names])
+    if marked is None:
+        return Compared(own, own.labels), Compared(plain.test, plain.test.labels)
+    shown = together([marked.federation.shards[name] for name in names])
+    return Compared(shown, own.labels), Compared(marked.put_on(plain.test, request), plain.test.labels)
 
 
 def _engine(configuration: Configuration, data: Federation, world: bytes = b"requests") -> tuple[Departing, Server]:
@@ -260,7 +271,7 @@ class Serving:
             engine,
             server,
             capacity=self._capacity,
-            update_interval=UPDATE_INTERVAL if isinstance(method, FedEraser | FedAccum) else 0,
+            update_interval=_update_interval(method.name),
             seed=self._seed,
             watch=self._watch,
             scored=False,

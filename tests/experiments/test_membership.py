@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.runs.membership import together, told_apart
+from experiments.runs.membership import Compared, together, told_apart
 from rescind import LocalTraining, SoftmaxL2
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.history.records import Place
@@ -25,6 +25,10 @@ def engine() -> Simulation:
     return Simulation(Federation(shards, shard(3), CLASSES), SoftmaxHead(COLUMNS, CLASSES), training, secret=b"s")
 
 
+def by_class(own: Shard) -> Compared:
+    return Compared(own, own.labels)
+
+
 def released(engine: Simulation, *names: str) -> dict[str, object]:
     """Train by heart: the labels are random, so that nothing else can be learned."""
     replies = engine.train(engine.start(), Place(0, 1), list(names))
@@ -34,8 +38,10 @@ def released(engine: Simulation, *names: str) -> dict[str, object]:
 def test_who_is_known_by_heart_is_found_and_others_are_not(engine: Simulation) -> None:
     never, reference = shard(4, 600), released(engine, "third")
     left = shard(0)
-    assert told_apart(engine, released(engine, "left", "other"), reference, left, never) > 0.9
-    assert told_apart(engine, released(engine, "other"), reference, left, never) == pytest.approx(0.5, abs=0.12)
+    assert told_apart(engine, released(engine, "left", "other"), reference, by_class(left), by_class(never)) > 0.9
+    assert told_apart(engine, released(engine, "other"), reference, by_class(left), by_class(never)) == pytest.approx(
+        0.5, abs=0.12
+    )
 
 
 def test_only_examples_of_the_same_class_are_compared(engine: Simulation) -> None:
@@ -43,7 +49,9 @@ def test_only_examples_of_the_same_class_are_compared(engine: Simulation) -> Non
     model, reference = released(engine, "left"), released(engine, "third")
     some = Shard(never.features[never.labels == 0], never.labels[never.labels == 0])
     own = Shard(left.features[left.labels == 0], left.labels[left.labels == 0])
-    assert told_apart(engine, model, reference, left, some) == told_apart(engine, model, reference, own, some)
+    assert told_apart(engine, model, reference, by_class(left), by_class(some)) == told_apart(
+        engine, model, reference, by_class(own), by_class(some)
+    )
 
 
 def test_shards_are_put_one_after_the_other() -> None:

@@ -92,18 +92,17 @@ def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(requests, "federation_of", lambda _: Federation(shards, test, 3))
     monkeypatch.setattr(requests, "_trained", {})
     monkeypatch.setattr(requests, "_references", {})
-    network = {"features": "images", "width": 1, "hidden": 4, "batch": 4, "attacked": True, "learning_rate": 0.1}
+    network = {"features": "images", "width": 1, "hidden": 4, "batch": 4, "reference": 4, "learning_rate": 0.1}
     dp = {"clip": 0.5, "noise_multiplier": 4.5, "capacity": 4}
     modes = {}
     for method in ("Scratch", "SIFU", "SIFU as published", "Last", "Fine-tuning", "FedEraser", "DP"):
         found = requests.run({**CONFIGURATION, **network, **(dp if method == "DP" else {}), "method": method})
         assert [row["request"] for row in found] == [1, 2]
-        assert all(0 <= row["attack"] <= 1 for row in found)
+        assert all(0 <= row[key] <= 1 for row in found for key in ("attack", "attack_before"))
         modes[method] = {row["mode"] for row in found}
     # Nothing is proven of a network: noise on it is never more than heuristic.
     assert modes["Scratch"] == {"exact"}
     assert modes["Last"] == modes["Fine-tuning"] == modes["FedEraser"] == {"heuristic"}
     assert modes["SIFU"] <= {"exact", "heuristic"}
     assert "heuristic" not in modes["DP"]
-    # One for all who train alike; DP does not.
-    assert len(requests._references) == 2
+    assert len(requests._references) == 1

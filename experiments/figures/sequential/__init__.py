@@ -67,10 +67,23 @@ def ratio(rows: Sequence[Row], method: str, *by: str) -> float | None:
     return float(median(found)) if found else None
 
 
+def in_all(rows: Sequence[Row]) -> dict[str, float]:
+    """Give, for each data set and method, the rounds of all requests together against Scratch's: the median."""
+    totals = {
+        key: sum(row["rounds"] for row in runs) for key, runs in grouped(rows, "dataset", "method", "seed").items()
+    }
+    ratios: dict[str, list[float]] = {}
+    for (dataset, method, seed), total in totals.items():
+        if (dataset, SCRATCH, seed) in totals:
+            ratios.setdefault(f"{dataset}, {method}", []).append(total / totals[dataset, SCRATCH, seed])
+    return {name: round(median(values), 3) for name, values in ratios.items()}
+
+
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Give the numbers that the figure is judged by."""
     done, by = served(rows), ("dataset", "request")
     sifu = [row for row in done if row["method"] in (SIFU, PAPER)]
+    last = max(row["request"] for row in done)
     return {
         "seeds": len({row["seed"] for row in done}),
         "planner_worse_by": max(medians(differences(done, SIFU, PAPER, "rounds", *by)), default=None),
@@ -82,6 +95,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             medians(differences(done, "Fine-tuning", SCRATCH, "forget", *by)), default=None
         ),
         "sound_not_proven": sum(row["mode"] == "heuristic" for row in sifu),
+        "rounds_in_all_of_scratch": in_all(done),
+        "known_of_who_left_earlier": {
+            f"{dataset}, {method}": middle(runs, "earlier")
+            for (dataset, method, _), runs in grouped(
+                [row for row in done if row["request"] == last], "dataset", "method", "request"
+            ).items()
+            if last > 1
+        },
         "not_reached": sum(not row["reached"] for row in done if row["method"] != "DP"),
         "refused": len(rows) - len(done),
     } | attack_summary(done)
@@ -127,6 +148,8 @@ ACCURACIES: Columns = {
     "on the remaining": lambda runs: percent(middle(runs, "retain")),
 }
 CLAIM: Columns = {"claim": modes}
+# Beside the rounds that forgetting takes.
+TRAINING: Columns = {"training took": lambda runs: spread(runs, "trained")}
 REACHED: Columns = {"reached": reached}
 
 
@@ -148,14 +171,15 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
 
 
 def attacks(rows: Sequence[Row]) -> Columns:
-    """Give the column of the membership attack, if there was one."""
-    attacked = any("attack" in row for row in rows)
-    return {"attack on membership": lambda runs: f"{middle(runs, 'attack'):.2f}"} if attacked else {}
+    """Give the column of the attack on membership, if there was one, and of that on the model before."""
+    if not any("attack" in row for row in rows):
+        return {}
+    return {"attack (before)": lambda runs: f"{middle(runs, 'attack'):.2f} ({middle(runs, 'attack_before'):.2f})"}
 
 
 def table(rows: Sequence[Row]) -> str:
     """Give a line for each data set and method."""
-    return by_request(rows, {**ROUNDS, **NOISE, **ACCURACIES, **attacks(rows), **CLAIM}, REACHED)
+    return by_request(rows, {**ROUNDS, **NOISE, **ACCURACIES, **attacks(rows), **CLAIM}, {**TRAINING, **REACHED})
 
 
 def points(axes: Axes, rows: Sequence[Row], names: Sequence[str], series: str, value: Callable[[Row], float]) -> None:

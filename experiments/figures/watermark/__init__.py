@@ -16,6 +16,7 @@ from experiments.figures.sequential import (
     REACHED,
     ROUNDS,
     SCRATCH,
+    TRAINING,
     Columns,
     attacks,
     by_request,
@@ -76,7 +77,7 @@ def table(rows: Sequence[Row]) -> str:
 
     recalled: Columns = {"recall of the mark": lambda runs: percent(median(map(share, runs)))}
     each = {**ROUNDS, **ACCURACIES, **recalled, **attacks(rows), **CLAIM}
-    return by_request(rows, each, {"known better than by Scratch": better, **REACHED})
+    return by_request(rows, each, {"known better than by Scratch": better, **TRAINING, **REACHED})
 
 
 def draw(rows: Sequence[Row]) -> Figure:
