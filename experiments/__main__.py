@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments import harness, tables
+from experiments.data import NoFolder
 
 
 def main() -> None:
@@ -43,7 +44,10 @@ def main() -> None:
         folder = Path(scratch) if chosen.quick else harness.FIGURES / figure
         rows = folder / "rows.jsonl"
         if not verb:
-            harness.run(figure, todo, chosen.data, rows)
+            try:
+                harness.run(figure, todo, chosen.data, rows)
+            except (NoFolder, FileNotFoundError) as missing:
+                options.error(str(missing))
         found = harness.flat(harness.stored(figure, rows), todo)
         if not found:
             options.error(f"nothing has been run yet: python -m experiments {figure}")

@@ -1,1 +1,5 @@
 """Public data sets, split into clients and turned into features."""
+
+from experiments.data._files import NoFolder
+
+__all__ = ["NoFolder"]

@@ -8,11 +8,15 @@ from pathlib import Path
 VARIABLE = "RESCIND_DATA"
 
 
+class NoFolder(ValueError):
+    """Nobody said where the data lie."""
+
+
 def place(folder: str | Path | None) -> Path:
     """Give the folder of the data."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
-        raise ValueError(
+        raise NoFolder(
             f"no folder of data: give one (`folder`, or --data), or set the environment variable {VARIABLE}"
         )
     return Path(chosen)

@@ -92,10 +92,15 @@ class Recovery:
         return {name: np.tensordot(shares, np.asarray(replies.tensors[name]), axes=1) for name in model}
 
 
+def leaver_of(clients: Sequence[str], seed: int) -> str:
+    """Give who leaves."""
+    return clients[int(np.random.default_rng(seed).integers(len(clients)))]
+
+
 def run(configuration: Configuration) -> list[Row]:
     """Train one federation and forget one of its clients under each budget, in every way that is compared."""
     engine, rounds, seed = engine_of(configuration), configuration["rounds"], configuration["seed"]
-    leaver = engine.clients[np.random.default_rng(seed).integers(len(engine.clients))]
+    leaver = leaver_of(engine.clients, seed)
     found = []
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(rounds))

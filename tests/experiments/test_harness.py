@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -58,6 +61,26 @@ def test_a_changed_configuration_is_another_run() -> None:
     one, other = harness.Task("cost", {"seed": 0}), harness.Task("cost", {"seed": 1})
     assert one.hash != other.hash
     assert one.hash == harness.Task("cost", {"seed": 0}).hash != harness.Task("noise", {"seed": 0}).hash
+
+
+def test_who_has_no_data_is_told_what_to_do(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "experiments", "map", "--quick"]
+    environment = {name: value for name, value in os.environ.items() if name != "RESCIND_DATA"}
+    for more, sentence in (
+        ([], "set the environment variable RESCIND_DATA"),
+        (["--data", tmp_path], "is published at"),
+    ):
+        done = subprocess.run(
+            [*words, *more],
+            cwd=harness.FIGURES.parents[1],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+        )
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -157,8 +157,9 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
     """Give a line for each data set and method; requests are separated by strokes, unless they are all alike."""
     lines = []
     for dataset, method, runs in in_order(rows):
-        requests = grouped(sorted(runs, key=lambda row: int(row["request"])), "request").values()
-        cells = [[say(own) for own in requests] for say in each.values()]
+        asked = {row["request"] for row in rows if row["dataset"] == dataset}
+        requests = [[row for row in runs if row["request"] == number] for number in sorted(asked)]
+        cells = [[say(own) if own else "refused" for own in requests] for say in each.values()]
         lines.append(
             [
                 DATASETS[dataset],
@@ -167,7 +168,10 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
                 *(say(runs) for say in together.values()),
             ]
         )
-    return markdown(["data", "method", *each, *together], lines)
+    refused = [
+        f"{METHODS[row['method']]}, request {row['request']}: {row['refusal']}" for row in rows if "refusal" in row
+    ]
+    return markdown(["data", "method", *each, *together], lines) + "".join(f"\n\nRefused: {each}" for each in refused)
 
 
 def attacks(rows: Sequence[Row]) -> Columns:
