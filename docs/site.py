@@ -125,16 +125,10 @@ def results() -> str:
     parts = ["# Results", "Each figure is made by one command, from rows that are stored in `experiments/figures`."]
     for name in filter(shown, ORDER):
         text = (FIGURES / name / "README.md").read_text("utf-8")
-        # Figures refer to one another by their folders; here they are all on one page.
-        text = re.sub(r"\[([^\]]*)\]\(\.\./(\w+)/README\.md\)", beside, text)
+        # Its links begin at its folder, this page's begin at docs/.
+        text = text.replace("](../", f"](../experiments/figures/{name}/../")
         parts.append(re.sub(r"^#", "##", text.replace("](figure.svg)", f"](results/{name}.svg)"), flags=re.MULTILINE))
     return "\n\n".join(parts)
-
-
-def beside(found: re.Match[str]) -> str:
-    """Give a link from one figure to another on the page of results."""
-    words, figure = found.groups()
-    return f"[{words}](#{place_of(figure)})" if shown(figure) else words
 
 
 def command_line() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.data import features, partitions, sets
-from experiments.data.transferred import for_networks, transferred
+from experiments.data.transferred import transferred
 from experiments.harness import Configuration
 from rescind import LocalTraining, SoftmaxL2
 from rescind.core.regularity import UnprovenLoss
@@ -32,7 +32,7 @@ def features_of(images: sets.Pixels, dataset: str, kind: str, columns: int) -> A
     if kind == "pixels":
         return images.reshape(len(images), -1) / 255
     if kind == "images":
-        return for_networks(images)
+        return features.for_networks(images)
     if kind == "transferred":
         return transferred(images, dataset)
     return EXTRACTORS[kind](images, columns)

@@ -33,6 +33,11 @@ _BATCH = 50
 _ROUNDING = 1 + 2.0**-36
 
 
+def for_networks(images: Pixels) -> NDArray[np.float32]:
+    """Give images (N, H, W, C) as networks see them: (N, C, H, W) in [-2, 2]."""
+    return np.asarray(images.transpose(0, 3, 1, 2) * (4 / 255) - 2, dtype=np.float32)
+
+
 def random_projection(images: Pixels, dimensions: int = 100) -> Rows:
     """Multiply the pixels by a Gaussian matrix."""
     pixels = images.reshape(len(images), -1) / 255

@@ -9,15 +9,14 @@ from functools import cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from experiments.data import sets
-from experiments.data.features import Pixels, Rows, normalised
+from experiments.data.features import Pixels, Rows, for_networks, normalised
 from rescind.engines.simulation import Network
 
-# What images have to be like to be seen by a network of this set: MNIST's are grey and 28 by 28.
+# Whose images have the same shape.
 SOURCES: dict[str, sets.Name] = {"fashion_mnist": "mnist", "cifar10": "cifar100", "cifar100": "cifar10"}
 _EPOCHS = 8
 _BATCH = 50
@@ -34,11 +33,6 @@ def transferred(images: Pixels, dataset: str) -> Rows:
             for part in np.array_split(images, max(len(images) // 500, 1))
         ]
     return normalised(torch.cat(found).numpy().astype(np.float64))
-
-
-def for_networks(images: Pixels) -> NDArray[np.float32]:
-    """Give images (N, H, W, C) as networks see them: (N, C, H, W) in [-2, 2]."""
-    return np.asarray(images.transpose(0, 3, 1, 2) * (4 / 255) - 2, dtype=np.float32)
 
 
 @cache

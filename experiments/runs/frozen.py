@@ -15,7 +15,6 @@ from dataclasses import replace
 from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import cost
-from experiments.runs.restarts import trained_on
 from rescind import Sampling
 from rescind.core.calibration import largest_mu
 from rescind.core.noise import Tensor
@@ -37,12 +36,8 @@ def run(configuration: Configuration) -> list[Row]:
 
 def head(configuration: Configuration) -> list[Row]:
     """Forget by the planner; beside it stands a head that was trained again for as many rounds as the first."""
-    engine = cost.engine_of(configuration)
-    leaver = cost.leaver_of(engine.clients, configuration["seed"])
-    others = [name for name in engine.clients if name != leaver]
-    again = trained_on(engine, engine.start(), others, configuration["rounds"])
-    test = round(engine.test_accuracy(again), 4)
-    return [{**row, "retrained_test": test} for row in cost.run(configuration)]
+    rows, test = cost.forgotten(configuration)
+    return [{**row, "retrained_test": round(test, 4)} for row in rows]
 
 
 def noised(configuration: Configuration, epsilon: float, leaver: str) -> Row:

@@ -79,11 +79,17 @@ def in_all(rows: Sequence[Row]) -> dict[str, float]:
     return {name: round(median(values), 3) for name, values in ratios.items()}
 
 
+def earlier(rows: Sequence[Row]) -> dict[str, float]:
+    """Give, for each data set and method, what is known of earlier leavers after the last request: the median."""
+    last = max(row["request"] for row in rows)
+    ended = [row for row in rows if row["request"] == last > 1]
+    return {", ".join(key): middle(runs, "earlier") for key, runs in grouped(ended, "dataset", "method").items()}
+
+
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Give the numbers that the figure is judged by."""
     done, by = served(rows), ("dataset", "request")
     sifu = [row for row in done if row["method"] in (SIFU, PAPER)]
-    last = max(row["request"] for row in done)
     return {
         "seeds": len({row["seed"] for row in done}),
         "planner_worse_by": max(medians(differences(done, SIFU, PAPER, "rounds", *by)), default=None),
@@ -96,13 +102,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         ),
         "sound_not_proven": sum(row["mode"] == "heuristic" for row in sifu),
         "rounds_in_all_of_scratch": in_all(done),
-        "known_of_who_left_earlier": {
-            f"{dataset}, {method}": middle(runs, "earlier")
-            for (dataset, method, _), runs in grouped(
-                [row for row in done if row["request"] == last], "dataset", "method", "request"
-            ).items()
-            if last > 1
-        },
+        "known_of_who_left_earlier": earlier(done),
         "not_reached": sum(not row["reached"] for row in done if row["method"] != "DP"),
         "refused": len(rows) - len(done),
     } | attack_summary(done)

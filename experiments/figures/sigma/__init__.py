@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -17,6 +16,7 @@ from experiments.figures.sequential import (
     SIFU,
     differences,
     largest,
+    medians,
     modes,
     ratio,
     reached,
@@ -52,12 +52,10 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 def worse_by(rows: Sequence[Row]) -> list[float]:
     """Give how many rounds more the planner took than the paper's rule made valid: medians, one for each sigma."""
-    planner = {(row["dataset"], row["seed"]): row["rounds"] for row in rows if row["method"] == SIFU}
-    paper = grouped([row for row in rows if row["method"] == PAPER], "dataset", "fixed_sigma")
-    return [
-        float(median(planner[dataset, row["seed"]] - row["rounds"] for row in runs))
-        for (dataset, _), runs in paper.items()
-    ]
+    planner = [row for row in rows if row["method"] == SIFU]
+    paper = grouped([row for row in rows if row["method"] == PAPER], "fixed_sigma")
+    found = [differences([*planner, *runs], SIFU, PAPER, "rounds", "dataset") for runs in paper.values()]
+    return [each for by_dataset in found for each in medians(by_dataset)]
 
 
 def table(rows: Sequence[Row]) -> str:
