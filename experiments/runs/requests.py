@@ -32,7 +32,7 @@ from rescind.core.facts import REPRODUCIBLE, Facts, Mode, Scope
 from rescind.core.noise import Tensor, grid_rounding, public_sigma
 from rescind.core.planning import Candidate, paper_choice
 from rescind.core.regularity import UnprovenLoss
-from rescind.core.summary import Request, Summary
+from rescind.core.summary import Node, Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, noise, norm
 from rescind.engines.simulation import Federation, Simulation
@@ -41,7 +41,7 @@ from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.history.records import Level, Place
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
-from rescind.methods.method import Certifying
+from rescind.methods.method import Beginning, Certifying, Heuristic
 
 PUBLISHED = "SIFU as published"
 # FedEraser and FedAccum go back by stored updates; those of every tenth round are kept.
@@ -66,17 +66,42 @@ class ToTheLetter(Certifying):
         return paper_choice(summary, *requests, sigma=self.sigma)
 
 
-METHODS: Mapping[str, Callable[[float], Method]] = {
+@dataclass(frozen=True, slots=True)
+class NoisedStart(Heuristic):
+    """Trains again from the start under the paper's noise: a control, for what noise by itself does to training."""
+
+    sigma: float
+    seed: bytes
+    name: ClassVar[str] = "Scratch, noised start"
+    why: ClassVar[str] = "there is nobody to hide in the start, and no plan has noise there"
+
+    def node(self, summary: Summary) -> Node:
+        """Take theta_0^0."""
+        return summary.kept[0]
+
+    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+        """Add the noise that ``SIFU as published`` adds to the model that it goes back to."""
+        noised = noise(history.model(parent), self.sigma, self.seed, "restart", tip.branch + 1, grid=history.run.grid)
+        return Beginning(noised, unbounded=True)
+
+
+METHODS: Mapping[str, Callable[[Configuration], Method]] = {
     Scratch.name: lambda _: Scratch(),
+    NoisedStart.name: lambda asked: NoisedStart(asked["fixed_sigma"], noise_seed(asked)),
     Sifu.name: lambda _: Sifu(),
-    PaperSifu.name: lambda sigma: PaperSifu(public_sigma(sigma)),
-    PUBLISHED: ToTheLetter,
+    PaperSifu.name: lambda asked: PaperSifu(public_sigma(asked["fixed_sigma"])),
+    PUBLISHED: lambda asked: ToTheLetter(asked["fixed_sigma"]),
     Last.name: lambda _: Last(),
     FineTuning.name: lambda _: FineTuning(),
     FedEraser.name: lambda _: FedEraser(),
     FedAccum.name: lambda _: FedAccum(),
     Dp.name: lambda _: Dp(),
 }
+
+
+def noise_seed(configuration: Configuration) -> bytes:
+    """Give what all noise of a run is drawn by."""
+    return f"noise {configuration['seed']}".encode()
 
 
 class Departing(Simulation):
@@ -107,7 +132,7 @@ def run(configuration: Configuration) -> list[Row]:
     marked = marks.marked(plain, configuration) if configuration.get("marked") else None
     federation = marked.federation if marked else plain
     engine, server = _engine(configuration, federation)
-    method = METHODS[configuration["method"]](configuration["fixed_sigma"])
+    method = METHODS[configuration["method"]](configuration)
     everybody, leaving, found = engine.clients, configuration["leaving"], list[Row]()
     until = Accuracy(**{key: configuration[key] for key in ("threshold", "least", "most", "every")})
 
@@ -258,7 +283,7 @@ class Serving:
         self, history: History, engine: Departing, server: Server, method: Method, configuration: Configuration
     ) -> None:
         self._history, self._engine, self._method, self._capacity = history, engine, method, configuration["capacity"]
-        self._seed = f"noise {configuration['seed']}".encode()
+        self._seed = noise_seed(configuration)
         self._published = configuration["method"] == PUBLISHED
         budget = ClassicBudget if self._published else Budget
         # The signature of ``ask`` offers only what can be certified.

@@ -79,6 +79,22 @@ def test_another_seed_is_another_training(trainings: list[str]) -> None:
     assert len(requests._trained) == requests.TRAININGS
 
 
+@pytest.mark.usefixtures("trainings")
+def test_the_control_begins_from_the_start_under_the_papers_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    noise = requests.noise
+
+    def seen(model: requests.Mapping[str, requests.Tensor], sigma: float, *words: object, grid: int) -> object:
+        begun.append((max(float(np.abs(tensor).max()) for tensor in model.values()), sigma, words))
+        return noise(model, sigma, *words, grid=grid)
+
+    monkeypatch.setattr(requests, "noise", seen)
+    rows = requests.run(CONFIGURATION | {"method": requests.NoisedStart.name})
+    # A softmax head begins at zero.
+    assert begun == [(0.0, 0.05, (b"noise 0", "restart", branch)) for branch in (1, 2)]
+    assert [row["from"] for row in rows] == ["0.0", "0.0"]
+
+
 def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     source = np.random.default_rng(1)
 

@@ -15,9 +15,11 @@ from experiments.tables import COLOURS, grouped, legend_below, markdown, middle,
 
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 SCRATCH, SIFU, PAPER, PUBLISHED = "Scratch", "SIFU", "SIFU, paper's rule", "SIFU as published"
+NOISED_START = "Scratch, noised start"
 # How the methods are called here, in the order in which they are shown.
 METHODS = {
     SCRATCH: "Scratch",
+    NOISED_START: "Scratch, noised start",
     SIFU: "SIFU, planner",
     PAPER: "SIFU, paper's rule, sound",
     PUBLISHED: "SIFU as published",
@@ -139,10 +141,17 @@ def reached(rows: Sequence[Row]) -> str:
     return f"{sum(row['reached'] for row in rows)} of {len(rows)}"
 
 
+def noise_of(runs: Sequence[Row], key: str | None) -> str:
+    """Give the noise of a restart, if there is one."""
+    return f"{middle(runs, key):.3g}" if key else ""
+
+
 Columns: TypeAlias = Mapping[str, Callable[[Sequence[Row]], str]]
 # What is said of the runs of one request, and of all runs.
 ROUNDS: Columns = {"rounds": lambda runs: spread(runs, "rounds")}
-NOISE: Columns = {"sigma": lambda runs: "" if runs[0]["method"] == "DP" else f"{middle(runs, 'sigma'):.3g}"}
+# The control's noise hides nobody, and is in no plan.
+SIGMA = {"DP": None, NOISED_START: "fixed_sigma"}
+NOISE: Columns = {"sigma": lambda runs: noise_of(runs, SIGMA.get(runs[0]["method"], "sigma"))}
 ACCURACIES: Columns = {
     "on those who left": lambda runs: percent(middle(runs, "forget")),
     "on the remaining": lambda runs: percent(middle(runs, "retain")),

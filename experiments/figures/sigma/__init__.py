@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from experiments.figures.sequential import (
     DATASETS,
     METHODS,
+    NOISED_START,
     PAPER,
     PUBLISHED,
     SCRATCH,
@@ -25,7 +26,7 @@ from experiments.figures.sequential import (
 from experiments.harness import Row
 from experiments.tables import COLOURS, grouped, legend_below, markdown, middle, percent, spread
 
-SWEPT = (PAPER, PUBLISHED)
+SWEPT = (PAPER, PUBLISHED, NOISED_START)
 LINES = (SCRATCH, SIFU)
 
 
