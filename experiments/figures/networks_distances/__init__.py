@@ -52,31 +52,35 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draw alpha/Psi over the rounds, one panel for each sample and data set; above 1 the bound is broken."""
-    panels = grouped(rows, "dataset", "drawn")
-    figure = Figure(figsize=(3.1 * len(panels), 3.4), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    rates = sorted({row["learning_rate"] for row in rows})
-    for each, ((dataset, drawn), own) in zip(axes, sorted(panels.items()), strict=True):
-        for at, rate in enumerate(rates):
-            some = [
-                row for row in own if row["learning_rate"] == rate and row["leaving"] == "one" and row["sound"] > 0
-            ]
-            each.plot(
-                [row["round"] * 1.06 ** (at - (len(rates) - 1) / 2) for row in some],
-                [row["alpha"] / row["sound"] for row in some],
-                "o",
-                markersize=4,
-                alpha=0.7,
-                color=COLOURS[at],
-                label=f"eta {rate:g}",
-            )
-        each.axhline(1, color="black", linewidth=0.8)
-        each.set_xscale("log")
-        each.set_yscale("log")
-        each.set_title(f"{DATASETS[dataset]}, {drawn} drawn", fontsize=10)
+    """Draw alpha/Psi over the rounds, for one client and for ten; above 1 the bound is broken."""
+    panels = sorted(grouped(rows, "dataset", "drawn").items())
+    figure = Figure(figsize=(3.1 * len(panels), 5.4), layout="constrained")
+    axes = figure.subplots(2, len(panels), sharex=True, sharey=True, squeeze=False)
+    rates, marks = (sorted({row[key] for row in rows}) for key in ("learning_rate", "round"))
+    titles = {"one": "one client", "ten": "ten, joint"}
+    for line, (leaving, title) in zip(axes, titles.items(), strict=True):
+        for each, ((dataset, drawn), own) in zip(line, panels, strict=True):
+            for at, rate in enumerate(rates):
+                some = [row for row in own if (row["learning_rate"], row["leaving"]) == (rate, leaving)]
+                known = [row for row in some if row["sound"] > 0]
+                each.plot(
+                    [row["round"] * 1.08 ** (at - (len(rates) - 1) / 2) for row in known],
+                    [row["alpha"] / row["sound"] for row in known],
+                    "o",
+                    markersize=4,
+                    alpha=0.7,
+                    color=COLOURS[at],
+                    label=f"eta {rate:g}",
+                )
+            each.axhline(1, color="black", linewidth=0.8)
+            each.set_xscale("log")
+            each.set_yscale("log")
+            each.set_xticks(marks, [str(mark) for mark in marks])
+            each.set_xticks([], minor=True)
+            each.set_title(f"{DATASETS[dataset]}, {drawn} drawn: {title}", fontsize=9)
+            each.grid(alpha=0.25)
+        line[0].set_ylabel("alpha / Psi")
+    for each in axes[-1]:
         each.set_xlabel("round")
-        each.grid(alpha=0.25)
-    axes[0].set_ylabel("alpha / Psi of one client")
-    legend_below(figure, axes[0])
+    legend_below(figure, axes[0][0])
     return figure
