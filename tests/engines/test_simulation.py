@@ -125,6 +125,13 @@ def test_the_fast_network_agrees_with_the_loop_after_50_rounds(batch):
     assert relative_difference(slow, quick) <= 1e-10
 
 
+@pytest.mark.parametrize(("name", "limit"), [("_TOGETHER", 2), ("_NUMBERS", 100_000), ("_NUMBERS", 1)])
+def test_many_networks_are_trained_in_portions(name, limit, monkeypatch):
+    monkeypatch.setattr(f"rescind.engines.simulation.fast.{name}", limit)
+    slow, quick = (trained(network((6, 9, 6, 6, 9), trainer=each), 5) for each in (Loop, fast))
+    assert relative_difference(slow, quick) <= 1e-10
+
+
 @pytest.mark.parametrize("size", [18, 19, 21, 24, 32])
 def test_the_fast_network_agrees_with_the_loop_on_images_of_any_size(size):
     data = federation((6, 9, 5, 7, 8), (3, size, size))

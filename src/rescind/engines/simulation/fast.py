@@ -5,14 +5,16 @@ every step and has no more of them than features, not even theta is iterated: wi
 lambda, the logits follow Z <- d Z - (eta/n) G (P - Y), and theta_K is d^K theta_0 minus (eta/n) X' times the sum of
 the residuals P - Y, each multiplied by a d for every later step.
 
-The network runs one client after the other, but with the channels of a pixel side by side in memory, which is the
-order in which convolutions and pooling are fast on a CPU, and without the edge of the images that pooling drops.
+The network, too, is batched over the participants: their images lie on each other like channels, and each client's
+filters see only its own group of them. The channels of a pixel are side by side in memory, the order in which
+convolutions and pooling are fast on a CPU, and the edge of the images that pooling drops is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch.nn import functional
@@ -24,6 +26,10 @@ from rescind.engines.simulation.models import Model, Network, SoftmaxHead
 
 # Participants that are trained as one batch: more would only take more memory.
 _TOGETHER = 32
+# What a network's first layer may give in one step: with much more than that grouping costs more than it saves.
+_NUMBERS = 1 << 22
+
+_Kind = TypeVar("_Kind")
 
 
 def fast(model: Model, examples: Examples, training: LocalTraining) -> Trainer:
@@ -31,7 +37,7 @@ def fast(model: Model, examples: Examples, training: LocalTraining) -> Trainer:
     if isinstance(model, SoftmaxHead):
         return _Head(model, examples, training)
     if isinstance(model, Network):
-        return _ChannelsLast(model, examples, training)
+        return _Network(model, examples, training)
     return Loop(model, examples, training)
 
 
@@ -70,7 +76,7 @@ class _Head:
             logits_suffice = batches is None and count <= self._model.features
             groups.setdefault((self._padded(count), logits_suffice), []).append(place)
         last, self._gathered = self._gathered, {}
-        for (size, logits_suffice), places in _portions(groups):
+        for (size, logits_suffice), places in _portions(groups, lambda _: _TOGETHER):
             members = [names[place] for place in places]
             if logits_suffice:
                 # Where everybody takes part the same clients come again in every round.
@@ -163,37 +169,63 @@ class _Head:
         return self._grams[name]
 
 
-def _portions(groups: Mapping[tuple[int, bool], list[int]]) -> Iterator[tuple[tuple[int, bool], list[int]]]:
+def _portions(groups: Mapping[_Kind, list[int]], most: Callable[[_Kind], int]) -> Iterator[tuple[_Kind, list[int]]]:
+    """Cut each group into portions of so many."""
     for kind, places in groups.items():
-        for first in range(0, len(places), _TOGETHER):
-            yield kind, places[first : first + _TOGETHER]
+        step = most(kind)
+        for first in range(0, len(places), step):
+            yield kind, places[first : first + step]
 
 
-class _ChannelsLast:
-    """The network's layers, one client after the other, with a pixel's channels side by side in memory."""
+class _Network:
+    """The network's layers, for participants with equally many examples in a step as one batch.
+
+    Of a client's tensors those of convolutions are stacked like filters, (participants * filters, ...), the others in
+    a dimension of their own, (participants, ...).
+    """
 
     def __init__(self, model: Network, examples: Examples, training: LocalTraining) -> None:
         self._examples = examples
         self._training = training
         self._seen = model.seen_size
+        self._first_layer = model.width * (model.seen_size - 2) ** 2
 
     def train(self, start: Tensors, names: Sequence[str], batches: Batches) -> dict[str, torch.Tensor]:
         """See ``Trainer``."""
         trained = {key: tensor.new_empty((len(names), *tensor.shape)) for key, tensor in start.items()}
+        groups: dict[int, list[int]] = {}
         for place, name in enumerate(names):
-            parameters = self._client(start, name, None if batches is None else batches[place])
+            count = self._examples.count(name) if batches is None else batches[place].shape[1]
+            groups.setdefault(count, []).append(place)
+        for _, places in _portions(groups, self._together):
+            rows = [self._rows(names[place], None if batches is None else batches[place]) for place in places]
+            parameters = self._steps(start, torch.stack(rows, 1))
             for key, parameter in zip(start, parameters, strict=True):
-                trained[key][place] = parameter.detach()
+                trained[key][places] = parameter.detach().view(len(places), *start[key].shape)
         return trained
 
-    def _client(self, start: Tensors, name: str, batches: torch.Tensor | None) -> list[torch.Tensor]:
+    def _together(self, count: int) -> int:
+        return max(1, min(_TOGETHER, _NUMBERS // (count * self._first_layer)))
+
+    def _rows(self, name: str, batches: torch.Tensor | None) -> torch.Tensor:
+        """Give a client's examples of every step, (K, b)."""
         span = self._examples.spans[name]
-        parameters = [channels_last(tensor.clone()).requires_grad_() for tensor in start.values()]
-        for step in range(self._training.steps):
-            rows = span if batches is None else batches[step] + span.start
-            images = self._examples.features[rows][:, :, : self._seen, : self._seen]
-            logits = _network(channels_last(images), parameters)
-            loss = functional.cross_entropy(logits, self._examples.labels[rows])
+        if batches is None:
+            return torch.arange(span.start, span.stop).expand(self._training.steps, -1)
+        own: torch.Tensor = batches + span.start
+        return own
+
+    def _steps(self, start: Tensors, rows: torch.Tensor) -> list[torch.Tensor]:
+        """Make all steps on examples (K, participants, b)."""
+        _, many, count = rows.shape
+        parameters = [_stacked(key, tensor, many).requires_grad_() for key, tensor in start.items()]
+        for chosen in rows:
+            # (b, participants, channels, height, width), of which the second and the third become one.
+            images = self._examples.features[chosen.T][..., : self._seen, : self._seen].flatten(1, 2)
+            logits = _network(channels_last(images), parameters, many)
+            labels = self._examples.labels[chosen]
+            # Each client's mean, added up: nobody's parameters are in another's.
+            loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / count
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
                 for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -201,18 +233,26 @@ class _ChannelsLast:
         return parameters
 
 
+def _stacked(key: str, tensor: torch.Tensor, many: int) -> torch.Tensor:
+    copies = tensor.expand(many, *tensor.shape)
+    return channels_last(copies.flatten(0, 1).clone()) if key.startswith("convolution") else copies.clone()
+
+
 def channels_last(tensor: torch.Tensor) -> torch.Tensor:
     """Put the channels of each pixel side by side in memory; what is not made of pixels stays as it is."""
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
-def _network(images: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Give the logits of ``Network`` with these parameters, in its order."""
+def _network(images: torch.Tensor, parameters: Sequence[torch.Tensor], many: int) -> torch.Tensor:
+    """Give the logits of ``Network`` with these parameters, in its order: (participants, examples, classes)."""
     weights, biases = parameters[0::2], parameters[1::2]
     values = images
     for layer in (0, 1):
         # ReLU after the maximum gives the same numbers and the same gradients, for a quarter of the work.
-        values = functional.max_pool2d(functional.conv2d(values, weights[layer], biases[layer]), 2).relu_()
-    values = functional.conv2d(values, weights[2], biases[2]).relu_()
-    values = functional.linear(values.flatten(1), weights[3], biases[3]).relu_()
-    return functional.linear(values, weights[4], biases[4])
+        values = functional.max_pool2d(
+            functional.conv2d(values, weights[layer], biases[layer], groups=many), 2
+        ).relu_()
+    values = functional.conv2d(values, weights[2], biases[2], groups=many).relu_()
+    values = values.reshape(len(images), many, -1).transpose(0, 1)
+    values = torch.baddbmm(biases[3].unsqueeze(1), values, weights[3].transpose(1, 2)).relu_()
+    return torch.baddbmm(biases[4].unsqueeze(1), values, weights[4].transpose(1, 2))
