@@ -320,7 +320,8 @@ class Serving:
             "way": "published" if self._published else "sound",
             "rounds": outcome.rounds,
             "from": f"{candidate.node.branch}.{candidate.node.round}",
-            "sigma": candidate.sigma,
+            # The control's noise hides nobody, and is in no plan.
+            "sigma": self._method.sigma if isinstance(self._method, NoisedStart) else candidate.sigma,
             "mode": claim(outcome, number, public_rounds=history.facts.public_rounds).value,
         }
 

@@ -92,7 +92,7 @@ def test_the_control_begins_from_the_start_under_the_papers_noise(monkeypatch: p
     rows = requests.run(CONFIGURATION | {"method": requests.NoisedStart.name})
     # A softmax head begins at zero.
     assert begun == [(0.0, 0.05, (b"noise 0", "restart", branch)) for branch in (1, 2)]
-    assert [row["from"] for row in rows] == ["0.0", "0.0"]
+    assert [(row["from"], row["sigma"]) for row in rows] == [("0.0", 0.05)] * 2
 
 
 def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,17 +141,10 @@ def reached(rows: Sequence[Row]) -> str:
     return f"{sum(row['reached'] for row in rows)} of {len(rows)}"
 
 
-def noise_of(runs: Sequence[Row], key: str | None) -> str:
-    """Give the noise of a restart, if there is one."""
-    return f"{middle(runs, key):.3g}" if key else ""
-
-
 Columns: TypeAlias = Mapping[str, Callable[[Sequence[Row]], str]]
 # What is said of the runs of one request, and of all runs.
 ROUNDS: Columns = {"rounds": lambda runs: spread(runs, "rounds")}
-# The control's noise hides nobody, and is in no plan.
-SIGMA = {"DP": None, NOISED_START: "fixed_sigma"}
-NOISE: Columns = {"sigma": lambda runs: noise_of(runs, SIGMA.get(runs[0]["method"], "sigma"))}
+NOISE: Columns = {"sigma": lambda runs: "" if runs[0]["method"] == "DP" else f"{middle(runs, 'sigma'):.3g}"}
 ACCURACIES: Columns = {
     "on those who left": lambda runs: percent(middle(runs, "forget")),
     "on the remaining": lambda runs: percent(middle(runs, "retain")),

@@ -71,8 +71,7 @@ class _Head:
         """See ``Trainer``."""
         trained = {key: tensor.new_empty((len(names), *tensor.shape)) for key, tensor in start.items()}
         groups: dict[tuple[int, bool], list[int]] = {}
-        for place, name in enumerate(names):
-            count = self._examples.count(name) if batches is None else batches[place].shape[1]
+        for place, count in enumerate(_counts(self._examples, names, batches)):
             logits_suffice = batches is None and count <= self._model.features
             groups.setdefault((self._padded(count), logits_suffice), []).append(place)
         last, self._gathered = self._gathered, {}
@@ -169,6 +168,11 @@ class _Head:
         return self._grams[name]
 
 
+def _counts(examples: Examples, names: Sequence[str], batches: Batches) -> list[int]:
+    """Give how many examples each participant uses in a step."""
+    return [examples.count(name) for name in names] if batches is None else [each.shape[1] for each in batches]
+
+
 def _portions(groups: Mapping[_Kind, list[int]], most: Callable[[_Kind], int]) -> Iterator[tuple[_Kind, list[int]]]:
     """Cut each group into portions of so many."""
     for kind, places in groups.items():
@@ -194,8 +198,7 @@ class _Network:
         """See ``Trainer``."""
         trained = {key: tensor.new_empty((len(names), *tensor.shape)) for key, tensor in start.items()}
         groups: dict[int, list[int]] = {}
-        for place, name in enumerate(names):
-            count = self._examples.count(name) if batches is None else batches[place].shape[1]
+        for place, count in enumerate(_counts(self._examples, names, batches)):
             groups.setdefault(count, []).append(place)
         for _, places in _portions(groups, self._together):
             rows = [self._rows(names[place], None if batches is None else batches[place]) for place in places]
