@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.data import features, partitions, sets
+from experiments.data import celeba, features, partitions, sets
 from experiments.data.transferred import transferred
 from experiments.harness import Configuration
 from rescind import LocalTraining, SoftmaxL2
@@ -58,8 +58,21 @@ def parts_of(labels: Any, split: str, clients: int, each: int, seed: int) -> lis
     return partitions.dirichlet(labels, clients, float(concentration), each, seed)
 
 
+@cache
+def people_of(clients: int, each: int) -> Federation:
+    """Give CelebA, for networks: a client is one person, and has at least ``each`` images."""
+    faces = celeba.load(each, people=clients)
+    shards = {
+        f"client-{person.identity:05}": Shard(features.for_networks(person.images), person.labels)
+        for person in faces.clients
+    }
+    return Federation(shards, Shard(features.for_networks(faces.test), faces.test_labels), 2)
+
+
 def federation_of(configuration: Configuration) -> Federation:
     """Give a federation."""
+    if configuration["dataset"] == "celeba":
+        return people_of(configuration["clients"], configuration["examples"] // configuration["clients"])
     train, test, classes = examples_of(
         configuration["dataset"], configuration["features"], configuration.get("columns", 0)
     )

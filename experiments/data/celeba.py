@@ -41,10 +41,10 @@ class Faces:
     test_labels: NDArray[np.int64]
 
 
-def load(at_least: int, folder: str | Path | None = None) -> Faces:
+def load(at_least: int, folder: str | Path | None = None, people: int | None = None) -> Faces:
     """Load the folder ``celeba`` in the official layout; a client has ``at_least`` so many images.
 
-    Clients are the people without a test image: the training and the validation part.
+    Clients are the people without a test image (training and validation part), or the first ``people`` of them.
     """
     if at_least < 1:
         raise ValueError(f"at_least is {at_least}; a client needs at least 1 image")
@@ -68,12 +68,11 @@ def load(at_least: int, folder: str | Path | None = None) -> Faces:
     def labels(names: Sequence[str]) -> NDArray[np.int64]:
         return np.array([smiles[name] for name in names], dtype=np.int64)
 
+    chosen = [(person, names) for person, names in sorted(images.items()) if len(names) >= at_least]
+    if people is not None and people > len(chosen):
+        raise ValueError(f"{root} has {len(chosen)} people with {at_least} images or more, not {people}")
     return Faces(
-        tuple(
-            Client(person, _read(root / _IMAGES, names), labels(names))
-            for person, names in sorted(images.items())
-            if len(names) >= at_least
-        ),
+        tuple(Client(person, _read(root / _IMAGES, names), labels(names)) for person, names in chosen[:people]),
         _read(root / _IMAGES, tested),
         labels(tested),
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -209,19 +212,24 @@ FACES = [
 ]
 
 
-@pytest.fixture
-def faces(tmp_path):
+def copied(folder, faces):
+    """Write a copy of CelebA as it is published, with other images."""
     image = pytest.importorskip("PIL.Image")
-    root = tmp_path / "celeba"
+    root = folder / "celeba"
     (root / "img_align_celeba").mkdir(parents=True)
     name = "{:06d}.jpg".format
-    for number, _, _, _, grey in FACES:
+    for number, _, _, _, grey in faces:
         image.new("RGB", (22, 27), (grey, grey, 0)).save(root / "img_align_celeba" / name(number))
-    (root / "identity_CelebA.txt").write_text("".join(f"{name(face[0])} {face[1]}\n" for face in FACES))
-    (root / "list_eval_partition.txt").write_text("".join(f"{name(face[0])} {face[2]}\n" for face in FACES))
-    rows = "".join(f"{name(face[0])}  1 -1 {face[3]:2d} -1\n" for face in FACES)
-    (root / "list_attr_celeba.txt").write_text(f"{len(FACES)}\n{' '.join(ATTRIBUTES)} \n{rows}")
-    return tmp_path
+    (root / "identity_CelebA.txt").write_text("".join(f"{name(face[0])} {face[1]}\n" for face in faces))
+    (root / "list_eval_partition.txt").write_text("".join(f"{name(face[0])} {face[2]}\n" for face in faces))
+    rows = "".join(f"{name(face[0])}  1 -1 {face[3]:2d} -1\n" for face in faces)
+    (root / "list_attr_celeba.txt").write_text(f"{len(faces)}\n{' '.join(ATTRIBUTES)} \n{rows}")
+    return folder
+
+
+@pytest.fixture
+def faces(tmp_path):
+    return copied(tmp_path, FACES)
 
 
 def test_people_are_clients(faces):
@@ -238,6 +246,20 @@ def test_people_are_clients(faces):
     np.testing.assert_allclose(loaded.test[:, 5, 5, 0].astype(int), [190, 240, 60], atol=3)
     assert [client.identity for client in celeba.load(1, faces).clients] == [4, 5, 30]
     assert celeba.load(4, faces).clients == ()
+    assert [client.identity for client in celeba.load(1, faces, people=2).clients] == [4, 5]
+    with pytest.raises(ValueError, match="3 people with 1 images or more, not 4"):
+        celeba.load(1, faces, people=4)
+
+
+def test_the_figure_is_ready_for_a_copy(tmp_path):
+    # Ten people with ten images each, and one who is tested; who smiles is brighter.
+    shown = [(number, number // 10 + 1, 2 if number >= 100 else 0, number % 2 * 2 - 1) for number in range(110)]
+    copied(tmp_path, [(*face, 100 + 80 * face[3]) for face in shown])
+    command = [sys.executable, "-m", "experiments", "networks_celeba", "--quick", "--data", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    # Four methods, two requests each.
+    assert json.loads(done.stdout)["rows"] == 8
+    assert "CelebA" in done.stderr
 
 
 def test_a_copy_that_is_not_whole_is_refused(faces):

@@ -13,7 +13,13 @@ from matplotlib.figure import Figure
 from experiments.harness import Row
 from experiments.tables import COLOURS, grouped, legend_below, markdown, middle, percent, spread
 
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+DATASETS = {
+    "mnist": "MNIST",
+    "fashion_mnist": "FashionMNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "celeba": "CelebA",
+}
 SCRATCH, SIFU, PAPER, PUBLISHED = "Scratch", "SIFU", "SIFU, paper's rule", "SIFU as published"
 NOISED_START = "Scratch, noised start"
 # How the methods are called here, in the order in which they are shown.
