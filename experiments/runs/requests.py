@@ -126,8 +126,20 @@ class Assuming(Departing):
         return replace(facts, training=replace(facts.training, loss=UnprovenLoss()))
 
 
+class BrokenDown(Exception):
+    """Noise in every round has made the weights so large that nobody can train on."""
+
+
 def run(configuration: Configuration) -> list[Row]:
     """Train one federation, then serve its requests one after the other."""
+    try:
+        return in_turn(configuration)
+    except BrokenDown as refusal:
+        return [{"method": configuration["method"], "request": 1, "refusal": str(refusal)}]
+
+
+def in_turn(configuration: Configuration) -> list[Row]:
+    """Do it."""
     plain = federation_of(configuration)
     marked = marks.marked(plain, configuration) if configuration.get("marked") else None
     federation = marked.federation if marked else plain
@@ -139,7 +151,15 @@ def run(configuration: Configuration) -> list[Row]:
     def serving(history: History) -> Serving:
         return Serving(history, engine, server, method, configuration)
 
-    with trained(configuration, engine, lambda history: serving(history).revocable.train(until)) as history:
+    def train(history: History) -> None:
+        try:
+            serving(history).revocable.train(until)
+        except ValueError as error:
+            if not isinstance(method, Dp):
+                raise
+            raise BrokenDown(f"training broke down under its own noise after round {history.newest.round}") from error
+
+    with trained(configuration, engine, train) as history:
         served, training = serving(history), history.newest.round
         first = history.model(history.newest)
         shares = {share: Rounds.share(share, training).most for share in configuration.get("shares", ())}
@@ -151,9 +171,9 @@ def run(configuration: Configuration) -> list[Row]:
                 # The models at the smaller shares lie on the way to the largest one.
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
             except ValueError as refusal:
-                if not isinstance(method, Last):
+                if not isinstance(method, Last | Dp):
                     raise
-                # Noise that no grid holds: what comes after it cannot be served either.
+                # Noise, or weights under it, that no grid holds: what comes after it cannot be served either.
                 found.append(said | {"refusal": str(refusal)})
                 break
             ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}

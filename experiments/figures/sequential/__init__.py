@@ -177,7 +177,9 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
             ]
         )
     refused = [
-        f"{METHODS[row['method']]}, request {row['request']}: {row['refusal']}" for row in rows if "refusal" in row
+        f"{DATASETS[row['dataset']]}, {METHODS[row['method']]}, request {row['request']}: {row['refusal']}"
+        for row in rows
+        if "refusal" in row
     ]
     return markdown(["data", "method", *each, *together], lines) + "".join(f"\n\nRefused: {each}" for each in refused)
 
