@@ -129,6 +129,9 @@ class Assuming(Departing):
 class BrokenDown(Exception):
     """Noise in every round has made the weights so large that nobody can train on."""
 
+    def __init__(self, newest: Place) -> None:
+        super().__init__(f"training broke down under its own noise after round {newest.round}")
+
 
 def run(configuration: Configuration) -> list[Row]:
     """Train one federation, then serve its requests one after the other."""
@@ -157,7 +160,7 @@ def in_turn(configuration: Configuration) -> list[Row]:
         except ValueError as error:
             if not isinstance(method, Dp):
                 raise
-            raise BrokenDown(f"training broke down under its own noise after round {history.newest.round}") from error
+            raise BrokenDown(history.newest) from error
 
     with trained(configuration, engine, train) as history:
         served, training = serving(history), history.newest.round
@@ -174,7 +177,8 @@ def in_turn(configuration: Configuration) -> list[Row]:
                 if not isinstance(method, Last | Dp):
                     raise
                 # Noise, or weights under it, that no grid holds: what comes after it cannot be served either.
-                found.append(said | {"refusal": str(refusal)})
+                why = BrokenDown(history.newest) if isinstance(method, Dp) else refusal
+                found.append(said | {"refusal": str(why)})
                 break
             ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}
             for share, rounds in ends.items():

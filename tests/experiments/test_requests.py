@@ -122,3 +122,6 @@ def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatc
     assert modes["SIFU"] <= {"exact", "heuristic"}
     assert "heuristic" not in modes["DP"]
     assert len(requests._references) == 1
+    # So much noise that the weights leave all bounds: no result, and no end of the sweep either.
+    (broken,) = requests.run({**CONFIGURATION, **network, **dp, "clip": 40.0, "most": 60, "method": "DP"})
+    assert broken["refusal"].startswith("training broke down under its own noise after round ")
