@@ -170,14 +170,15 @@ def in_turn(configuration: Configuration) -> list[Row]:
         for number, group in enumerate(configuration["groups"], 1):
             names = list(everybody[group * leaving : (group + 1) * leaving])
             said: Row = {"method": method.name, "request": number, "trained": training}
+            before = history.newest.branch
             try:
                 # The models at the smaller shares lie on the way to the largest one.
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
             except ValueError as refusal:
-                if not isinstance(method, Last | Dp):
+                if isinstance(method, Scratch | FineTuning | FedEraser | FedAccum):
                     raise
                 # Noise, or weights under it, that no grid holds: what comes after it cannot be served either.
-                why = BrokenDown(history.newest) if isinstance(method, Dp) else refusal
+                why = refusal if history.newest.branch == before else BrokenDown(history.newest)
                 found.append(said | {"refusal": str(why)})
                 break
             ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}

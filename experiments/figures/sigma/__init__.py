@@ -91,7 +91,13 @@ def table(rows: Sequence[Row]) -> str:
         "claim",
         "reached",
     ]
-    return markdown(header, lines)
+    refused = "".join(
+        f"\n\nRefused: {DATASETS[row['dataset']]}, {METHODS[row['method']]}, sigma {row['fixed_sigma']:.4g}: "
+        + row["refusal"]
+        for row in rows
+        if "refusal" in row
+    )
+    return markdown(header, lines) + refused
 
 
 def middle_round(rows: Sequence[Row]) -> str:
