@@ -104,6 +104,9 @@ def noise_seed(configuration: Configuration) -> bytes:
     return f"noise {configuration['seed']}".encode()
 
 
+NOISELESS = (Scratch, FineTuning, FedEraser, FedAccum)
+
+
 class Departing(Simulation):
     """Clients of which some can be gone before they ever took part: no history knows whom to leave out then."""
 
@@ -127,7 +130,7 @@ class Assuming(Departing):
 
 
 class BrokenDown(Exception):
-    """Noise in every round has made the weights so large that nobody can train on."""
+    """Noise has made the weights so large that nobody can train on."""
 
     def __init__(self, newest: Place) -> None:
         super().__init__(f"training broke down under its own noise after round {newest.round}")
@@ -142,7 +145,7 @@ def run(configuration: Configuration) -> list[Row]:
 
 
 def in_turn(configuration: Configuration) -> list[Row]:
-    """Do it."""
+    """Do so, unless the training itself breaks down."""
     plain = federation_of(configuration)
     marked = marks.marked(plain, configuration) if configuration.get("marked") else None
     federation = marked.federation if marked else plain
@@ -175,10 +178,14 @@ def in_turn(configuration: Configuration) -> list[Row]:
                 # The models at the smaller shares lie on the way to the largest one.
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
             except ValueError as refusal:
-                if isinstance(method, Scratch | FineTuning | FedEraser | FedAccum):
+                # Weights under noise, or noise, that no grid holds: what comes after it cannot be served either.
+                begun = history.newest.branch > before
+                if begun and not isinstance(method, NOISELESS):
+                    why: Exception = BrokenDown(history.newest)
+                elif isinstance(method, Last):
+                    why = refusal
+                else:
                     raise
-                # Noise, or weights under it, that no grid holds: what comes after it cannot be served either.
-                why = refusal if history.newest.branch == before else BrokenDown(history.newest)
                 found.append(said | {"refusal": str(why)})
                 break
             ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}

@@ -161,6 +161,15 @@ TRAINING: Columns = {"training took": lambda runs: spread(runs, "trained")}
 REACHED: Columns = {"reached": reached}
 
 
+def refusals(rows: Sequence[Row], which: Callable[[Row], str]) -> str:
+    """Give a paragraph below a table for each run that a method refused."""
+    return "".join(
+        f"\n\nRefused: {DATASETS[row['dataset']]}, {METHODS[row['method']]}, {which(row)}: {row['refusal']}"
+        for row in rows
+        if "refusal" in row
+    )
+
+
 def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
     """Give a line for each data set and method; requests are separated by strokes, unless they are all alike."""
     lines = []
@@ -176,12 +185,9 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
                 *(say(runs) for say in together.values()),
             ]
         )
-    refused = [
-        f"{DATASETS[row['dataset']]}, {METHODS[row['method']]}, request {row['request']}: {row['refusal']}"
-        for row in rows
-        if "refusal" in row
-    ]
-    return markdown(["data", "method", *each, *together], lines) + "".join(f"\n\nRefused: {each}" for each in refused)
+    return markdown(["data", "method", *each, *together], lines) + refusals(
+        rows, lambda row: f"request {row['request']}"
+    )
 
 
 def attacks(rows: Sequence[Row]) -> Columns:

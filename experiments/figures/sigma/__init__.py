@@ -21,6 +21,7 @@ from experiments.figures.sequential import (
     modes,
     ratio,
     reached,
+    refusals,
     served,
 )
 from experiments.harness import Row
@@ -91,13 +92,7 @@ def table(rows: Sequence[Row]) -> str:
         "claim",
         "reached",
     ]
-    refused = "".join(
-        f"\n\nRefused: {DATASETS[row['dataset']]}, {METHODS[row['method']]}, sigma {row['fixed_sigma']:.4g}: "
-        + row["refusal"]
-        for row in rows
-        if "refusal" in row
-    )
-    return markdown(header, lines) + refused
+    return markdown(header, lines) + refusals(rows, lambda row: f"sigma {row['fixed_sigma']:.4g}")
 
 
 def middle_round(rows: Sequence[Row]) -> str:
