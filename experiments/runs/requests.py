@@ -39,6 +39,7 @@ from rescind.engines.simulation import Federation, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
+from rescind.history.path import branches
 from rescind.history.records import Level, Place
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
 from rescind.methods.method import Beginning, Certifying, Heuristic
@@ -102,9 +103,6 @@ METHODS: Mapping[str, Callable[[Configuration], Method]] = {
 def noise_seed(configuration: Configuration) -> bytes:
     """Give what all noise of a run is drawn by."""
     return f"noise {configuration['seed']}".encode()
-
-
-NOISELESS = (Scratch, FineTuning, FedEraser, FedAccum)
 
 
 class Departing(Simulation):
@@ -179,8 +177,9 @@ def in_turn(configuration: Configuration) -> list[Row]:
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
             except ValueError as refusal:
                 # Weights under noise, or noise, that no grid holds: what comes after it cannot be served either.
-                begun = history.newest.branch > before
-                if begun and not isinstance(method, NOISELESS):
+                begun = branches(history.ledger)[history.newest.branch]
+                noisy = begun.sigma > 0 or isinstance(method, Dp | NoisedStart)
+                if begun.number > before and noisy:
                     why: Exception = BrokenDown(history.newest)
                 elif isinstance(method, Last):
                     why = refusal
@@ -196,8 +195,8 @@ def in_turn(configuration: Configuration) -> list[Row]:
                 # The rule looks only at those who took part by then, so its answer may differ from ``retain``.
                 row["reached"] = row["retain"] >= until.threshold or (not share and rounds < until.most)
                 if marked:
-                    before = marked.recalled(engine, number, first)["hits"]
-                    row |= marked.recalled(engine, number, model) | {"before": before}
+                    row |= marked.recalled(engine, number, model)
+                    row["before"] = marked.recalled(engine, number, first)["hits"]
                 if "reference" in configuration:
                     reference = reference_of(configuration, federation)
                     left, never = compared(plain, marked, number, names)

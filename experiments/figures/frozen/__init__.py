@@ -39,6 +39,12 @@ def accuracy(runs: Sequence[Row]) -> float:
     return middle(runs, "planner_test" if "planner_test" in runs[0] else "retrained_test")
 
 
+def breakdown(runs: Sequence[Row]) -> str:
+    """Say after how many rounds the first of these trainings broke down, if one did."""
+    broken = [row["rounds_done"] for row in runs if row.get("rounds_done", row["rounds"]) < row["rounds"]]
+    return f"; broke down after {min(broken)} of {runs[0]['rounds']} rounds" if broken else ""
+
+
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Give accuracies and rounds, way by way."""
     found: dict[str, Any] = {}
@@ -60,7 +66,7 @@ def table(rows: Sequence[Row]) -> str:
                 name,
                 "" if epsilon is None else f"{epsilon:g}",
                 percent(middle(runs, "retrained_test")) if "retrained_test" in runs[0] else "",
-                percent(accuracy(runs)),
+                percent(accuracy(runs)) + breakdown(runs),
                 spread(runs, "scratch") if "scratch" in runs[0] else "",
                 spread(runs, "planner") if "planner" in runs[0] else spread(runs, "scratch"),
                 ", ".join(sorted({row["mode"] for row in runs})),
