@@ -81,9 +81,11 @@ class NoisedStart(Heuristic):
         return summary.kept[0]
 
     def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
-        """Add the noise that ``SIFU as published`` adds to the model that it goes back to."""
-        noised = noise(history.model(parent), self.sigma, self.seed, "restart", tip.branch + 1, grid=history.run.grid)
-        return Beginning(noised, unbounded=True)
+        """Add the noises of all branches so far: the published rule mostly goes back to a model that has had them."""
+        model: Mapping[str, Tensor] = history.model(parent)
+        for branch in range(1, tip.branch + 2):
+            model = noise(model, self.sigma, self.seed, "restart", branch, grid=history.run.grid)
+        return Beginning(model, unbounded=True)
 
 
 METHODS: Mapping[str, Callable[[Configuration], Method]] = {

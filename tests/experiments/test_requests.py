@@ -90,8 +90,10 @@ def test_the_control_begins_from_the_start_under_the_papers_noise(monkeypatch: p
 
     monkeypatch.setattr(requests, "noise", seen)
     rows = requests.run(CONFIGURATION | {"method": requests.NoisedStart.name})
-    # A softmax head begins at zero.
-    assert begun == [(0.0, 0.05, (b"noise 0", "restart", branch)) for branch in (1, 2)]
+    assert [words for _, _, words in begun] == [(b"noise 0", "restart", branch) for branch in (1, 1, 2)]
+    # A softmax head begins at zero; the second request's noise comes upon the first one's.
+    assert [largest > 0 for largest, _, _ in begun] == [False, False, True]
+    assert {sigma for _, sigma, _ in begun} == {0.05}
     assert [(row["from"], row["sigma"]) for row in rows] == [("0.0", 0.05)] * 2
 
 
