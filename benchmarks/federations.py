@@ -117,17 +117,17 @@ class Federation:
     grid: float | None = GRID
 
     def train_client(self, client: int, theta: Array, stream: np.random.Generator) -> tuple[Array, float]:
-        """Give the client's model after its local steps, and the largest gradient it met."""
-        objective, local, largest = self.objectives[client], theta.copy(), 0.0
-        rate, pull = theta.dtype.type(self.training.learning_rate), theta.dtype.type(self.training.proximal)
+        """Give the client's model after its steps, in float64 and cast once, and the largest gradient it met."""
+        objective, start, largest = self.objectives[client], theta.astype(np.float64), 0.0
+        rate, pull, local = self.training.learning_rate, self.training.proximal, start
         for _ in range(self.steps[client]):
             rows: NDArray[np.int64] | slice = slice(None)
             if self.batch is not None:
                 rows = stream.integers(objective.examples, size=min(self.batch, objective.examples))
             gradient = objective.gradient(local, rows)
             largest = max(largest, float(np.linalg.norm(gradient)))
-            local = local - rate * (gradient + pull * (local - theta))
-        return local, largest
+            local = local - rate * (gradient + pull * (local - start))
+        return local.astype(theta.dtype), largest
 
     def train_round(self, theta: Array, key: int, participants: Sequence[int]) -> tuple[Array, Aggregation]:
         """Train one round and record it, as a server would."""
@@ -145,7 +145,7 @@ class Federation:
         new = aggregator.add(theta, [model for model, _ in results])
         measured = aggregator.result()
         rounding = self.training.rounding(
-            float(np.linalg.norm(theta.astype(np.float64))),
+            measured.largest_norm,
             parameters=theta.size,
             batch=self.batch or max(self.objectives[client].examples for client in participants),
             gradient_bound=max(largest for _, largest in results),

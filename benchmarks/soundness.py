@@ -326,7 +326,10 @@ def _tight_error(path: Path, group: frozenset[int], alpha: Array) -> float:
 
     Models are left out where contraction has brought the two worlds so near that float64 can't tell them apart.
     """
-    edges = [replace(edge, rounding=0.0) if isinstance(edge, Aggregation) else edge for edge in path.edges]
+    edges = [
+        replace(edge, rounding=0.0, relative_rounding=0.0) if isinstance(edge, Aggregation) else edge
+        for edge in path.edges
+    ]
     psi = group_sensitivity(edges, group) / SAFETY
     known = psi > 1e-5 * np.array([1 + np.abs(model).max() for model in path.models])
     return float(np.abs(alpha[known] / psi[known] - 1).max(initial=0.0))

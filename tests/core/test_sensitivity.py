@@ -31,6 +31,7 @@ def round_of(clients: Sequence[int], /, **changes: object) -> Aggregation:
         "distances": np.ones(count),
         "update_norm": float(count > 0),
         "rounding": 0.0,
+        "relative_rounding": 0.0,
     }
     return Aggregation(**{**values, **changes})  # type: ignore[arg-type]
 

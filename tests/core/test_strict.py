@@ -32,7 +32,13 @@ def public_round(clients: list[int], weights: list[float], factors: list[float])
     count = len(clients)
     poison = np.full(count, 1e9)
     return Aggregation(
-        np.array(clients, dtype=np.int64), np.array(weights), np.array(factors), poison, 1e9 if count else 0.0, 0.0
+        clients=np.array(clients, dtype=np.int64),
+        weights=np.array(weights),
+        factors=np.array(factors),
+        distances=poison,
+        update_norm=1e9 if count else 0.0,
+        rounding=0.0,
+        relative_rounding=0.0,
     )
 
 
@@ -109,7 +115,7 @@ def test_a_strict_bound_never_looks_at_updates() -> None:
 
 def test_a_factor_of_ten_thousand_steps_takes_nothing_from_the_pull() -> None:
     training = LocalTraining(steps=10_000, learning_rate=0.5, loss=SoftmaxL2(1e-6, 1.0))
-    bound = replace(HeadBound.of(training, 0.0, parameters=40, batch=10), rounding_unit=0.0)
+    bound = replace(HeadBound.of(training, 0.0, parameters=40, batch=10), rounding_unit=0.0, rounding_offset=0.0)
     alone = strict_sensitivity([public_round([0], [1.0], [training.factor()])], [0], bound)[-1]
     with mpmath.workdps(60):
         missing = 1 - (1 - mpmath.mpf(0.5) * mpmath.mpf(1e-6)) ** 10_000
@@ -122,7 +128,7 @@ def test_the_mean_factor_of_a_large_round_takes_nothing_from_the_pull() -> None:
     count = 20_000
     factors = [training.factor(1), training.factor(2)] * (count // 2)
     edge = public_round(list(range(count)), [1.0] * count, factors)
-    bound = replace(HeadBound.of(training, 0.0, parameters=40, batch=10), rounding_unit=0.0)
+    bound = replace(HeadBound.of(training, 0.0, parameters=40, batch=10), rounding_unit=0.0, rounding_offset=0.0)
     with mpmath.workdps(60):
         step = 1 - mpmath.mpf(0.5) * mpmath.mpf(1e-6)
         missing = 1 - (step + step**2) / 2
@@ -140,10 +146,15 @@ def test_factors_of_another_training_are_refused(factor: float) -> None:
 
 
 def test_rounding_counts_once_the_worlds_have_parted() -> None:
-    bound = replace(BARE, rounding_unit=1e-3, rounding_offset=2.0)
+    bound = replace(BARE, rounding_unit=1e-3, rounding_offset=2e-3)
     calm, joined = (public_round(clients, [1.0, 1.0], [0.9, 0.9]) for clients in ([1, 2], [0, 1]))
-    once = 0.5 * 0.2 * 10 + 1e-3 * 12
-    assert strict_sensitivity([calm, joined, calm], [0], bound) == pytest.approx([0, 0, once, 0.9 * once + 1e-3 * 12])
+    # Rounding may carry models out of the ball, so its radius grows by each round's own.
+    largest = [10.0]
+    for _ in range(2):
+        largest.append(1.001 * largest[-1] + 2e-3)
+    once = 0.5 * 0.2 * 10 + 1e-3 * largest[1] + 2e-3
+    again = 0.9 * once + 1e-3 * largest[2] + 2e-3
+    assert strict_sensitivity([calm, joined, calm], [0], bound) == pytest.approx([0, 0, once, again])
     bare = strict_sensitivity([calm, Noise(1.0, 5.0), calm], [0], replace(bound, grid=1.0))
     assert bare.tolist() == [0, 0, 0, 0]
 
@@ -190,12 +201,14 @@ def test_the_constants_come_from_the_training() -> None:
     training = LocalTraining(steps=4, learning_rate=0.5, loss=SoftmaxL2(0.1, 1.0))
     bound = HeadBound.of(training, 3.0, parameters=100, batch=10)
     assert bound.radius == pytest.approx(2.0 / 0.1)
-    assert bound.rounding_unit * (5.0 + bound.rounding_offset) == pytest.approx(training.rounding(5.0, 100, 10))
+    assert bound.rounding_unit * 5.0 + bound.rounding_offset == pytest.approx(training.rounding(5.0, 100, 10))
     assert bound.decay == pytest.approx(0.05)
     assert (bound.parameters, bound.grid, bound.unit_roundoff) == (100, 2.0**-20, 2.0**-53)
     single = HeadBound.of(replace(training, precision="float32"), 3.0, 100, 10, steps=8, grid=2.0**-10)
     assert (single.grid, single.unit_roundoff) == (2.0**-10, 2.0**-24)
-    assert single.rounding_unit == pytest.approx(2 * bound.rounding_unit * 2.0**29)
+    # Two casts in each world are nearly all of it.
+    assert single.rounding_unit == pytest.approx(4 * 2.0**-24, rel=0.01)
+    assert bound.rounding_unit < 1e-9
 
 
 @pytest.mark.parametrize(
@@ -245,13 +258,23 @@ def test_a_leaver_with_another_number_of_steps_round_by_round() -> None:
 
 def test_rounding_follows_the_largest_model_and_skips_what_computes_nothing() -> None:
     bare = replace(BARE, initial_norm=15.0)
-    bound = replace(bare, rounding_unit=1e-3, rounding_offset=2.0)
+    bound = replace(bare, rounding_unit=1e-3, rounding_offset=2e-3)
     joined = public_round([0, 1], [1.0, 1.0], [0.9, 0.9])
     path: list[Edge] = [joined, Noise(0.5, 1e9), public_round([], [], []), Untouched(1.0, 1e9), joined]
-    before = 1e-3 * (15 + 2)
-    after = 1e-3 * (15 + 0.5 * (4 + 9.2) + 2)
-    added = [0, before, before, before, before + after, 0.9 * (before + after) + after]
+    first = 1e-3 * (15 + 2)
+    noised = 15 + first + 0.5 * (4 + 9.2)
+    untouched = 1e-3 * (noised + 2)
+    last = 1e-3 * (noised + untouched + 2)
+    added = [0, first, first, first, first + untouched, 0.9 * (first + untouched) + last]
     assert strict_sensitivity(path, [0], bound) - strict_sensitivity(path, [0], bare) == pytest.approx(added)
+
+
+def test_the_ball_grows_by_the_rounding_of_erased_rounds_too() -> None:
+    bound = replace(BARE, rounding_unit=1e-3, rounding_offset=2e-3)
+    stranger, alone = np.array([7]), public_round([0], [1.0], [0.9])
+    erased = Erased(stranger, np.ones(1), np.ones(1), common_factor=True, rounds=3)
+    rounds = [public_round([7], [1.0], [0.9])] * 3
+    assert strict_sensitivity([erased, alone], [0], bound)[-1] >= strict_sensitivity([*rounds, alone], [0], bound)[-1]
 
 
 @pytest.mark.parametrize("steps", [1, 100, 1000])
@@ -280,7 +303,7 @@ def test_the_rounding_constants_are_those_of_the_training() -> None:
             bound = HeadBound.of(training, 3.0, parameters=100, batch=10, steps=steps)
             for norm in (0.0, 5.0):
                 exact = training.rounding(norm, 100, 10, steps=steps)
-                assert bound.rounding_unit * (norm + bound.rounding_offset) == pytest.approx(exact, rel=1e-9, abs=0)
+                assert bound.rounding_unit * norm + bound.rounding_offset == pytest.approx(exact, rel=1e-9, abs=0)
 
 
 def test_the_largest_learning_rate_of_the_proof_is_allowed() -> None:

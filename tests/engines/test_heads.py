@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
@@ -98,3 +98,58 @@ def test_logits_far_out_do_not_overflow() -> None:
         loss = LogisticL2(0.0, 1000.0) if classes == 1 else SoftmaxL2(0.0, 1000.0)
         after = trained_head(model, rows, labels, LocalTraining(1, 0.1, loss))
         assert all(np.isfinite(tensor).all() for tensor in after.values())
+
+
+def in_extended_precision(model, rows, labels, training, chosen):
+    """The same steps in 64-bit mantissas: exact, for what float64's rounding is measured against."""
+    loss, wide = training.loss, np.longdouble
+    weight, bias = model["weight"].astype(wide), model["bias"].astype(wide)
+    clipped = clipped_rows(rows.astype(np.float64), loss.row_norm).astype(wide)
+    rate, l2, prox = wide(training.learning_rate), wide(loss.l2), wide(training.proximal)
+    start = weight, bias
+    for step in range(training.steps):
+        at = slice(None) if chosen is None else chosen[step]
+        logits = clipped[at] @ weight.T + bias
+        if isinstance(loss, LogisticL2):
+            with np.errstate(over="ignore"):
+                residuals = 1 / (1 + np.exp(-logits)) - labels[at][:, np.newaxis]
+        else:
+            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+            residuals = powers / powers.sum(axis=1, keepdims=True) - np.eye(len(bias))[labels[at]]
+        slope = residuals.T @ clipped[at] / len(residuals), residuals.sum(axis=0) / len(residuals)
+        weight = weight - rate * (slope[0] + l2 * weight + prox * (weight - start[0]))
+        bias = bias - rate * (slope[1] + l2 * bias + prox * (bias - start[1]))
+    return {"weight": weight, "bias": bias}
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="this machine has no precision beyond float64")
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    steps=st.integers(1, 40),
+    rate=st.sampled_from([0.01, 0.5, 1.0, 2.2, 7.0]),
+    norm=st.sampled_from([0.0, 1.0, 1e3]),
+    proximal=st.sampled_from([0.0, 0.3]),
+    batch=st.sampled_from([None, 3]),
+    logistic=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_client_rounds_no_more_than_its_term(precision, seed, steps, rate, norm, proximal, batch, logistic) -> None:
+    rng = np.random.default_rng(seed)
+    loss = (LogisticL2 if logistic else SoftmaxL2)(float(rng.choice([0.0, 0.01, 0.3])), 1.5)
+    training = LocalTraining(steps, rate / loss.curvature.high, loss, proximal=proximal, precision=precision)
+    classes, count = 1 if logistic else 4, int(rng.integers(3, 20))
+    shapes = {"bias": (classes,), "weight": (classes, 6)}
+    model = {name: (norm * rng.normal(size=shape)).astype(precision) for name, shape in shapes.items()}
+    rows, labels = 3 * rng.normal(size=(count, 6)), rng.integers(0, max(classes, 2), count)
+    chosen = None if batch is None else rng.integers(0, count, (steps, batch))
+    own = trained_head(model, rows, labels, training, chosen)
+    exact = in_extended_precision(model, rows, labels, training, chosen)
+
+    def length(tensors) -> float:
+        return float(np.sqrt(sum(np.square(tensor.astype(np.longdouble)).sum() for tensor in tensors)))
+
+    largest = max(length(model.values()), length(own.values()))
+    term = training.rounding(largest, sum(tensor.size for tensor in own.values()), batch or count)
+    # A client of one world: a quarter of the casts and half of the steps.
+    assert length([own[name] - exact[name] for name in own]) <= term / 2

@@ -469,10 +469,31 @@ def test_a_federation_has_clients_with_names_and_classes():
 
 
 def test_features_that_the_precision_cannot_hold_are_refused_by_name():
-    large = Shard(np.full((1, 3), 1e300), np.array([0]))
-    training = replace(HEAD, precision="float32")
+    large, small = (Shard(np.full((1, 1, 18, 18), value), np.array([0])) for value in (1e300, 1.0))
+    training = replace(NETWORK, precision="float32")
     with pytest.raises(ValueError, match="client 'large'"):
-        Simulation(Federation({"large": large}, GOOD, CLASSES), SoftmaxHead(3, CLASSES), training, secret=b"s")
+        Simulation(Federation({"large": large}, small, CLASSES), Network(1, 18, CLASSES), training, secret=b"s")
+
+
+def test_a_head_of_float32_is_trained_in_float64_and_cast_once():
+    """Its results are those of float64, rounded: one rounding away, however many steps there are."""
+    for batch, steps in ((None, 40), (4, 40)):
+        options = {"batch": batch, "secret": b"s"}
+        data = federation((9, 12, 5, 16, 7), (30,))
+        single, double = (
+            Simulation(data, SoftmaxHead(30, CLASSES), replace(HEAD, steps=steps, precision=each), **options)
+            for each in ("float32", "float64")
+        )
+        model = trained(single, 2)
+        wide = {name: tensor.astype(np.float64) for name, tensor in model.items()}
+        one, other = (
+            engine.train(start, Place(0, 3), engine.clients).tensors
+            for engine, start in ((single, model), (double, wide))
+        )
+        for name in model:
+            for got, exact in zip(one[name], other[name], strict=True):
+                assert got.dtype == np.float32
+                assert np.array_equal(got, exact.astype(np.float32))
 
 
 def test_nobodys_numbers_depend_on_who_else_there_is() -> None:

@@ -26,6 +26,9 @@ NO_CLIENT = int(np.iinfo(np.int64).min)
 # A factor of 0 would make nothing of an infinite sensitivity; a larger one is safe.
 SMALLEST_FACTOR = 1e-300
 
+# The other world's models may be larger by Psi, and so may what their rounding costs: at most this share of Psi.
+RELATIVE_ROUNDING = 2.0**-18
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregation:
@@ -34,7 +37,8 @@ class Aggregation:
     ``weights`` are proportional to the paper's n_i (any positive scale); ``factors`` are the rho_i = B^(K_i);
     ``distances`` are ||d_i - omega||, or upper bounds; ``update_norm`` is ||omega||; ``gram`` is the centred matrix
     ``<d_i - omega, d_j - omega>``, raised such that no group's quadratic form is below the true one. Updates are
-    those before the server's learning rate (eta_s). ``rounding`` is r. A round that nobody joined has no client.
+    those before the server's learning rate (eta_s). ``rounding`` is r, ``relative_rounding`` the share of Psi that
+    comes on top of it. A round that nobody joined has no client.
 
     Paper: Eq. (FedAvg_server_aggregation). Theory: 3.
     """
@@ -47,6 +51,7 @@ class Aggregation:
     rounding: float
     gram: Floats | None = None
     server_learning_rate: float = 1.0
+    relative_rounding: float = RELATIVE_ROUNDING
     factor: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,13 +74,17 @@ class Aggregation:
             raise ValueError("gram has to be finite, with a diagonal of at least 0: these are squared distances")
         not_negative("update_norm", self.update_norm)
         not_negative("rounding", self.rounding)
+        not_negative("relative_rounding", self.relative_rounding)
         if not count and (self.rounding or self.update_norm):
             raise ValueError("a round that nobody joined moves nothing: update_norm and rounding have to be 0")
         at_most_one("server_learning_rate", self.server_learning_rate)
         object.__setattr__(self, "factor", self.factor_over(np.ones(count, dtype=np.bool_)))
 
     def factor_over(self, selected: Members) -> float:
-        """Give the round's factor when only the selected participants train; 1 where there are none."""
+        """Give the round's factor when only the selected participants train; 1 where there are none.
+
+        Theory: 4 and 5.
+        """
         if not selected.any():
             return 1.0
         weights, factors = self.weights[selected], self.factors[selected]
@@ -84,7 +93,15 @@ class Aggregation:
         mean = (
             float(factors[0]) if common else mean_factor(float(weights @ factors), float(weights.sum()), len(weights))
         )
-        return server_factor(max(mean, SMALLEST_FACTOR), self.server_learning_rate)
+        return float(self.with_rounding(server_factor(max(mean, SMALLEST_FACTOR), self.server_learning_rate)))
+
+    def with_rounding(self, factor: Factor) -> Factor:
+        """Return a factor raised by the share of Psi that rounding may add.
+
+        Theory: 5.
+        """
+        raised: Factor = factor + np.maximum(factor, 1.0) * self.relative_rounding
+        return raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +169,8 @@ class Erased:
     ``clients`` names everybody who took part before its end. Whoever was forgotten has an infinite sensitivity: its
     number is gone, and only a node before its first round is left for it. ``largest_weights`` holds each client's
     largest p_c in any round before the end; ``common_factor`` says whether all clients had the same rho in each of
-    these rounds, without which nothing can be said of a group. ``sigmas`` are those of the noises in the stretch,
-    which are public.
+    these rounds, without which nothing can be said of a group. ``sigmas`` are those of the noises in the stretch, and
+    ``rounds`` the number of its rounds: both are public.
 
     Theory: 13.
     """
@@ -163,6 +180,7 @@ class Erased:
     largest_weights: Floats
     common_factor: bool
     sigmas: tuple[float, ...] = ()
+    rounds: int = 0
     rounding = 0.0
 
     def __post_init__(self) -> None:

@@ -162,6 +162,7 @@ class Facts:
         noised_rounds = ("the rounds are DP-FedAvg's: their own noise is what hides, and nothing else is proven",)
         return (
             tuple(str(obstacle) for obstacle in self.training.obstacles)
+            + self._unknown_rounding
             + self._broken_rules
             + (noised_rounds if isinstance(self.public, DpFedAvg) else ())
         )
@@ -183,7 +184,7 @@ class Facts:
             self.head_bound()
         except ValueError as refusal:
             return (*found, str(refusal))
-        return found
+        return found + self._unknown_rounding
 
     def head_bound(self) -> HeadBound:
         """Derive the constants of the strict bound from the training, so that they can't be another training's."""
@@ -191,6 +192,16 @@ class Facts:
             raise ValueError("no public constants of an L2 head are recorded")
         head = self.public
         return HeadBound.of(self.training, head.initial_norm, head.parameters, head.batch, head.steps, head.grid)
+
+    @property
+    def _unknown_rounding(self) -> tuple[str, ...]:
+        """Code of the clients' own rounds in every operation: in float32 by more than what noise hides."""
+        if self.training.precision != "float32" or self.sources.training is not Source.DECLARED:
+            return ()
+        return (
+            "clients train in float32 by code of their own, and what its rounding adds is not known: use train_head, "
+            "which computes in float64 and casts once, or train in float64",
+        )
 
     @property
     def _broken_rules(self) -> tuple[str, ...]:

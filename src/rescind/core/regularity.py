@@ -151,14 +151,23 @@ def local_factor(curvature: Curvature, learning_rate: float, steps: int, proxima
     if curvature.low == 0.0 and learning_rate * (curvature.high + 2 * proximal) <= 2.0:
         return 1.0
     pull = learning_rate * proximal
-    # The difference may cancel, so what is added is absolute.
-    step = _up(max(abs(1 - pull - learning_rate * end) for end in (curvature.low, curvature.high))) + _ABSOLUTE
+    step = step_factor(curvature, learning_rate, proximal)
     if pull == 0.0:
         return _up(step**steps)
     total = 1.0
     for _ in range(steps):
         total = _up(step * total + pull)
     return total
+
+
+def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.0) -> float:
+    """Return the factor of one step whose anchor, if there is a ``proximal`` term, is held fixed, rounded up.
+
+    Theory: 2.
+    """
+    ends = (abs(1 - learning_rate * proximal - learning_rate * end) for end in (curvature.low, curvature.high))
+    # The differences may cancel, so what is added is absolute.
+    return _up(max(ends)) + _ABSOLUTE
 
 
 def server_factor(factor: Factor, server_learning_rate: float) -> Factor:

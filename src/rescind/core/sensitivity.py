@@ -106,7 +106,8 @@ def client_terms(round_: Aggregation) -> tuple[Floats, Floats]:
         return np.full(len(deltas), round_.factor), deltas
     others = leave_one_out_sums(round_.weights)
     mean = mean_factor(leave_one_out_sums(round_.weights * round_.factors), others, len(deltas))
-    return server_factor(np.maximum(mean, SMALLEST_FACTOR), round_.server_learning_rate), deltas
+    factors = server_factor(np.maximum(mean, SMALLEST_FACTOR), round_.server_learning_rate)
+    return round_.with_rounding(factors), deltas
 
 
 def erased_group_sensitivity(edge: Erased, group: Clients) -> float:

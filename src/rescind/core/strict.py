@@ -14,6 +14,7 @@ import numpy as np
 
 from rescind.core._checks import not_negative, positive
 from rescind.core.edges import (
+    RELATIVE_ROUNDING,
     SMALLEST_FACTOR,
     Aggregation,
     Clients,
@@ -43,7 +44,7 @@ class HeadBound:
 
     ``decay`` is eta lambda, ``radius`` is L/lambda, ``initial_norm`` is ||theta_0^0||, ``parameters`` is d,
     ``most_steps`` the largest K_i. Rounding without a look at the model, with D the largest norm it can have:
-    ``rounding_unit`` (D + ``rounding_offset``) for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being
+    ``rounding_unit`` D + ``rounding_offset`` for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being
     ``unit_roundoff``.
 
     Theory: 8.
@@ -93,14 +94,16 @@ class HeadBound:
         limit = 2 / (loss.curvature.high + loss.curvature.low)
         if training.learning_rate > limit:
             raise ValueError(f"learning_rate is {training.learning_rate!r}; a strict bound needs at most {limit:g}")
+        offset = training.rounding(0.0, parameters, batch, steps=steps)
         return cls(
             decay=training.learning_rate * loss.l2,
             radius=loss.gradient_bound / loss.l2,
             initial_norm=initial_norm,
             parameters=parameters,
             most_steps=steps or training.steps,
-            rounding_unit=training.rounding(1.0, parameters, batch, gradient_bound=0.0, steps=steps),
-            rounding_offset=training.learning_rate * loss.gradient_bound,
+            # The term grows linearly with the norm.
+            rounding_unit=training.rounding(1.0, parameters, batch, steps=steps) - offset,
+            rounding_offset=offset,
             grid=grid,
             unit_roundoff=UNIT_ROUNDOFF[training.precision],
         )
@@ -129,7 +132,8 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
 
     With D the largest norm a model can have, rho_W and rho_R the weighted means over W and the others:
     Psi <- rho_R Psi + P_W (|rho_W - rho_R| D + (2 - rho_W - rho_R) L/lambda), and where all belong to W
-    Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D). Past a shrinkage, whose factor depends on data, it is infinite.
+    Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D). Rounding may carry a model out of the ball, so D grows by a round's
+    own. Past a shrinkage, whose factor depends on data, it is infinite.
 
     Theory: 8.
     """
@@ -142,13 +146,14 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
         if not bounded:
             nodes.append(math.inf)
             continue
-        rounding = bound.rounding_unit * (largest + bound.rounding_offset)
+        rounding = bound.rounding_unit * largest + bound.rounding_offset
         if isinstance(edge, Erased):
             psi = _past_erased(edge, leaving)
             parted = psi > 0
             rounding = 0.0
             for sigma in edge.sigmas:
                 largest = _largest_after(largest, sigma, bound)
+            largest = (largest + edge.rounds * bound.rounding_offset) * (1 + bound.rounding_unit) ** edge.rounds
         elif isinstance(edge, Noise):
             psi *= 1 + 4 * bound.unit_roundoff
             largest = _largest_after(largest, edge.sigma, bound)
@@ -160,8 +165,10 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             parted = parted or bool(inside.any())
             psi = _through_round(edge, inside, psi, largest, bound)
             rounding *= bool(len(edge.clients))
+            largest += rounding
         else:
-            if edge.factor > 1 + 1e-12:
+            largest += rounding
+            if edge.factor > 1 + 2 * RELATIVE_ROUNDING:
                 raise ValueError(f"a round has the factor {edge.factor!r}; an L2 head's is at most 1")
             psi *= edge.factor
         psi += rounding if parted else 0.0

@@ -9,7 +9,7 @@ from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Made, Server, check_server, norm, updates_of
+from rescind.engines.server import Made, Server, check_server, updates_of
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.records import Place
@@ -83,7 +83,7 @@ def _check(replies: Replies, asked: Sequence[str]) -> None:
 
 
 def rounding(training: LocalTraining, model: Mapping[str, Tensor], made: Made) -> float:
-    """Give r of a round: the bound's own, or for a loss without one what the longest update makes of it."""
+    """Return r of a round; for a loss without a gradient bound, the longest update stands in for the gradients."""
     replies, measured = made.replies, made.measured
     if not replies.names:
         return 0.0
@@ -93,4 +93,4 @@ def rounding(training: LocalTraining, model: Mapping[str, Tensor], made: Made) -
         longest = float(measured.distances.max()) + measured.update_norm
         gradient_bound = longest / (training.learning_rate * min(replies.steps))
     parameters = sum(tensor.size for tensor in model.values())
-    return training.rounding(norm(model), parameters, replies.batch, gradient_bound, max(replies.steps))
+    return training.rounding(measured.largest_norm, parameters, replies.batch, gradient_bound, max(replies.steps))

@@ -71,9 +71,10 @@ def path_to(ledger: Ledger, place: Place, training: LocalTraining, group: Client
             inside = [
                 known[each.branch] for each in lineage(known, Place(number, 0)) if each.branch > stretch.origin.branch
             ]
-            edges.append(stretch.edge(tuple(each.sigma for each in inside if each.sigma)))
+            erased = sum(each.parent.round for each in inside if each.parent) - stretch.origin.round
+            edges.append(stretch.edge(tuple(each.sigma for each in inside if each.sigma), erased))
             places.append(None)
-            rounds += sum(each.parent.round for each in inside if each.parent) - stretch.origin.round
+            rounds += erased
             trained.append(rounds)
             behind_noise |= {each.number: len(edges) for each in inside if each.sigma}
             if any(each.unbounded for each in inside):

@@ -120,14 +120,15 @@ class Stretch:
     common_factor: bool
     salt: bytes = b""
 
-    def edge(self, sigmas: tuple[float, ...]) -> Erased:
-        """Give the stretch as the mathematics wants it, with the noises that lie in it."""
+    def edge(self, sigmas: tuple[float, ...], rounds: int) -> Erased:
+        """Give the stretch as the mathematics wants it, with the noises and the number of rounds that lie in it."""
         return Erased(
             clients=np.ascontiguousarray(self.remaining["client"]),
             sensitivities=self.remaining["sensitivity"].copy(),
             largest_weights=self.remaining["largest_weight"].copy(),
             common_factor=self.common_factor,
             sigmas=sigmas,
+            rounds=rounds,
         )
 
 

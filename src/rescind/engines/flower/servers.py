@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rescind.core.aggregation import Contributions
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine
 from rescind.engines.server import Made, averaged, norm
@@ -55,7 +54,7 @@ class Reported:
         """Train a round, make the mean, and ask every participant how far from it it is."""
         replies = engine.train(model, place, engine.drawn(place, present))
         made = averaged(model, replies, engine.facts.training.server_learning_rate)
-        told = raised(self.flower.distances(made.model, place, replies.names), made.model, len(replies.names))
+        told = raised(self.flower.distances(made.model, place, replies.names), made.model)
         silent = [name for name in replies.names if name not in told]
         longest = engine.facts.training.longest_update(norm(model)) if silent else None
         if longest is not None:
@@ -66,16 +65,16 @@ class Reported:
                 f"{silent[0]!r} among them: call rescind.flower.report_distance in the ClientApp's evaluate"
             )
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
-        return replace(made, measured=Contributions(distances, made.measured.update_norm, None))
+        return replace(made, measured=replace(made.measured, distances=distances, gram=None))
 
 
-def raised(told: Mapping[str, float], model: Mapping[str, Tensor], participants: int) -> dict[str, float]:
+def raised(told: Mapping[str, float], model: Mapping[str, Tensor]) -> dict[str, float]:
     """Add to told distances what rounding may have taken away: they are from the mean as the model's type holds it.
 
-    The mean is off by at most (participants + 4) roundings of each result, which are no longer than the mean's length
-    and the furthest distance together; and a sum of squares, by one rounding of itself for each parameter.
+    The mean was cast once, which moved it by at most one rounding of its length; the second covers its float64. A sum
+    of squares may be off by one rounding of itself for each parameter.
     """
     unit = max((float(np.finfo(tensor.dtype).eps) / 2 for tensor in model.values()), default=0.0)
-    furthest = norm(model) + max(told.values(), default=0.0)
+    moved = 2 * max(unit, 2.0**-32) * (norm(model) + max(told.values(), default=0.0))
     sums = 1 + (sum(tensor.size for tensor in model.values()) + 4) * 2.0**-53
-    return {name: distance * sums + (participants + 4) * unit * furthest for name, distance in told.items()}
+    return {name: distance * sums + moved for name, distance in told.items()}

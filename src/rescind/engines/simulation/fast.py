@@ -3,7 +3,7 @@
 Softmax regression is batched over the participants and needs no autograd. Where everybody uses all its examples in
 every step and has no more of them than features, not even theta is iterated: with G = X X' + 1 1' and d = 1 - eta
 lambda, the logits follow Z <- d Z - (eta/n) G (P - Y), and theta_K is d^K theta_0 minus (eta/n) X' times the sum of
-the residuals P - Y, each multiplied by a d for every later step.
+the residuals P - Y, each multiplied by a d for every later step (theory 5 has its rounding).
 
 The network, too, is batched over the participants: their images lie on each other like channels, and each client's
 filters see only its own group of them. The channels of a pixel are side by side in memory, the order in which
@@ -26,6 +26,8 @@ from rescind.engines.simulation.models import Model, Network, SoftmaxHead
 
 # Participants that are trained as one batch: more would only take more memory.
 _TOGETHER = 32
+# So many steps are made on logits alone; then they are computed anew, so that their rounding does not add up.
+_LOGIT_STEPS = 16
 # What a network's first layer may give in one step: with much more than that grouping costs more than it saves.
 _NUMBERS = 1 << 22
 
@@ -100,14 +102,18 @@ class _Head:
         """Iterate the logits of all examples; no step but the first and the last is as wide as the features."""
         many = len(own.features)
         bias, weight = (start[key].expand(many, *start[key].shape) for key in ("bias", "weight"))
-        logits = torch.baddbmm(bias.unsqueeze(2), weight, own.turned)
-        total = torch.zeros_like(own.targets)
-        for _ in range(self._steps):
-            residuals = torch.softmax(logits, 1).sub_(own.targets).mul_(own.scales)
-            total.mul_(self._decay).add_(residuals)
-            logits = torch.baddbmm(logits, residuals, own.grams, beta=self._decay)
-        shrunk = self._decay**self._steps
-        return shrunk * start["bias"] + total.sum(2), torch.baddbmm(weight, total, own.features, beta=shrunk)
+        for first in range(0, self._steps, _LOGIT_STEPS):
+            steps = min(_LOGIT_STEPS, self._steps - first)
+            logits = torch.baddbmm(bias.unsqueeze(2), weight, own.turned)
+            total = torch.zeros_like(own.targets)
+            for _ in range(steps):
+                residuals = torch.softmax(logits, 1).sub_(own.targets).mul_(own.scales)
+                total.mul_(self._decay).add_(residuals)
+                logits = torch.baddbmm(logits, residuals, own.grams, beta=self._decay)
+            shrunk = self._decay**steps
+            bias = shrunk * bias + total.sum(2)
+            weight = torch.baddbmm(weight, total, own.features, beta=shrunk)
+        return bias, weight
 
     def _by_parameters(
         self, start: Tensors, names: Sequence[str], batches: Batches, size: int

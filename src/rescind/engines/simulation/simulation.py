@@ -73,13 +73,14 @@ class Simulation:
             refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
         if refusals:
             raise ValueError("; ".join(refusals))
-        self._dtype = dtype = _PRECISIONS[training.precision]
         self._row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
+        # A head's steps are made in float64 and cast once, as the rounding term has it.
+        self._dtype = dtype = _PRECISIONS[training.precision] if self._row_norm is None else torch.float64
         self._examples = examples(federation.shards, dtype, self._row_norm)
         self._test = examples({"test data": federation.test}, dtype, self._row_norm)
         self._rate, self._size, self._batch = rate, size, batch
         self._secret = secret
-        self._start = {name: tensor.to(dtype) for name, tensor in model.start().items()}
+        self._start = {name: tensor.to(_PRECISIONS[training.precision]) for name, tensor in model.start().items()}
         self._module = model.module().to(dtype)
         self._trainer = trainer(model, self._examples, training)
         if isinstance(public, PublicHead):
@@ -118,7 +119,10 @@ class Simulation:
             names=tuple(names),
             weights=np.array(counts, dtype=np.float64),
             steps=(self._facts.training.steps,) * len(names),
-            tensors={name: cast(Sequence[Tensor], tensor.numpy()) for name, tensor in trained.items()},
+            tensors={
+                name: cast(Sequence[Tensor], tensor.to(self._start[name].dtype).numpy())
+                for name, tensor in trained.items()
+            },
             batch=max((self._batch_size(name) for name in names), default=0),
         )
 
@@ -165,7 +169,7 @@ class Simulation:
         return torch.from_numpy(batches(seed, self._examples.count(name), self._batch_size(name), steps))
 
     def _tensors(self, model: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
-        """Copy a model into torch, in the start's order."""
+        """Copy a model into torch, in the start's order and of the type that is computed with."""
         if model.keys() != self._start.keys():
             raise ValueError(f"the model has the tensors {sorted(model)}; it has to have {sorted(self._start)}")
         for name, own in self._start.items():
@@ -174,7 +178,7 @@ class Simulation:
                 raise ValueError(
                     f"tensor {name!r} is {given.shape}, {given.dtype}; it has to be {wanted[0]}, {wanted[1]}"
                 )
-        return {name: torch.from_numpy(np.array(model[name])) for name in self._start}
+        return {name: torch.from_numpy(np.array(model[name])).to(self._dtype) for name in self._start}
 
     def _check_names(self, names: Sequence[str]) -> None:
         unknown = sorted(set(names) - self._examples.spans.keys())
