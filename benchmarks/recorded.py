@@ -11,12 +11,16 @@ from rescind.core.aggregation import Contributions
 from rescind.core.facts import Facts
 from rescind.core.facts import Sampling as SamplingFact
 from rescind.core.noise import grid_rounding
-from rescind.core.regularity import SoftmaxL2
+from rescind.core.regularity import DeclaredLoss, SoftmaxL2
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.history.recorder import Recorder
 from rescind.history.records import Branch, Place
 
-TRAINING = LocalTraining(steps=3, learning_rate=0.5, loss=SoftmaxL2(l2=0.05, row_norm=1.0))
+# The heads are written as one vector here, which is no weight and bias: so what is proven of them is declared.
+_HEAD = SoftmaxL2(l2=0.05, row_norm=1.0)
+TRAINING = LocalTraining(
+    steps=3, learning_rate=0.5, loss=DeclaredLoss(_HEAD.curvature, gradient_bound=_HEAD.gradient_bound)
+)
 FACTS = Facts(
     training=TRAINING,
     sampling=SamplingFact.POISSON,

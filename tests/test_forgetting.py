@@ -46,7 +46,7 @@ from rescind.methods import (
     Sifu,
     StrictSifu,
 )
-from rescind.testing.methods import CutOff, Mortal, names_of
+from rescind.testing.methods import CutOff, dying_after, names_of
 from rescind.testing.small import TRAINING, simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -161,7 +161,7 @@ def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> N
     with pytest.raises(ValueError, match=r"not \[99\]: open are"):
         revocable.plan(Sifu(), 99)
     history.ask(names_of(revocable, 0), BUDGET)
-    mortal = replace(revocable, server=Mortal(revocable.server, Place(1, 2)))
+    mortal = replace(revocable, watch=dying_after(Place(1, 1)))
     with pytest.raises(CutOff):
         mortal.forget(Last(), Rounds(4))
     with pytest.raises(ValueError, match="being served: finish it with forget"):

@@ -5,15 +5,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rescind.core.facts import Facts, Sampling
-    from rescind.core.regularity import LogisticL2, SoftmaxL2
+    from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
     from rescind.core.training import LocalTraining
     from rescind.history import Goal, History
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Facts", "Goal", "History", "LocalTraining", "LogisticL2", "Sampling", "SoftmaxL2"]
+__all__ = [
+    "Curvature",
+    "DeclaredLoss",
+    "Facts",
+    "Goal",
+    "History",
+    "LocalTraining",
+    "LogisticL2",
+    "Sampling",
+    "SoftmaxL2",
+    "UnprovenLoss",
+]
 
 _HOMES = {
+    "Curvature": "rescind.core.regularity",
+    "DeclaredLoss": "rescind.core.regularity",
     "Facts": "rescind.core.facts",
     "Goal": "rescind.history",
     "History": "rescind.history",
@@ -21,6 +34,7 @@ _HOMES = {
     "LogisticL2": "rescind.core.regularity",
     "Sampling": "rescind.core.facts",
     "SoftmaxL2": "rescind.core.regularity",
+    "UnprovenLoss": "rescind.core.regularity",
 }
 
 

@@ -25,13 +25,14 @@ from rescind.engines.flower.servers import Delegated, Reported
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
+from rescind.history.doubts import standing_doubts
 from rescind.history.errors import DifferentRun
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.path import branches
 from rescind.history.records import Level, Place
-from rescind.history.requests import Planned, asked_for
-from rescind.history.run import Goal
+from rescind.history.requests import Planned, asked_for, plans
+from rescind.history.run import Goal, check_head
 from rescind.history.tensors import digest, save
 from rescind.methods import Exact, Method, Sifu
 
@@ -182,7 +183,8 @@ def run(
         num_rounds: how many rounds the newest branch has in the end. The first training is a branch, and every
             forgetting that has to retrain begins another, at round 0.
         until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
-        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training.
+        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
+            something was recorded that contradicts it.
         level: how much of a forgotten client is erased.
         timeout: how many seconds to wait for replies, and for enough nodes.
         train_config: as in Flower's ``Strategy.start``.
@@ -198,6 +200,7 @@ def run(
     mean, told = averaging(strategy.strategy), dict[str, str]()
 
     def watch(place: Place, model: Mapping[str, Tensor]) -> None:
+        _warn(history, place)
         told.update(_label(history, engine.labels, told))
         if mean.fraction_evaluate:
             metrics = engine.evaluated_by_clients(place, model, history.remaining(engine.clients))
@@ -229,9 +232,7 @@ def run(
     if save_to is not None and any(asked.open for asked in asked_for(history.ledger)):
         # The file may hold a model that knows who is to be forgotten.
         Path(save_to).unlink(missing_ok=True)
-    if method is None:
-        method = Exact() if strategy.training.obstacles else Sifu()
-    for outcome in revocable.forget(method, until, level=level):
+    for outcome in revocable.forget(method or _default_method(strategy), until, level=level):
         _tell(outcome, commands)
     saved = None
     if save_to is not None and history.outcomes():
@@ -292,6 +293,8 @@ def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
     unknown = [name for name in trained if name not in arrays]
     if unknown or not trained:
         raise ValueError(f"trained names {unknown}, and the model has {list(arrays)}")
+    # Whoever executes it: nobody's word gives a network the curvature of a head.
+    check_head(strategy.training.loss, [(name, arrays[name].dtype, tuple(arrays[name].shape)) for name in trained])
     if strategy.helper and sorted(name.rpartition(".")[2] for name in trained) != ["bias", "weight"]:
         raise ValueError(
             f"train_head trains a tensor called weight and one called bias, and trained is {list(trained)}: name the "
@@ -333,6 +336,26 @@ def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) 
     save(history.model(history.newest) | frozen, path)
     _LOG.info("rescind: %s is saved in %s", history.newest, os.fspath(path))
     return history.newest
+
+
+def _default_method(strategy: Recorded) -> Method:
+    """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing."""
+    history = strategy.history
+    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
+    begun = [asked.number for asked in asked_for(history.ledger) if asked.branch is not None]
+    # What was begun goes on by the method that began it.
+    planned = {plans(history.ledger)[number].method for number in begun if number not in done}
+    contradicted = bool(branches(history.ledger)) and history.facts.contradictions
+    if strategy.training.obstacles or (contradicted and str(Sifu()) not in planned):
+        return Exact()
+    return Sifu()
+
+
+def _warn(history: History, place: Place) -> None:
+    """Say in the run's log what was recorded in a round against the run's declarations."""
+    for doubt in standing_doubts(history.ledger):
+        if doubt.place == place:
+            _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:

@@ -32,6 +32,7 @@ from rescind.flower import Recorded
 from rescind.forgetting import Revocable
 from rescind.history.errors import DifferentRun
 from rescind.history.records import Level, Place, Span
+from rescind.methods import Last
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -542,6 +543,62 @@ def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: Histo
     assert history.verify() == []
 
 
+def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    liars: set[str] = set()
+
+    def by_some(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] in liars:
+            far_away(content)
+
+    on, strategy = grid(by_some), recorded(history, seed=None, declared=True)
+    last: dict[str, Any] = {"method": Last(), "level": Level.OUTPUT}
+    liars.add("clinic-5")
+    rescind.flower.run(strategy, on, initial(), num_rounds=2)
+    assert history.facts == history.run.facts
+    liars.update(["clinic-3", "clinic-4"])
+    rescind.flower.run(strategy, on, initial(), num_rounds=4)
+    (doubt,) = history.facts.doubts
+    assert "since model 0.3: 3 of 6 replies" in doubt
+    assert sum(doubt in record.getMessage() for record in caplog.records if record.levelname == "WARNING") == 1
+    liars.clear()
+    history.ask(["clinic-0"], Budget(8.0, 0.01))
+    rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
+    # Where nobody says how to forget it is done so that it can be certified.
+    history.ask(["clinic-1"], Budget(8.0, 0.01))
+    rescind.flower.run(strategy, on, initial(), num_rounds=2, level=Level.OUTPUT)
+    history.lift_doubts("three clinics trained by an old app")
+    history.ask(["clinic-2"], Budget(8.0, 0.01))
+    rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
+    modes = [outcome.planned and outcome.planned.candidate.mode for outcome in history.outcomes()]
+    assert modes == [Mode.HEURISTIC, Mode.EXACT, Mode.INSTANCE]
+
+
+def test_what_was_begun_goes_on_by_its_own_method_though_it_is_doubted_since(history: History) -> None:
+    liars: set[str] = set()
+
+    def by_some(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] in liars:
+            far_away(content)
+
+    on, strategy = grid(by_some), recorded(history)
+    rescind.flower.run(strategy, on, initial(), num_rounds=12)
+    history.ask(["clinic-2"], Budget(8.0, 0.01))
+    liars.update(["clinic-3", "clinic-4", "clinic-5"])
+
+    def die(round_: int, arrays: ArrayRecord) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rescind.flower.run(strategy, on, initial(), num_rounds=3, evaluate_fn=die)
+    assert history.facts.doubts
+    rescind.flower.run(strategy, on, initial(), num_rounds=3)
+    (outcome,) = history.outcomes()
+    assert outcome.planned is not None
+    assert outcome.planned.method == str(rescind.flower.Sifu())
+
+
 def test_an_array_in_the_other_order_is_the_same_array(history: History) -> None:
     def reorder(content: RecordDict, context: Context) -> None:
         put(content, np.asfortranarray(weight(content)))
@@ -697,6 +754,22 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     assert outcome.modes == (Mode.EXACT,)
     with pytest.raises(DifferentRun):
         rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_network_is_not_trained_as_a_head_on_anybodys_word(history: History, declared: bool) -> None:
+    shapes = {"conv1.weight": (6, 3, 5, 5), "conv1.bias": (6,), "fc.weight": (10, 84), "fc.bias": (10,)}
+    arrays = ArrayRecord({name: Array(np.zeros(shape)) for name, shape in shapes.items()})
+    on = InProcessGrid(echoing(), {"a": {}, "b": {}})
+    strategy = recorded(history, trained=None, declared=declared)
+    with pytest.raises(ValueError, match=r"SoftmaxL2 is .*conv1\.bias.* 1 more.*UnprovenLoss\(\).*exactly"):
+        rescind.flower.run(strategy, on, arrays, num_rounds=1)
+    network = LocalTraining(3, 1.0, rescind.UnprovenLoss())
+    rescind.flower.run(recorded(history, trained=None, training=network), on, arrays, num_rounds=1)
+    # A head of it, the rest being frozen, is what the loss is about.
+    with History.in_memory() as other:
+        head = recorded(other, trained=["fc.weight", "fc.bias"], declared=declared)
+        rescind.flower.run(head, on, arrays, num_rounds=1)
 
 
 @pytest.mark.parametrize(

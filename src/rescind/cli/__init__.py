@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli import certificates, erasing, keys, planning, reporting, requests, state
+from rescind.cli import certificates, doubting, erasing, keys, planning, reporting, requests, state
 
 app = typer.Typer(
     name="rescind",
@@ -36,6 +36,7 @@ app.command("init")(state.init)
 app.command("status")(state.status)
 app.add_typer(requests.app, name="request")
 app.command("plan")(planning.plan)
+app.command("doubts")(doubting.doubts)
 app.command("erase")(erasing.erase)
 app.add_typer(keys.app, name="keys")
 app.command("certify")(certificates.certify)

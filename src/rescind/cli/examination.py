@@ -15,6 +15,8 @@ from typing import Literal
 
 from rescind import __version__
 from rescind.cli.shared import history_at
+from rescind.core.facts import NOT_AVERAGED
+from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
 from rescind.history.history import History
 
@@ -87,8 +89,16 @@ def _history(location: str) -> Iterator[Examined]:
         if not broken:
             yield Examined("chain", "fine", "unbroken")
             yield _models(history)
+        yield from _declarations(history)
         if Path(location).is_dir():
             yield _disk(Path(location))
+
+
+def _declarations(history: History) -> Iterator[Examined]:
+    against = [*map(str, standing_doubts(history.ledger)), *([NOT_AVERAGED] if not_means(history.ledger) else [])]
+    yield from (Examined("declarations", "note", each) for each in against)
+    if not against:
+        yield Examined("declarations", "fine", "nothing that was recorded contradicts them")
 
 
 def _models(history: History) -> Examined:

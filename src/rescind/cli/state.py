@@ -73,6 +73,7 @@ def status(history: Location, as_json: AsJson = False) -> None:
             }
             for each in waiting(there, found, datetime.now(UTC))
         ]
+        doubts = there.facts.doubts
     result = {
         "newest": f"{found.newest.branch}.{found.newest.round}",
         "rounds": found.rounds,
@@ -86,8 +87,11 @@ def status(history: Location, as_json: AsJson = False) -> None:
         "stored_bytes": found.stored_bytes,
         "mode": found.claimable.mode.value,
         "raised_by": list(found.claimable.raised_by),
+        "doubts": list(doubts),
     }
-    show(result, _words(found, rows), as_json)
+    # Where they stand in the way they are told with what else does.
+    beside = [each for each in doubts if each not in found.claimable.raised_by]
+    show(result, [*_words(found, rows), *beside], as_json)
 
 
 def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[RenderableType]:

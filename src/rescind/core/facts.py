@@ -10,6 +10,10 @@ from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
 
 REPRODUCIBLE = "the noise is reproducible: draw it from the operating system's generator"
+NOT_AVERAGED = (
+    "the server recorded models that are not the weighted mean of their rounds' replies, as the training says they "
+    "are: what else went into them is bounded by nothing"
+)
 
 
 class Mode(Enum):
@@ -131,6 +135,8 @@ class Facts:
     data, such as an accuracy. ``sample``: the rate of Poisson sampling, or the size or the fraction of other samples.
     ``batch``: the examples of a local step, where these are not all. ``frozen``: the SHA-256 of tensors that belong
     to the model, are public and are never trained, if there are any. ``sources``: on whose word all this is known.
+    ``doubts``: what was seen since to contradict the declared training, and the operator has not answered.
+    ``averages``: no recorded model was seen to be anything else than the mean that the training says.
 
     Theory: 6 and 7.
     """
@@ -147,10 +153,13 @@ class Facts:
     batch: int | None = None
     frozen: str = ""
     sources: Sources = Sources()
+    doubts: tuple[str, ...] = ()
+    averages: bool = True
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
-        for name in ("independent_randomness", "redrawn_rounds", "secret_noise", "public_schedule", "public_rounds"):
+        rules = ("independent_randomness", "redrawn_rounds", "secret_noise")
+        for name in (*rules, "public_schedule", "public_rounds", "averages"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
@@ -164,13 +173,14 @@ class Facts:
             tuple(str(obstacle) for obstacle in self.training.obstacles)
             + self._unknown_rounding
             + self._broken_rules
+            + self.contradictions
             + (noised_rounds if isinstance(self.public, DpFedAvg) else ())
         )
 
     @property
     def strict_obstacles(self) -> tuple[str, ...]:
         """Why nothing can be said that holds for every data set; empty means that it can."""
-        found = self._broken_rules
+        found = self._broken_rules + self.contradictions
         if not self.public_schedule:
             found += ("kept nodes are not placed by a public schedule: say public_schedule=True from the start",)
         if isinstance(self.public, DpFedAvg):
@@ -185,6 +195,13 @@ class Facts:
         except ValueError as refusal:
             return (*found, str(refusal))
         return found + self._unknown_rounding
+
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """What was recorded against the run's own declarations; nothing for DP-FedAvg, which rests on neither."""
+        if isinstance(self.public, DpFedAvg):
+            return ()
+        return self.doubts + (() if self.averages else (NOT_AVERAGED,))
 
     def head_bound(self) -> HeadBound:
         """Derive the constants of the strict bound from the training, so that they can't be another training's."""

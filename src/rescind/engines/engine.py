@@ -11,6 +11,9 @@ from rescind.core.facts import Facts
 from rescind.core.noise import Tensor
 from rescind.history.records import Place
 
+# The one reason for a rejection that says something about the declared training: see ``training.train``.
+TOO_LONG = "its update is longer than any that the training can make"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replies:
@@ -18,7 +21,7 @@ class Replies:
 
     ``weights`` are the n_i, ``steps`` the K_i; ``tensors`` holds, tensor by tensor, every participant's own one after
     its local training (a part of theta_i^{n+1}); ``batch`` is the largest batch that anybody used. ``rejected`` says
-    of whose replies no use is made, and why.
+    of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have made.
     """
 
     names: tuple[str, ...]

@@ -30,7 +30,10 @@ class Made:
 
 
 class Server(Protocol):
-    """Makes the model at a place out of the one before it; ``facts`` are DP-FedAvg's if that is what it does."""
+    """Makes the model at a place out of the one before it; ``facts`` are DP-FedAvg's if that is what it does.
+
+    It keeps nothing from one branch to the next: that could hold what a restart is to forget.
+    """
 
     @property
     def facts(self) -> DpFedAvg | None:
@@ -124,7 +127,12 @@ class NoisedAverage:
 
 
 def check_server(engine: Engine, server: Server) -> None:
-    """Refuse a server that does not do what the engine's facts say."""
+    """Refuse a server that does not do what the engine's facts say, or says what nobody can check."""
+    if server.facts is not None and type(server) is not NoisedAverage:
+        raise ValueError(
+            f"{type(server).__name__} says that its rounds are DP-FedAvg's, and nothing can check that it clips and "
+            "noises: only rescind.engines.server.NoisedAverage itself may say so"
+        )
     stated = engine.facts.public if isinstance(engine.facts.public, DpFedAvg) else None
     if server.facts != stated:
         raise ValueError(

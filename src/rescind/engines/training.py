@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
+from rescind.core.facts import Source
 from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
-from rescind.engines.engine import Engine, Replies
+from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Made, Server, check_server, updates_of
+from rescind.engines.server import Average, Made, NoisedAverage, Server, averaged, check_server, updates_of
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.records import Place
+from rescind.history.run import described
+
+# One client must not be able to take anything from the others.
+_LEAST_DOUBTFUL = 2
 
 Watch: TypeAlias = Callable[[Place, Mapping[str, Tensor]], None]
 
@@ -32,7 +40,7 @@ def train(
     """Train the newest branch with those present until its end; what is recorded already is not trained again.
 
     Who is present is asked before every round, and ``watch`` is shown every model once its round is recorded. Nothing
-    of a round outlives a failure: the next call goes on from the last round that was recorded.
+    of a round outlives a failure but what contradicts the facts: the next call goes on from the last recorded round.
     """
     model, measured, facts = recorder.model(), -1.0, engine.facts
     check_server(engine, server)
@@ -58,6 +66,8 @@ def train(
             _check(made.replies, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
+            made = _compared(engine, recorder, server, model, made)
+            _doubt(recorder, made.replies)
             recorder.record(
                 made.replies.names,
                 made.replies.weights,
@@ -80,6 +90,57 @@ def _check(replies: Replies, asked: Sequence[str]) -> None:
         raise ValueError(f"{sorted(strangers)[0]!r} replied and was not asked to train")
     if any(steps < 1 for steps in replies.steps):
         raise ValueError("a participant says that it made no local step")
+
+
+def _compared(engine: Engine, recorder: Recorder, server: Server, model: Mapping[str, Tensor], made: Made) -> Made:
+    """Return a round as it is recorded: a server that is not ours is not believed, its mean is made here as well.
+
+    What differs from that by rounding only is replaced by it; anything else stays as it is, and is noted.
+    """
+    training = engine.facts.training
+    says_mean = training.server_optimizer.lower() == "average" and not training.server_momentum
+    # The very classes: one that is derived from them may do anything.
+    if type(server) in (Average, NoisedAverage) or not says_mean:
+        return made
+    if described(made.model) != described(model):
+        # Refused when it is recorded.
+        return made
+    mean = averaged(model, made.replies, training.server_learning_rate)
+    # Where clients tell their distances the server does not see what it would have to measure.
+    measured = made.measured if engine.facts.sources.distances is Source.REPORTED else mean.measured
+    if not same_mean(model, made, mean):
+        recorder.not_a_mean()
+        return replace(made, measured=measured)
+    return replace(mean, measured=measured)
+
+
+def same_mean(model: Mapping[str, Tensor], one: Made, other: Made) -> bool:
+    """Tell whether two models differ by no more than two means of the same replies do, summed in any order.
+
+    Each weight, product and sum of m replies is rounded, fewer than m + 8 times on the way to an entry, and no number
+    on it is larger than the old entry and the largest replied one together: relative to the mean itself the error has
+    no bound, as replies may cancel.
+    """
+    for name, tensor in model.items():
+        largest = np.abs(tensor)
+        for replied in one.replies.tensors[name] if one.replies.names else ():
+            largest = np.maximum(largest, np.abs(replied))
+        limits = np.finfo(tensor.dtype)
+        allowed = 2 * (len(one.replies.names) + 8) * limits.eps * largest + limits.tiny
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(np.subtract(one.model[name], other.model[name], dtype=np.float64))
+        # Written so that NaN counts as too far.
+        if not (apart <= allowed).all():
+            return False
+    return True
+
+
+def _doubt(recorder: Recorder, replies: Replies) -> None:
+    """Doubt the declared training where it made at most half of a round's replies; one liar is no doubt."""
+    too_long = sum(reason == TOO_LONG for reason in replies.rejected.values())
+    everything = len(replies.names) + len(replies.rejected)
+    if too_long >= _LEAST_DOUBTFUL and 2 * too_long >= everything:
+        recorder.doubt(f"{too_long} of {everything} replies held an update longer than any that it can make")
 
 
 def rounding(training: LocalTraining, model: Mapping[str, Tensor], made: Made) -> float:

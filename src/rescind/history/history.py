@@ -7,7 +7,6 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from itertools import pairwise
@@ -25,6 +24,7 @@ from rescind.core.summary import Node, Request, Summary
 from rescind.history import erasure, requests, verification
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
+from rescind.history.doubts import Doubt, facts_since, lift_doubts
 from rescind.history.errors import BrokenHistory, NotAHistory, UnknownClient
 from rescind.history.ledger import Ledger
 from rescind.history.locations import opened
@@ -99,8 +99,8 @@ class History:
 
     @property
     def facts(self) -> Facts:
-        """The run's facts, with what happened since: whether training ever ended by a rule that looks at data."""
-        return replace(self.run.facts, public_rounds=not any(self.ledger.entries("ends by data")))
+        """The run's facts, with what happened since: whether data ever ended the training, and what is doubted."""
+        return facts_since(self.run.facts, self.ledger)
 
     @property
     def head(self) -> bytes:
@@ -278,6 +278,13 @@ class History:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         with self.ledger.writing():
             requests.settle(self.ledger, number, self.run.facts, self._now())
+
+    def lift_doubts(self, reason: str) -> tuple[Doubt, ...]:
+        """Record why the declared training is right although it was doubted, and return the doubts that this lifts.
+
+        It is the operator's word; what was planned while the doubts stood stays what it was.
+        """
+        return lift_doubts(self.ledger, reason, self._clock())
 
     def plan_erasure(self, level: Level = Level.PURGE) -> ErasurePlan:
         """List what has to go of all clients that were forgotten, without touching anything."""

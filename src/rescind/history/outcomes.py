@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from rescind.core.facts import Mode
+from rescind.core.facts import NOT_AVERAGED, Mode
 from rescind.history.codec import decode
+from rescind.history.doubts import DOUBT_KINDS, facts_since, not_means
 from rescind.history.ledger import Journal, Until
 from rescind.history.path import branches
 from rescind.history.records import Branch, ErasurePlan, Place
 from rescind.history.requests import Asked, Planned, asked_for, plans, standings
+from rescind.history.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Claim:
     have weakened the claim or gone back to where the clients had never been. It rests on ``restart``: the branch
     whose noise hides the clients, or the last one if none has to; with its plan and the rounds trained after it. A
     request that was settled rests on no restart; ``model`` is ``None``, for its model is the newest.
+    ``contradictions`` are what the journal holds against the run's declarations: the reasons, where the mode is
+    ``heuristic`` because of them.
     """
 
     outcome: Outcome
@@ -65,6 +70,7 @@ class Claim:
     restart: Branch | None = None
     planned: Planned | None = None
     rounds: int = 0
+    contradictions: tuple[str, ...] = ()
 
     @property
     def noise(self) -> float:
@@ -101,6 +107,8 @@ def outcomes(journal: Journal) -> list[Outcome]:
     known, planned = branches(journal), plans(journal)
     modes = {each.number: each.mode for each in standings(journal)}
     modes |= _settled(journal)
+    against = _Against.of(journal)
+    modes = {number: Mode.HEURISTIC if against.claim(mode, asked[number]) else mode for number, mode in modes.items()}
     trained = {int(entry.body["branch"]): entry.body for entry in journal.entries("retrained")}
     found: dict[int, Outcome] = {}
     for deletion in deletions(journal):
@@ -134,8 +142,11 @@ def claimed(journal: Journal, number: int) -> Claim:
         for asked in outcome.asked:
             if asked.number == number:
                 if asked.settled:
-                    return Claim(outcome, asked, _settled(journal)[number], None)
-                return _claim(journal, outcome, asked)
+                    claim = Claim(outcome, asked, _settled(journal)[number], None)
+                else:
+                    claim = _claim(journal, outcome, asked)
+                found = _Against.of(journal).claim(claim.mode, asked)
+                return replace(claim, mode=Mode.HEURISTIC, contradictions=found) if found else claim
     if number not in {asked.number for asked in asked_for(journal)}:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
     raise ValueError(
@@ -160,6 +171,32 @@ def _claim(journal: Journal, outcome: Outcome, asked: Asked) -> Claim:
         planned=plans(then)[restart.requests[0]],
         rounds=rounds[restart.number],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """What a journal holds against the run's declarations, whenever it was recorded.
+
+    ``noise`` are reasons why no noise proves anything, ``strays`` models that are not the mean they should be.
+    """
+
+    noise: tuple[str, ...]
+    strays: tuple[Place, ...]
+
+    @classmethod
+    def of(cls, journal: Journal) -> Self:
+        if not any(journal.entries(*DOUBT_KINDS)):
+            return cls((), ())
+        run = next(decode(Run, entry.body) for entry in journal.entries("run"))
+        return cls(facts_since(run.facts, journal).contradictions, not_means(journal))
+
+    def claim(self, mode: Mode, asked: Asked) -> tuple[str, ...]:
+        """Return why a mode is not to be claimed of a request any more; empty if it is."""
+        if mode is not Mode.EXACT:
+            return self.noise if mode is not Mode.HEURISTIC else ()
+        # Such a server is not believed either to have kept nothing of those who had to go.
+        since = asked.branch or 0
+        return (NOT_AVERAGED,) if any(place.branch >= since for place in self.strays) else ()
 
 
 def _settled(journal: Journal) -> dict[int, Mode]:

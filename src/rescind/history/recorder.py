@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import encode
+from rescind.history.doubts import DOUBT, NOT_A_MEAN, not_means, standing_doubts
 from rescind.history.erasure import Eraser
 from rescind.history.errors import ForgottenClient, HistoryError, StalePlan
 from rescind.history.ledger import Ledger
@@ -246,6 +248,29 @@ class Recorder:
         self._check_usable()
         if all(int(entry.body["branch"]) != self._place.branch for entry in self._ledger.entries("ends by data")):
             self._ledger.append("ends by data", {"branch": self._place.branch}, self._now())
+
+    def doubt(self, reason: str) -> None:
+        """Record why the round to come contradicts the declared training, once a branch while the doubt stands.
+
+        ``reason`` tells nothing of what the replies hold.
+        """
+        self._check_usable()
+        if all(each.place.branch != self._place.branch for each in standing_doubts(self._ledger)):
+            self._ledger.append(DOUBT, self._coming() | {"reason": reason}, self._now())
+
+    def not_a_mean(self) -> None:
+        """Record, once a branch, that the model to come is not the mean which the training says that it is.
+
+        An unbounded branch has said so from its start.
+        """
+        self._check_usable()
+        if branches(self._ledger)[self._place.branch].unbounded:
+            return
+        if all(place.branch != self._place.branch for place in not_means(self._ledger)):
+            self._ledger.append(NOT_A_MEAN, self._coming(), self._now())
+
+    def _coming(self) -> dict[str, Any]:
+        return {"branch": self._place.branch, "round": self._place.round + 1}
 
     def retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""

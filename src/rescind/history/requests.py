@@ -15,6 +15,7 @@ from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Forgotten, Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
+from rescind.history.doubts import DOUBT_KINDS
 from rescind.history.ledger import Journal, Ledger
 from rescind.history.path import Path, branches, lineage, newest, path_to
 from rescind.history.records import ROOT, Branch, Place
@@ -151,7 +152,7 @@ def plans(journal: Journal) -> dict[int, Planned]:
 
 def last_change(ledger: Ledger) -> int:
     """Give the number of the last entry that a plan depends on."""
-    kinds = ("run", "round", "branch", "erasure", "ends by data")
+    kinds = ("run", "round", "branch", "erasure", "ends by data", *DOUBT_KINDS)
     return max((entry.sequence for entry in ledger.entries(*kinds)), default=0)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rescind.core.calibration import Budget, sensitivity_threshold
 from rescind.core.facts import Facts
 from rescind.core.noise import GRID, Tensor
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2
 from rescind.history.errors import DifferentRun
+
+Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Run:
     """
 
     facts: Facts
-    tensors: tuple[tuple[str, str, tuple[int, ...]], ...]
+    tensors: Described
     capacity: int = 32
     goal: Goal | None = None
     update_interval: int = 0
@@ -53,6 +58,7 @@ class Run:
             raise ValueError(
                 f"update_interval is {self.update_interval!r}; 0 stores no updates, 1 those of every round"
             )
+        check_head(self.facts.training.loss, self.tensors)
 
     @property
     def parameters(self) -> int:
@@ -83,6 +89,28 @@ def _differences(recorded: Any, given: Any, inside: str = "") -> Iterator[str]:
             yield f"{inside}{each.name} {one!r}, not {other!r}"
 
 
-def described(model: Mapping[str, Tensor]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
+    """Refuse an L2 head's loss for trained tensors that are not a linear head's: its curvature is not theirs."""
+    if not isinstance(loss, SoftmaxL2 | LogisticL2):
+        return
+    logistic = isinstance(loss, LogisticL2)
+    shapes = sorted((shape for _, _, shape in tensors), key=len)
+    if list(map(len, shapes)) == [1, 2]:
+        (outputs,), weight = shapes
+        if weight[0] == outputs and (outputs == 1 or not logistic):
+            return
+    name, rows = type(loss).__name__, "1" if logistic else "classes"
+    found = [f"{each!r} {shape}" for each, _, shape in tensors[:_MOST_NAMED]]
+    if len(tensors) > _MOST_NAMED:
+        found.append(f"{len(tensors) - _MOST_NAMED} more")
+    raise ValueError(
+        f"{name} is the loss of a linear head: one weight of shape ({rows}, features) and its bias of shape "
+        f"({rows},). What is trained here is {', '.join(found)}. If only a head is trained, name its two tensors as "
+        "the trained ones. If a whole network is, say loss=rescind.UnprovenLoss(): no noise is proven to hide "
+        "anybody in one, and everybody can be forgotten exactly, by training again from before their first round"
+    )
+
+
+def described(model: Mapping[str, Tensor]) -> Described:
     """Describe a model's tensors: name, type, shape."""
     return tuple((name, str(model[name].dtype), model[name].shape) for name in sorted(model))

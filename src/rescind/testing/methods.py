@@ -11,7 +11,7 @@ before you import it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from typing import TypeAlias
 
@@ -20,9 +20,8 @@ import numpy as np
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
 from rescind.core.noise import Tensor
-from rescind.engines.engine import Engine
-from rescind.engines.server import Made, Server
 from rescind.engines.stops import Rounds
+from rescind.engines.training import Watch
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
@@ -39,18 +38,14 @@ class CutOff(Exception):
     """Stands for the death of the process."""
 
 
-class Mortal:
-    """A server that dies before a round."""
+def dying_after(last: Place) -> Watch:
+    """Give what cuts a training off once a round is recorded."""
 
-    def __init__(self, server: Server, before: Place) -> None:
-        self._server, self._before = server, before
-        self.facts = server.facts
-
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
-        """Make the round, or die."""
-        if place == self._before:
+    def watch(place: Place, model: Mapping[str, Tensor]) -> None:  # noqa: ARG001, whoever watches is shown it
+        if place == last:
             raise CutOff
-        return self._server.round(engine, model, place, present)
+
+    return watch
 
 
 def names_of(revocable: Revocable, *positions: int) -> list[str]:
@@ -132,7 +127,7 @@ class MethodConformance:
             expected = history.model(history.newest)
         with History.in_memory() as history:
             revocable = make_revocable(history)
-            mortal = replace(revocable, server=Mortal(revocable.server, Place(1, 3)))
+            mortal = replace(revocable, watch=dying_after(Place(1, 2)))
             try:
                 in_sequence(mortal, method)
             except CutOff:

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, Message, RecordDict
 
 from rescind.core.noise import Tensor
+from rescind.engines.engine import TOO_LONG
 from rescind.engines.flower.arrays import UnfitArray, usable, view
 from rescind.engines.flower.wire import EXECUTED
 
@@ -61,7 +62,7 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
         with np.errstate(over="ignore"):
             norms = [float(np.linalg.norm(tensor - expected.model[name])) for name, tensor in tensors.items()]
         if not math.hypot(*norms) <= expected.longest:
-            raise Rejected("its update is longer than any that the training can make")
+            raise Rejected(TOO_LONG)
     return Reply(tensors, weight, content)
 
 

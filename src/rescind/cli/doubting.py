@@ -1,0 +1,53 @@
+"""``rescind doubts``: what contradicts the run's declarations, and the operator's answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rescind.cli.shared import AsJson, Location, opened, show
+
+
+def doubts(
+    history: Location,
+    lift: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Why the declared training is right; it is recorded.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was recorded against the run's declarations, and lift doubts about the training, with a reason.
+
+    While a doubt stands nothing with noise is certified. That a server recorded something else than the mean is a
+    fact, and cannot be lifted. Example: rescind doubts hospital-history --lift "an old app; updated"
+    """
+    with opened(history) as there:
+        from rescind.history import doubts as recorded
+
+        lifted = there.lift_doubts(lift) if lift is not None else ()
+        found = recorded.doubts(there.ledger)
+        strays = recorded.not_means(there.ledger)
+    result = {
+        "doubts": [
+            {
+                "model": f"{each.place.branch}.{each.place.round}",
+                "time": each.time,
+                "reason": each.reason,
+                "lifted": each.answer or None,
+            }
+            for each in found
+        ],
+        "not_means": [f"{place.branch}.{place.round}" for place in strays],
+        "lifted_now": len(lifted),
+    }
+    words = [f"{each.place}\t{each.time[:10]}\t{each.reason}\t{_answered(each.answer)}" for each in found]
+    words += [f"{place}\tis not the mean of its round's replies, nor may later ones be\ta fact" for place in strays]
+    if lifted:
+        words.append(
+            f"Lifted {len(lifted)} doubt(s), on your word. Plans that were made before have to be made again."
+        )
+    show(result, words or ["Nothing is doubted."], as_json)
+
+
+def _answered(answer: str) -> str:
+    return f"lifted: {answer}" if answer else "stands"
