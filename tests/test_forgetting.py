@@ -25,6 +25,7 @@ from rescind.engines.server import Average, Made, NoisedAverage, noise
 from rescind.engines.simulation import Federation as ImageFederation
 from rescind.engines.simulation import Network, Shard, Simulation
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
+from rescind.engines.training import train
 from rescind.forgetting import Revocable
 from rescind.history.errors import ForgottenClient, StalePlan, UnknownClient
 from rescind.history.path import branches
@@ -64,6 +65,13 @@ def revocable(history: History) -> Revocable:
     trained = Revocable(history, simulation(secret_noise=True), update_interval=1)
     trained.train(Rounds(6))
     return trained
+
+
+def add_round(revocable: Revocable) -> None:
+    """Record one more round, as a training does that was under way when somebody asked."""
+    engine, history = revocable.engine, revocable.history
+    with history.recording(engine.facts, engine.start(), update_interval=revocable.update_interval) as recorder:
+        train(engine, recorder, lambda: engine.clients, Rounds(recorder.place.round + 1), revocable.server)
 
 
 def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
@@ -137,7 +145,7 @@ def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable
     history = revocable.history
     first, second = (history.ask(names_of(revocable, at), BUDGET) for at in (0, 1))
     plan = revocable.plan(Last(), second)
-    revocable.train(Rounds(7))
+    add_round(revocable)
     with pytest.raises(StalePlan, match=f"changed since request {second} was planned: plan again"):
         revocable.forget(Last(), Rounds(2), approved=plan)
     plan = revocable.plan(Last(), second)
@@ -511,7 +519,7 @@ def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeyp
         found = summary(self, group)  # type: ignore[arg-type]
         with monkeypatch.context() as once:
             once.setattr(History, "summary", summary)
-            revocable.train(Rounds(7))
+            add_round(revocable)
         return found
 
     monkeypatch.setattr(History, "summary", slow)
@@ -531,7 +539,8 @@ def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) ->
     revocable.train(Rounds(5))
     number = history.ask(names_of(revocable, 0), BUDGET)
     plan = revocable.plan(StrictSifu(), number)
-    revocable.train(Accuracy(0.01, most=9))
+    with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
+        recorder.ends_by_data()
     with pytest.raises(StalePlan):
         revocable.forget(StrictSifu(), Rounds(1), approved=plan)
 
@@ -558,21 +567,6 @@ def test_an_approved_node_is_not_erased_before_it_is_used(revocable: Revocable) 
     (outcome,) = revocable.forget(Halfway(), Rounds(2), level=Level.PURGE, approved=plan)
     assert outcome.branch is not None
     assert outcome.branch.parent == Place(0, 4)
-
-
-def test_who_asks_while_training_runs_is_left_out_of_the_next_round(revocable: Revocable) -> None:
-    history = revocable.history
-    client = history.clients(names_of(revocable, 5))
-
-    class Asking(Average):
-        def round(self, engine: Engine, model: object, place: Place, present: list[str]) -> Made:  # type: ignore[override]
-            if place.round == 9:
-                history.ask(names_of(revocable, 5), BUDGET)
-            return Average.round(self, engine, model, place, present)  # type: ignore[arg-type]
-
-    replace(revocable, server=Asking()).train(Rounds(20))
-    joined = [place.round for place in history.ledger.joined(np.array(sorted(client)))]
-    assert max(joined) <= 9
 
 
 def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -26,7 +27,7 @@ from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.doubts import standing_doubts
-from rescind.history.errors import DifferentRun
+from rescind.history.errors import DifferentRun, ForgetFirst
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.path import branches
@@ -90,7 +91,7 @@ class Recorded:
             # The facts have to say it, whatever the caller's training says.
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
         network = self.training.loss.curvature is None and self.is_mean
-        reasons = [] if network else [str(obstacle) for obstacle in self.training.obstacles]
+        reasons = () if network else self.training_obstacles
         if isinstance(mean, FedProx) and mean.proximal_mu != self.training.proximal:
             raise ValueError(
                 f"FedProx has proximal_mu {mean.proximal_mu:g}, and the training says {self.training.proximal:g}"
@@ -124,6 +125,11 @@ class Recorded:
     def helper(self) -> bool:
         """Whether our helper executes the training on the clients."""
         return isinstance(self.training.loss, SoftmaxL2 | LogisticL2) and not self.declared
+
+    @property
+    def training_obstacles(self) -> tuple[str, ...]:
+        """What of the training the theorem does not cover."""
+        return self.facts("", authenticated=False).training_obstacles
 
     @property
     def is_mean(self) -> bool:
@@ -176,6 +182,9 @@ def run(
 ) -> Result:
     """Forget whoever asked for it, then train on from where the history stands.
 
+    Who asks while it runs is forgotten in the same run. Until then nothing that knows them is evaluated, saved or
+    returned; a round that is under way comes to its end first.
+
     Args:
         strategy: what is recorded, and where.
         grid: the ServerApp's.
@@ -190,26 +199,39 @@ def run(
         train_config: as in Flower's ``Strategy.start``.
         evaluate_config: as in Flower's ``Strategy.start``.
         evaluate_fn: as in Flower's ``Strategy.start``.
-        save_to: a file for the model, in the safetensors format; it is replaced as soon as somebody is forgotten.
+        save_to: a file for the model, in the safetensors format. One that may know somebody who asks is removed as
+            soon as the run notices the request, and there is one again once they are forgotten.
     """
     history = strategy.history
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
     _check_start(history, engine)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, until = Result(), until or Rounds(num_rounds)
-    mean, told = averaging(strategy.strategy), dict[str, str]()
+    mean, told, commands = averaging(strategy.strategy), dict[str, str](), dict[int, list[str]]()
 
     def watch(place: Place, model: Mapping[str, Tensor]) -> None:
         _warn(history, place)
         told.update(_label(history, engine.labels, told))
-        if mean.fraction_evaluate:
-            metrics = engine.evaluated_by_clients(place, model, history.remaining(engine.clients))
+        # Clients are waited for and take their time; who asks meanwhile is heeded.
+        if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
+            metrics = engine.evaluated_by_clients(place, model, present)
             if metrics is not None:
                 _LOG.info("rescind: clients evaluate %s: %s", place, metrics)
                 result.evaluate_metrics_clientapp[place.round] = metrics
-        if evaluate_fn is not None and (found := evaluate_fn(place.round, engine.packed(model))) is not None:
+        if evaluate_fn is None or history.waiting():
+            return
+        if (found := evaluate_fn(place.round, engine.packed(model))) is not None:
             _LOG.info("rescind: the server evaluates %s: %s", place, found)
             result.evaluate_metrics_serverapp[place.round] = found
+
+    def begin(plan: Planned) -> None:
+        # What was measured and saved so far is of models that know who leaves.
+        for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
+            measured.clear()
+        if save_to is not None:
+            Path(save_to).unlink(missing_ok=True)
+        commands.update(_leaving(history, engine))
+        _tell_plan(plan)
 
     server: Server = Average()
     if strategy.masked:
@@ -225,26 +247,31 @@ def run(
         update_interval=strategy.update_interval,
         seed=strategy.seed,
         watch=watch,
-        planned=_tell_plan,
+        planned=begin,
         scored=False,
     )
-    commands = _leaving(history, engine)
-    if save_to is not None and any(asked.open for asked in asked_for(history.ledger)):
-        # The file may hold a model that knows who is to be forgotten.
-        Path(save_to).unlink(missing_ok=True)
-    for outcome in revocable.forget(method or _default_method(strategy), until, level=level):
-        _tell(outcome, commands)
     saved = None
-    if save_to is not None and history.outcomes():
-        saved = _save(history, engine, save_to)
-    revocable.train(until)
-    result.arrays = engine.packed(history.model(history.newest))
+    while True:
+        if save_to is not None and _is_owed(history):
+            # The file may hold a model that knows who is to be forgotten.
+            Path(save_to).unlink(missing_ok=True)
+            saved = None
+        commands.update(_leaving(history, engine))
+        for outcome in revocable.forget(method or _default_method(strategy), until, level=level):
+            _tell(outcome, commands)
+        if save_to is not None and history.outcomes() and not history.waiting():
+            saved = _save(history, engine, save_to)
+        # Somebody may have asked in this very moment: then the next turn serves it.
+        with suppress(ForgetFirst):
+            revocable.train(until)
+        if not (came := _open(history)):
+            result.arrays = engine.packed(history.model(history.newest))
+            if save_to is not None and saved != history.newest:
+                saved = _save(history, engine, save_to)
+            if not (came := _open(history)):
+                break
+        _LOG.info("rescind: requests %s came while this ran, and are served now", came)
     result.train_metrics_clientapp |= engine.train_metrics
-    if save_to is not None and saved != history.newest:
-        _save(history, engine, save_to)
-    waiting = [asked.number for asked in asked_for(history.ledger) if asked.open]
-    if waiting:
-        _LOG.warning("rescind: requests %s came while this ran: start another run to serve them", waiting)
     return result
 
 
@@ -346,7 +373,7 @@ def _default_method(strategy: Recorded) -> Method:
     # What was begun goes on by the method that began it.
     planned = {plans(history.ledger)[number].method for number in begun if number not in done}
     contradicted = bool(branches(history.ledger)) and history.facts.contradictions
-    if strategy.training.obstacles or (contradicted and str(Sifu()) not in planned):
+    if strategy.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
     return Sifu()
 
@@ -356,6 +383,17 @@ def _warn(history: History, place: Place) -> None:
     for doubt in standing_doubts(history.ledger):
         if doubt.place == place:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
+
+
+def _open(history: History) -> list[int]:
+    """Return the numbers of the requests that are still to be served."""
+    return [asked.number for asked in asked_for(history.ledger) if asked.open]
+
+
+def _is_owed(history: History) -> bool:
+    """Tell whether a request has not been served to the end: one that is open, or that a run broke off with."""
+    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
+    return any(not asked.withdrawn and asked.number not in done for asked in asked_for(history.ledger))
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:

@@ -21,7 +21,7 @@ from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, noise, norm
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.history.errors import StalePlan
+from rescind.history.errors import ForgetFirst, StalePlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.path import branches
@@ -41,9 +41,9 @@ class Revocable:
 
     ``server`` makes the rounds; ``capacity``, ``goal`` and ``update_interval`` are those of ``History.recording``.
     ``seed`` makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
-    say so. ``watch`` is shown every model once its round is recorded, ``planned`` every plan before it is carried
-    out. ``scored``: accuracies are measured once a request is served, the forgotten clients' too, whom nobody would
-    ask in a real federation.
+    say so. ``watch`` is shown every model once its round is recorded, except models that know somebody who waits to
+    be forgotten; ``planned`` is shown every plan before it is carried out. ``scored``: accuracies are measured once a
+    request is served, the forgotten clients' too, whom nobody would ask in a real federation.
     """
 
     history: History
@@ -72,12 +72,22 @@ class Revocable:
             raise ValueError("DP-FedAvg is worth its noise only if it can be claimed: " + "; ".join(missing))
 
     def train(self, until: Stop) -> Place:
-        """Train the newest branch on to its end, with all who may take part, and give the newest model's place."""
+        """Train the newest branch on to its end, with all who may take part, and give the newest model's place.
+
+        Refused with ``ForgetFirst`` while somebody whom the newest model knows waits to be forgotten. If such a
+        request arrives meanwhile, training stops: the round that is under way is recorded, and no other begins.
+        """
         _check_stop(until)
         with self._recording() as recorder:
             if self._in_work() is not None:
                 raise ValueError("a request is being served: finish it with forget, then train on")
-            train(self.engine, recorder, self._present(), until, self.server, self.watch)
+            if waiting := self.history.waiting():
+                numbers = " and ".join(str(asked.number) for asked in waiting)
+                raise ForgetFirst(
+                    f"request {numbers} is open, and the newest model knows its clients: call forget first, then "
+                    "train on"
+                )
+            train(self.engine, recorder, self._present(), until, self.server, self._show, self._is_held)
             return recorder.place
 
     def plan(self, method: Method, *numbers: int) -> Planned:
@@ -109,6 +119,7 @@ class Revocable:
     ) -> list[Outcome]:
         """Finish what was begun, then serve every open request in the order of arrival, or all of them ``together``.
 
+        A request that arrives while a branch is retrained is served after it, in the same call.
         ``approved`` is a plan to carry out first; it is refused with ``StalePlan`` if the history has changed since.
         Erasing at a ``level`` ends each request.
         """
@@ -220,7 +231,8 @@ class Revocable:
             tip = Place(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
             own = method.rounds(self.history, tip, self._leaving(branch.requests))
             server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
-        train(self.engine, recorder, self._present(), until, server, self.watch)
+        # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
+        train(self.engine, recorder, self._present(), until, server, self._show)
         recorder.retrained()
 
     def _waiting(self, recorder: Recorder) -> list[Asked]:
@@ -232,6 +244,15 @@ class Revocable:
             else:
                 waiting.append(asked)
         return waiting
+
+    def _show(self, place: Place, model: Mapping[str, Tensor]) -> None:
+        """Show the newest model to ``watch``, unless it is held back."""
+        if not self._is_held():
+            self.watch(place, model)
+
+    def _is_held(self) -> bool:
+        """Tell whether somebody whom the newest model knows waits to be forgotten."""
+        return bool(self.history.waiting())
 
     def _present(self) -> Callable[[], Sequence[str]]:
         """Give a function that tells who may take part now; requests can arrive, and clients come and go."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from flwr.serverapp.strategy import (
     FedMedian,
     FedProx,
     Krum,
+    Result,
 )
+from safetensors.numpy import load_file
 
 import rescind.flower
 from rescind import History, LocalTraining, SoftmaxL2
@@ -32,7 +35,7 @@ from rescind.flower import Recorded
 from rescind.forgetting import Revocable
 from rescind.history.errors import DifferentRun
 from rescind.history.records import Level, Place, Span
-from rescind.methods import Last
+from rescind.methods import Last, Scratch
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -667,8 +670,6 @@ def test_training_can_end_by_an_accuracy_and_clients_evaluate(history: History) 
 
 
 def test_the_model_is_saved_as_safetensors(history: History, tmp_path: Any) -> None:
-    from safetensors.numpy import load_file
-
     result = rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, save_to=tmp_path / "model")
     loaded = load_file(tmp_path / "model")
     assert sorted(loaded) == ["body", "head.bias", "head.weight"]
@@ -973,3 +974,184 @@ def test_the_saved_model_is_gone_while_somebody_is_being_forgotten(history: Hist
     assert not path.exists()
     rescind.flower.run(strategy, grid(), initial(), num_rounds=2, save_to=path)
     assert path.exists()
+
+
+# Who asks while a run is under way
+
+
+@dataclass
+class Asking:
+    """A run in which clinic 1 asks at some point, and what came out of the run after that."""
+
+    history: History
+    path: Path
+    number: int = 0
+    evaluated: list[Place] = field(default_factory=list)
+    files: list[bool] = field(default_factory=list)
+
+    def ask(self) -> None:
+        self.number = self.history.ask(["clinic-1"], Budget(1.0, 1e-5))
+        self.evaluated.clear()
+
+    def on_reply(self, at: Place) -> Change:
+        """Let it ask while a round's replies come in."""
+
+        def change(content: RecordDict, context: Context) -> None:
+            newest = self.history.newest
+            here = Place(newest.branch, newest.round + 1)
+            if here == at and not self.number and context.node_config["client-id"] == "clinic-0":
+                self.ask()
+            if self.number and here > at:
+                self.files.append(self.path.exists())
+
+        return change
+
+    def evaluate(self, round_: int, arrays: ArrayRecord) -> MetricRecord:
+        newest = self.history.newest
+        assert newest.round == round_
+        np.testing.assert_array_equal(arrays["head.weight"].numpy(), self.history.model(newest)["head.weight"])
+        self.evaluated.append(newest)
+        return MetricRecord({"accuracy": 0.25})
+
+    def run(self, on: InProcessGrid, **options: Any) -> Result:
+        options = {"evaluate_fn": self.evaluate, "save_to": self.path} | options
+        return rescind.flower.run(recorded(self.history), on, initial(), **options)
+
+
+@pytest.fixture
+def asking(history: History, tmp_path: Path) -> Asking:
+    return Asking(history, tmp_path / "model")
+
+
+def check_forgotten(asking: Asking, result: Result, branch: int, rounds: int) -> None:
+    """Nothing but what was trained since the restart may have come out of the run."""
+    (outcome,) = asking.history.outcomes()
+    assert outcome.asked[0].number == asking.number
+    assert asking.history.newest == outcome.place == Place(branch, rounds)
+    assert asking.evaluated == [Place(branch, at) for at in range(1, rounds + 1)]
+    assert sorted(result.evaluate_metrics_serverapp) == sorted(result.train_metrics_clientapp)
+    assert sorted(result.train_metrics_clientapp) == list(range(1, rounds + 1))
+    assert not any(asking.files)
+    for name, tensor in asking.history.model(Place(branch, rounds)).items():
+        np.testing.assert_array_equal(result.arrays[name].numpy(), tensor)
+        np.testing.assert_array_equal(load_file(asking.path)[name], tensor)
+
+
+def test_who_asks_while_a_run_trains_is_forgotten_in_the_same_run(
+    asking: Asking, caplog: pytest.LogCaptureFixture
+) -> None:
+    asking.run(grid(), num_rounds=2)
+    on = grid(asking.on_reply(Place(0, 4)))
+    with caplog.at_level("INFO", "flwr"):
+        result = asking.run(on, num_rounds=6, method=Scratch())
+    assert asking.history.ledger.last_round(0) == 4
+    check_forgotten(asking, result, branch=1, rounds=6)
+    assert asking.files
+    assert f"requests [{asking.number}] came while this ran, and are served now" in caplog.text
+
+
+def test_who_asks_in_the_last_round_of_a_run_is_forgotten_in_the_same_run(asking: Asking) -> None:
+    result = asking.run(grid(asking.on_reply(Place(0, 3))), num_rounds=3)
+    check_forgotten(asking, result, branch=1, rounds=3)
+
+
+def test_who_asks_in_the_very_last_moment_is_forgotten_in_the_same_run(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = rescind.flower._save
+
+    def slow(*arguments: Any) -> Place:
+        saved = save(*arguments)
+        if not asking.number:
+            asking.ask()
+        return saved
+
+    monkeypatch.setattr(rescind.flower, "_save", slow)
+    result = asking.run(grid(), num_rounds=3)
+    check_forgotten(asking, result, branch=1, rounds=3)
+
+
+def test_who_asks_between_forgetting_and_training_is_forgotten_in_the_same_run(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking.run(grid(), num_rounds=2)
+    train = Revocable.train
+
+    def late(self: Revocable, until: Any) -> Place:
+        if not asking.number:
+            asking.ask()
+        return train(self, until)
+
+    monkeypatch.setattr(Revocable, "train", late)
+    result = asking.run(grid(asking.on_reply(Place(0, 2))), num_rounds=3)
+    check_forgotten(asking, result, branch=1, rounds=3)
+
+
+def test_who_asks_while_clients_evaluate_is_not_in_what_the_server_evaluates(asking: Asking) -> None:
+    asked: list[Place] = []
+
+    class Evaluating(InProcessGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            sent = list(messages)
+            if any(each.metadata.message_type == "evaluate" for each in sent):
+                asked.append(asking.history.newest)
+                if asking.history.newest == Place(0, 2):
+                    asking.ask()
+            return super().send_and_receive(sent, timeout=timeout)
+
+    on = Evaluating(client_app(), {name: {"client-id": name} for name in CLINICS}, authenticated=False)
+    strategy = recorded(asking.history, fedavg(fraction_evaluate=1.0, min_evaluate_nodes=1))
+    result = rescind.flower.run(strategy, on, initial(), 3, evaluate_fn=asking.evaluate, save_to=asking.path)
+    check_forgotten(asking, result, branch=1, rounds=3)
+    assert asked == [Place(0, 1), Place(0, 2), Place(1, 1), Place(1, 2), Place(1, 3)]
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2, 3]
+
+
+def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_same_run(asking: Asking) -> None:
+    asking.run(grid(), num_rounds=2)
+    first = asking.history.ask(["clinic-2"], Budget(8.0, 0.01))
+    result = asking.run(grid(asking.on_reply(Place(1, 2))), num_rounds=3, method=Last())
+    assert [each.asked[0].number for each in asking.history.outcomes()] == [first, asking.number]
+    # The first one's branch knows who asked, and so it is finished and not looked at.
+    assert asking.evaluated == [Place(2, 1), Place(2, 2), Place(2, 3)]
+    assert asking.history.ledger.last_round(1) == 3
+    assert sorted(result.evaluate_metrics_serverapp) == [1, 2, 3]
+    assert asking.files
+    assert not any(asking.files)
+    np.testing.assert_array_equal(
+        load_file(asking.path)["head.weight"], asking.history.model(Place(2, 3))["head.weight"]
+    )
+
+
+def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(asking: Asking) -> None:
+    """The stranger was heard of, and never took part."""
+    asking.run(grid(), num_rounds=2)
+    asking.history.ledger.register(["stranger"])
+
+    def ask(content: RecordDict, context: Context) -> None:
+        if asking.history.newest == Place(0, 2) and not asking.number:
+            asking.number = asking.history.ask(["stranger"], Budget(1.0, 1e-5))
+
+    asking.evaluated.clear()
+    result = asking.run(grid(ask), num_rounds=5)
+    assert asking.evaluated == [Place(0, 3), Place(0, 4), Place(0, 5)]
+    assert sorted(result.evaluate_metrics_serverapp) == [3, 4, 5]
+    (outcome,) = asking.history.outcomes()
+    assert (outcome.asked[0].number, outcome.branch) == (asking.number, None)
+    assert asking.path.exists()
+
+
+def test_a_model_that_was_saved_before_a_run_broke_off_is_removed_by_the_run_that_goes_on(asking: Asking) -> None:
+    """The run that broke off saved to no file, so the old one was still there."""
+    asking.run(grid(), num_rounds=2)
+    asking.ask()
+
+    def die(content: RecordDict, context: Context) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asking.run(grid(die), num_rounds=2, save_to=None)
+    assert asking.path.exists()
+    result = asking.run(grid(asking.on_reply(Place(1, 0))), num_rounds=2)
+    assert asking.files
+    check_forgotten(asking, result, branch=1, rounds=2)

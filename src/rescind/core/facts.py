@@ -170,8 +170,7 @@ class Facts:
         """Why a guarantee with noise is not proven; empty means that it is."""
         noised_rounds = ("the rounds are DP-FedAvg's: their own noise is what hides, and nothing else is proven",)
         return (
-            tuple(str(obstacle) for obstacle in self.training.obstacles)
-            + self._unknown_rounding
+            self.training_obstacles
             + self._broken_rules
             + self.contradictions
             + (noised_rounds if isinstance(self.public, DpFedAvg) else ())
@@ -211,8 +210,13 @@ class Facts:
         return HeadBound.of(self.training, head.initial_norm, head.parameters, head.batch, head.steps, head.grid)
 
     @property
+    def training_obstacles(self) -> tuple[str, ...]:
+        """What of the training the theorem does not cover, given who executes it."""
+        return tuple(str(obstacle) for obstacle in self.training.obstacles) + self._unknown_rounding
+
+    @property
     def _unknown_rounding(self) -> tuple[str, ...]:
-        """Code of the clients' own rounds in every operation: in float32 by more than what noise hides."""
+        # Code of the clients' own rounds in every operation: in float32 by more than what noise hides.
         if self.training.precision != "float32" or self.sources.training is not Source.DECLARED:
             return ()
         return (

@@ -36,11 +36,13 @@ def train(
     until: Stop,
     server: Server,
     watch: Watch = ignore,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train the newest branch with those present until its end; what is recorded already is not trained again.
 
-    Who is present is asked before every round, and ``watch`` is shown every model once its round is recorded. Nothing
-    of a round outlives a failure but what contradicts the facts: the next call goes on from the last recorded round.
+    Who is present is asked before every round, and ``watch`` is shown every model once its round is recorded. Once
+    ``interrupted`` says so, no further round begins. Nothing of a round outlives a failure but what contradicts the
+    facts: the next call goes on from the last recorded round.
     """
     model, measured, facts = recorder.model(), -1.0, engine.facts
     check_server(engine, server)
@@ -57,9 +59,12 @@ def train(
     if not until.public:
         recorder.ends_by_data()
     with bar(f"branch {recorder.place.branch}", until.most) as show:
-        while not until.reached(recorder.place.round, accuracy):
+        while not interrupted() and not until.reached(recorder.place.round, accuracy):
             place = Place(recorder.place.branch, recorder.place.round + 1)
             asked = present()
+            # Clients may have been waited for.
+            if interrupted():
+                break
             if not asked:
                 raise ValueError("nobody is left who could train: everybody was forgotten or waits to be")
             made = server.round(engine, model, place, asked)

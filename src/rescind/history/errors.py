@@ -37,6 +37,10 @@ class StalePlan(HistoryError, ValueError):
     """A plan was made for a history that has changed since, or never made."""
 
 
+class ForgetFirst(HistoryError, ValueError):
+    """The newest model knows somebody who waits to be forgotten: nothing is trained on from it."""
+
+
 class StillRead(HistoryError):
     """Erased values cannot be overwritten while another process reads."""
 

@@ -71,6 +71,8 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+        self._seen, self._known, self._unknown = -1, list[requests.Asked](), list[requests.Asked]()
+        self._looked: Place | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +168,33 @@ class History:
         }
         gone = self.ledger.forgotten([name for name in names if name not in known])
         return [name for name in names if name not in gone and known.get(name) not in leaving]
+
+    def waiting(self) -> list[requests.Asked]:
+        """Return the open requests whose clients the newest model knows; while there is one, it is not released."""
+        # Asked for in every round, and requests are rare: as long as none is open, no more than this is read.
+        seen = sum(1 for _ in self.ledger.entries("request", "withdrawal", "settlement", "branch"))
+        if seen != self._seen:
+            self._seen, self._known = seen, []
+            self._unknown = [asked for asked in requests.asked_for(self.ledger) if asked.open]
+            self._looked = None
+        if self._unknown:
+            known = self._found_known(self._unknown)
+            self._known += known
+            self._unknown = [asked for asked in self._unknown if asked not in known]
+        return list(self._known)
+
+    def _found_known(self, waiting: Sequence[requests.Asked]) -> list[requests.Asked]:
+        """Return those of the requests whose clients the newest model knows; of a branch only new rounds are read."""
+        facts, tip, looked = self.run.facts, self.newest, self._looked
+        if looked is None or looked.branch != tip.branch or facts.redrawn_rounds:
+            known = [asked for asked in waiting if not requests.is_unknown(self.ledger, asked.request, facts)]
+        else:
+            # Somebody who asked while a round was under way is part of that round.
+            rounds = self.ledger.rounds(Span(tip.branch, looked.round + 1, tip.round)) if tip != looked else ()
+            joined = {client for each in rounds for client in each.clients.tolist()}
+            known = [asked for asked in waiting if joined & asked.request.group]
+        self._looked = tip
+        return known
 
     def first_weights(self, names: Sequence[str]) -> dict[str, float]:
         """Give the weight with which each of the names took part first, as far as that is recorded."""
