@@ -63,9 +63,11 @@ class Lying:
 def planned(history: History, engine: Engine, server: Any = None) -> Mode:
     """Train if nothing is trained yet, ask for clinic-0 if nobody did, and plan to hide it by noise."""
     federation = Revocable(history, engine, server or Average())
-    federation.train(Rounds(4))
     number = next((entry.sequence for entry in history.ledger.entries("request")), None)
-    return federation.plan(Last(), number or history.ask(["clinic-0"], BUDGET)).candidate.mode
+    if number is None:
+        federation.train(Rounds(4))
+        number = history.ask(["clinic-0"], BUDGET)
+    return federation.plan(Last(), number).candidate.mode
 
 
 # Replies that the training cannot have made
