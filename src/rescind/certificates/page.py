@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from rescind.certificates.verification import Verified, in_words
+from rescind.certificates.verification import Verified, in_words, made_of
 from rescind.history.places import is_digest
 
 STYLE = """
@@ -37,6 +37,8 @@ def page(found: Verified, made: str) -> str:
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             *_table("Request", _request(found)),
             *_table("Guarantee", _guarantee(found)),
+            *_list("Taken as constants", said.constants),
+            *_list("Public, and not hidden", said.public),
             *_list("Checked", found.holds),
             *_list("Since then", found.since),
             *_list("Not checked here", found.unchecked),
@@ -80,7 +82,13 @@ def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
             )
     if said.noise is not None:
         yield "noise on every parameter", f"{said.noise.sigma:g}, from {said.noise.source}"
-    yield "training", f"{said.training.loss}, {said.training.steps} steps of {said.training.learning_rate:g}"
+    if said.rounds is not None:
+        yield "noise in every round", made_of(said.rounds).partition(": ")[2]
+    examples = "all examples" if said.facts.batch is None else f"{said.facts.batch} examples each"
+    training = said.training
+    yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"
+    yield "parameters", str(said.facts.parameters)
+    yield "weights of participants", "all the same" if said.facts.equal_weights else "their numbers of examples"
     if said.training.expansion is not None:
         yield "B, and its power over a round", f"{said.training.expansion:.6g}, {said.training.factor:.6g}"
     yield "sampling", said.sampling

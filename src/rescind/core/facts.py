@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rescind.core._checks import positive
 from rescind.core.noise import GRID
 from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
@@ -44,6 +45,10 @@ class Sampling(Enum):
     EVERYBODY = "everybody takes part: the world without the group trains with the others"
     POISSON = "each client by its own coin: the world without the group tosses the others' coins alike"
     FIXED_SIZE = "a fixed number of clients: in the world without the group its places stay empty"
+    FRACTION = (
+        "a share of those connected: how many were drawn followed who was connected, the group among them; in the "
+        "world without the group as many are drawn and its places stay empty"
+    )
 
 
 class Source(Enum):
@@ -91,19 +96,30 @@ class PublicHead:
 
 @dataclass(frozen=True, slots=True)
 class DpFedAvg:
-    """Training in which every round is noised: ``noise_multiplier`` is z, ``sigma`` what the mean gets of it.
+    """Training in which every round is noised: ``sigma`` is the noise on the mean, ``clip`` the longest update (C).
 
-    The others are its conditions.
+    The sum of the updates is divided by ``denominator``. The others are its conditions.
 
     Theory: 8.
     """
 
-    noise_multiplier: float
     sigma: float
+    clip: float
+    denominator: float
     updates_are_clipped: bool
     weights_at_most_one: bool
     constant_denominator: bool
     noise_in_every_round: bool
+
+    def __post_init__(self) -> None:
+        for name in ("sigma", "clip", "denominator"):
+            positive(name, getattr(self, name))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise on the sum in units of the longest update (z)."""
+        # A little less than the noise has pays for the rounding of the clipped updates and of their sum.
+        return self.sigma * self.denominator / self.clip * (1 - 1e-4)
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -131,6 +147,7 @@ class Facts:
     data, such as an accuracy. ``sample``: the rate of Poisson sampling, or the size or the fraction of other samples.
     ``batch``: the examples of a local step, where these are not all. ``frozen``: the SHA-256 of tensors that belong
     to the model, are public and are never trained, if there are any. ``sources``: on whose word all this is known.
+    ``equal_weights``: every participant weighs the same, whatever number of examples it has.
 
     Theory: 6 and 7.
     """
@@ -147,10 +164,12 @@ class Facts:
     batch: int | None = None
     frozen: str = ""
     sources: Sources = Sources()
+    equal_weights: bool = False
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
-        for name in ("independent_randomness", "redrawn_rounds", "secret_noise", "public_schedule", "public_rounds"):
+        flags = ("independent_randomness", "redrawn_rounds", "secret_noise", "public_schedule", "public_rounds")
+        for name in (*flags, "equal_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
