@@ -20,7 +20,7 @@ from rescind.certificates.issue import facts_part, guarantee, rounds_part, state
 from rescind.certificates.page import page
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import Verified, explained, verify
-from rescind.certificates.wording import NOISE_SOURCE, texts
+from rescind.certificates.wording import NOISE_SOURCE, at_most, share_at_most, texts
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, PublicHead, Sampling, Scope, Source, Sources
 from rescind.core.noise import GRID, really_reached
@@ -434,3 +434,14 @@ def sigma_for(examples: int, equal_weights: bool) -> float:
 def test_with_equal_weights_strict_noise_does_not_tell_the_leavers_size() -> None:
     assert len({sigma_for(examples, equal_weights=False) for examples in (5, 50, 500)}) == 3
     assert len({sigma_for(examples, equal_weights=True) for examples in (5, 50, 500)}) == 1
+
+
+def test_what_is_shown_as_at_most_is_rounded_up(issued: dict[str, tuple[History, Statement]]) -> None:
+    assert [share_at_most(share) for share in (0.0, 0.70111, 0.7009, 1.0)] == ["0.0%", "70.2%", "70.1%", "100.0%"]
+    assert [at_most(value) for value in (0.0, 12.31, 0.12309, 1231.0)] == ["0", "12.4", "0.124", "1240"]
+    found = checked(issued["instance"][1])
+    said = found.statement.predicate.guarantee
+    assert said is not None
+    for power in said.powers:
+        assert share_at_most(power.true_positive_rate) in page(found, "today")
+    assert share_at_most(said.powers[-1].true_positive_rate) in " ".join(explained(found))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from rescind.certificates.verification import Verified, in_words, made_of
+from rescind.certificates.wording import at_most, share_at_most
 from rescind.history.places import is_digest
 
 STYLE = """
@@ -74,11 +75,11 @@ def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
         yield "epsilon, delta", f"{said.guarantee.epsilon:g}, {said.guarantee.delta:g}"
         yield "released models covered", str(said.guarantee.releases)
         for at in said.guarantee.epsilons:
-            yield f"epsilon at delta {at.delta:g}", f"{at.epsilon:.3g}"
+            yield f"epsilon at delta {at.delta:g}", at_most(at.epsilon)
         for power in said.guarantee.powers:
             yield (
                 f"most that an attack finds at {power.false_positive_rate:.1%} false alarms",
-                f"{power.true_positive_rate:.1%}",
+                share_at_most(power.true_positive_rate),
             )
     if said.noise is not None:
         yield "noise on every parameter", f"{said.noise.sigma:g}, from {said.noise.source}"

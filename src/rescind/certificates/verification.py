@@ -26,7 +26,7 @@ from rescind.certificates.errors import (
 )
 from rescind.certificates.issue import guarantee, journal_at, request_of, rounds_part, stated, training_part
 from rescind.certificates.predicate import CERTIFICATE_TYPE, Evidence, NoisedRounds, Predicate, Statement
-from rescind.certificates.wording import NOISE_SOURCE, SEED, texts
+from rescind.certificates.wording import NOISE_SOURCE, SEED, share_at_most, texts
 from rescind.core.facts import Mode, Scope
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
@@ -125,7 +125,7 @@ def explained(found: Verified) -> Iterator[str]:
         yield from _wrapped(
             "  ",
             f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
-            f"most {power.true_positive_rate:.1%}{constants}; guessing: {rate}",
+            f"most {share_at_most(power.true_positive_rate)}{constants}; guessing: {rate}",
         )
     if said.rounds is not None:
         yield from _wrapped("  ", made_of(said.rounds))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from rescind.certificates.predicate import Assumption, RecordedFacts, Training
@@ -78,6 +80,16 @@ def texts(
         "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds)),
         "not_claimed": _NOT_CLAIMED,
     }
+
+
+def share_at_most(share: float) -> str:
+    """Return a share in percent, rounded up: "at most" has to stay true."""
+    return f"{math.ceil(1000 * share) / 10:.1f}%"
+
+
+def at_most(value: float) -> str:
+    """Return a number in three digits, rounded up."""
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
 
 
 def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:

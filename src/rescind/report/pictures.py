@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rescind.certificates.wording import share_at_most
 from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import Floats
 from rescind.history.outcomes import Scores
@@ -247,7 +248,7 @@ def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)
 
-    said = ", ".join(f"{name}: at most {power(0.01):.1%}" for name, power in claims.items())
+    said = ", ".join(f"{name}: at most {share_at_most(power(0.01))}" for name, power in claims.items())
     return _picture(
         "powers",
         draw,

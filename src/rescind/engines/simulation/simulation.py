@@ -75,6 +75,8 @@ class Simulation:
             secret_noise=secret_noise,
             public_schedule=public_schedule,
             public=public,
+            sample=size if rate is None else rate,
+            batch=batch,
             sources=_SOURCES,
             equal_weights=equal_weights,
         )
