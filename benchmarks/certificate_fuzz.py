@@ -4,7 +4,8 @@ A certificate of each kind is changed at random: bits and bytes of the file, fie
 removed, added or moved, with the old signature, with a stranger's, or signed again by the operator's own key; another
 model, another history, oversized and deeply nested files. ``accepted`` counts changed statements that were verified
 (what the operator's key signs and what does not contradict itself can be told only with the history, so that counts
-where the history is given), ``crashes`` everything but the documented errors, ``slowest_s`` the longest verification.
+where the history is given; a text that does not follow from the facts counts always), ``crashes`` everything but the
+documented errors, ``slowest_s`` the longest verification.
 """
 
 from __future__ import annotations
@@ -31,15 +32,20 @@ from rescind.certificates.issue import statement
 from rescind.certificates.predicate import Statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
+from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.commitments import canonical
 from rescind.history.tensors import save
-from rescind.methods import FineTuning, Method, Scratch, Sifu
+from rescind.methods import Dp, FineTuning, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 
 OPERATOR, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(OPERATOR.public_key())
+STRICT_CLAIM = (
+    "Whatever the data are, the released model is (epsilon, delta)-indistinguishable from one that never saw these "
+    "clients; what is listed as public is not hidden."
+)
 
 
 class Issued:
@@ -47,8 +53,13 @@ class Issued:
 
     def __init__(self, folder: Path, method: Method) -> None:
         self.history = History(folder / "history")
-        engine = simulation(20, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
-        federation = Revocable(self.history, engine)
+        server: Server = Average()
+        options: dict[str, Any] = {}
+        if isinstance(method, Dp):
+            server = NoisedAverage(clip=0.5, denominator=20.0, noise_multiplier=8.0)
+            options = {"public": server.facts, "public_schedule": True}
+        engine = simulation(20, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **options)
+        federation = Revocable(self.history, engine, server)
         federation.train(Rounds(10))
         number = self.history.ask(["clinic-3"], Budget(8.0, 0.01))
         federation.forget(method, Rounds(2))
@@ -117,6 +128,24 @@ def resigned(rng: random.Random, issued: Issued) -> bytes:
     return enveloped(canonical(changed(rng, issued)), OPERATOR)
 
 
+def reworded(rng: random.Random, issued: Issued) -> bytes:
+    """Other words than the facts have, or a guarantee without its noise, signed by the operator's own key."""
+    document = copy.deepcopy(issued.document)
+    said = document["predicate"]
+    name = rng.choice(
+        ("assumptions", "constants", "public", "not_claimed", "counterfactual", "sampling", "claim", "mode")
+    )
+    if name == "mode":
+        said |= {"mode": "strict", "noise": None, "rounds": None, "claim": STRICT_CLAIM}
+    elif isinstance(said[name], str):
+        said[name] = rng.choice(("whatever", "moonlight", f"{said[name]}.", said["title"]))
+    elif not said[name] or rng.random() < 0.3:
+        said[name] = [*said[name], {"what": "trust", "basis": "proven"} if name == "assumptions" else "trust"]
+    else:
+        said[name] = rng.choice(([], said[name][1:], said[name][:-1]))
+    return enveloped(canonical(document), OPERATOR)
+
+
 def of_a_stranger(rng: random.Random, issued: Issued) -> bytes:
     return enveloped(canonical(changed(rng, issued)), STRANGER)
 
@@ -151,7 +180,7 @@ def monstrous(rng: random.Random, issued: Issued) -> bytes:
 
 KINDS: tuple[Callable[[random.Random, Issued], bytes], ...] = (
     *(flipped, flipped, cut, resigned, resigned, resigned),
-    *(of_a_stranger, with_the_old_signature, respelled, monstrous),
+    *(reworded, of_a_stranger, with_the_old_signature, respelled, monstrous),
 )
 
 
@@ -164,17 +193,17 @@ def main() -> None:
     accepted = crashes = 0
     slowest = 0.0
     with tempfile.TemporaryDirectory() as name:
-        folders = [Path(name) / str(at) for at in range(3)]
+        folders = [Path(name) / str(at) for at in range(4)]
         for folder in folders:
             folder.mkdir()
-        everybody = [Issued(*each) for each in zip(folders, (Sifu(), Scratch(), FineTuning()), strict=True)]
+        everybody = [Issued(*each) for each in zip(folders, (Sifu(), Scratch(), FineTuning(), Dp()), strict=True)]
         for issued in everybody:
             verify(issued.content, [KEY], model=issued.model, history=issued.history)
         for at in progress(range(mutations), "certificate_fuzz"):
             issued, kind = rng.choice(everybody), rng.choice(KINDS)
             content = kind(rng, issued)
             # Every tenth with history and model at hand, as an auditor of the operator's would; and of another run.
-            other = everybody[(everybody.index(issued) + 1) % 3] if at % 50 == 0 else issued
+            other = everybody[(everybody.index(issued) + 1) % 4] if at % 50 == 0 else issued
             extra = {"history": other.history, "model": other.model} if at % 10 == 0 else {}
             start = perf_counter()
             try:

@@ -7,6 +7,7 @@ secretly; with a seed nothing could be certified.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from io import StringIO
 from pathlib import Path as File
 from typing import Any
@@ -17,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
-from rescind.core.calibration import Budget, largest_mu, sensitivity_threshold
+from rescind.core.calibration import Budget, attack_power, largest_mu, sensitivity_threshold
 from rescind.core.classic import ClassicBudget
 from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
@@ -154,7 +155,10 @@ def main() -> None:
             history.ask([name], Budget(epsilon, DELTA))
             federation.forget(Sifu(), Rounds(20))
         branched = tree(lines(history), history.newest).svg
-    claims = {f"epsilon {epsilon:g}": Budget(epsilon, DELTA).mu for epsilon in (0.5, 1.0, 3.0, 5.0, 10.0)}
+    claims = {
+        f"epsilon {epsilon:g}": partial(attack_power, Budget(epsilon, DELTA).mu)
+        for epsilon in (0.5, 1.0, 3.0, 5.0, 10.0)
+    }
     pictures = {
         "tree": branched.replace("currentColor", INK),
         "psi": psi,

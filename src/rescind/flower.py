@@ -53,6 +53,8 @@ class Recorded:
         training: what every client executes in a round. Clients learn it from the server.
         trained: the names of the tensors that are learned, all by default. The others have to come back unchanged.
         batch: how many examples a local step uses; None means all of the client's.
+        equal_weights: every participant weighs the same, whatever number of examples it tells: for clients whose
+            number of examples is private.
         rate: the probability with which each client takes part in a round, by its own coin (Poisson sampling); None
             leaves it to the strategy's ``fraction_train``.
         declared: clients train by code of their own, and that they do what ``training`` says is your word. Otherwise
@@ -72,6 +74,7 @@ class Recorded:
     training: LocalTraining
     trained: Sequence[str] | None = None
     batch: int | None = None
+    equal_weights: bool = False
     rate: float | None = None
     declared: bool = False
     heuristic: bool = False
@@ -104,6 +107,8 @@ class Recorded:
             raise ValueError("give rate, or the strategy's fraction_train, not both")
         if self.masked and (not self.is_mean or self.training.server_learning_rate != 1):
             raise ValueError("masked updates need a mean, and a server_learning_rate of 1")
+        if self.equal_weights and not self.is_mean:
+            raise ValueError(f"{name} weighs its replies itself: equal_weights needs FedAvg or FedProx")
         if self.most_examples < 1:
             raise ValueError(f"most_examples is {self.most_examples!r}; a client has at least one")
         if reasons and not self.heuristic:
@@ -144,7 +149,7 @@ class Recorded:
         if sample is None and (fraction := averaging(self.strategy).fraction_train) == 1.0:
             sampling = Sampling.EVERYBODY
         elif sample is None:
-            sampling, sample = Sampling.FIXED_SIZE, fraction
+            sampling, sample = Sampling.FRACTION, fraction
         return Facts(
             training=self.training,
             sampling=sampling,
@@ -156,6 +161,7 @@ class Recorded:
             sample=sample,
             batch=self.batch,
             frozen=frozen,
+            equal_weights=self.equal_weights,
             sources=Sources(
                 training=Source.EXECUTED if self.helper else Source.DECLARED,
                 identity=Source.CHECKED if authenticated else Source.REPORTED,

@@ -23,8 +23,12 @@ from rescind.audit.evidence import as_json, of_membership, of_releases, of_repla
 from rescind.audit.replay import distance
 from rescind.certificates.evidence import evidence_in
 from rescind.certificates.issue import guarantee
+from rescind.certificates.predicate import Noise
+from rescind.certificates.wording import NOISE_SOURCE
 from rescind.core.calibration import Budget, attack_power, reached_epsilon
 from rescind.core.facts import Scope
+from rescind.core.noise import GRID
+from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -206,7 +210,8 @@ def test_confidence_stays_finite() -> None:
 
 
 def test_what_was_found_can_stand_in_a_certificate() -> None:
-    granted = guarantee(5.0, 1e-5, 1)
+    noise = Noise(sigma=0.125, grid=GRID, source=NOISE_SOURCE, earlier=0)
+    granted = guarantee(Request(frozenset({1}), Budget(5.0, 1e-5)), 21, noise, None)
     rng = np.random.default_rng(7)
     pieces = [
         of_replay([Compared(ROOT, 0.0, 0.0), Compared(Place(0, 1), 0.5, 2.0)]),

@@ -13,13 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
 from rescind.certificates.envelope import signed
-from rescind.certificates.issue import CLAIMS, NOISE_SOURCE, NOT_CLAIMED, TITLES, guarantee, training_part
+from rescind.certificates.issue import facts_part, guarantee, rounds_part, training_part
 from rescind.certificates.keys import public_key
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
     STATEMENT_TYPE,
-    Assumption,
     Erasure,
     Evidence,
     Noise,
@@ -29,19 +28,30 @@ from rescind.certificates.predicate import (
     Subject,
 )
 from rescind.certificates.verification import verify
-from rescind.core.facts import Mode
+from rescind.certificates.wording import NOISE_SOURCE, texts
+from rescind.core.calibration import Budget
+from rescind.core.facts import Facts, Mode, Sampling, Scope
 from rescind.core.noise import GRID
 from rescind.core.regularity import SoftmaxL2
+from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 
 FOLDER = Path(__file__).parent / "golden"
 # Published on purpose: it signs nothing but these.
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-MODES = [Mode.EXACT, Mode.INSTANCE, Mode.HEURISTIC]
+MODES = list(Mode)
+TRAINING = LocalTraining(5, 0.5, SoftmaxL2(0.01, 1.0))
+FACTS = Facts(TRAINING, Sampling.POISSON, True, False, True, sample=0.3, frozen="e" * 64)
 
 
 def golden(mode: Mode) -> Statement:
-    noised = mode is not Mode.EXACT
+    facts, training = facts_part(FACTS, 7850), training_part(TRAINING)
+    # The strict one is of DP-FedAvg, so that every part is in one of the files.
+    noised = mode in (Mode.INSTANCE, Mode.HEURISTIC)
+    noise = Noise(sigma=0.125, grid=GRID, source=NOISE_SOURCE, earlier=1) if noised else None
+    rounds = rounds_part(0.5, 0.5, 10.0, 40, 36) if mode is Mode.STRICT else None
+    request = Request(frozenset({1}), Budget(5.0, 1e-5))
+    proven = mode in (Mode.STRICT, Mode.INSTANCE)
     return Statement(
         type_=STATEMENT_TYPE,
         subject=(
@@ -50,7 +60,7 @@ def golden(mode: Mode) -> Statement:
         ),
         predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
         predicate=Predicate(
-            title=TITLES[mode],
+            **texts(mode, Scope.GROUP, facts, training, frozen=FACTS.frozen, noised_rounds=rounds is not None),
             version=1,
             run="0123456789abcdef",
             request=23,
@@ -58,16 +68,14 @@ def golden(mode: Mode) -> Statement:
             deadline="2026-12-01T12:00:00+00:00",
             forgotten=("c" * 64, "d" * 64),
             mode=mode.value,
-            claim=CLAIMS[mode],
             scope="group",
-            counterfactual="each client by its own coin",
-            sampling="poisson, 0.3",
-            guarantee=guarantee(5.0, 1e-5, 1) if mode is Mode.INSTANCE else None,
-            noise=Noise(sigma=0.125, grid=GRID, source=NOISE_SOURCE) if noised else None,
+            facts=facts,
+            guarantee=guarantee(request, facts.parameters, noise, rounds) if proven else None,
+            noise=noise,
+            rounds=rounds,
             trained=("head.bias", "head.weight"),
-            frozen="e" * 64,
-            training=training_part(LocalTraining(5, 0.5, SoftmaxL2(0.01, 1.0))),
-            assumptions=(Assumption(what="who the clients are", basis="checked by the server"),),
+            frozen=FACTS.frozen,
+            training=training,
             erasure=Erasure(
                 level="purge",
                 completed="2026-11-02T12:00:00+00:00",
@@ -75,7 +83,6 @@ def golden(mode: Mode) -> Statement:
                 stays=("a digest",),
                 unreachable=(),
             ),
-            not_claimed=NOT_CLAIMED,
             reasons=("the rounds were drawn again",) if mode is Mode.HEURISTIC else (),
             evidence=()
             if mode is Mode.EXACT

@@ -17,7 +17,7 @@ from in_toto_attestation.v1.statement import Statement
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("mode", ["exact", "instance", "heuristic"])
+@pytest.mark.parametrize("mode", ["exact", "strict", "instance", "heuristic"])
 def test_in_toto_reads_the_statement_and_cryptography_the_signature(mode: str) -> None:
     envelope = json.loads((FOLDER / f"{mode}.json").read_text())
     payload, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"].encode()

@@ -17,6 +17,7 @@ from scipy.special import ndtri
 from scipy.stats import chisquare, kstest, norm
 
 from benchmarks.noise import moment_scores, tail_probabilities
+from rescind.core.calibration import attack_power
 from rescind.core.noise import (
     GRID,
     add_noise,
@@ -24,6 +25,7 @@ from rescind.core.noise import (
     grid_rounding,
     is_public_sigma,
     public_sigma,
+    real_attack_power,
     really_reached,
     sigma_limits,
 )
@@ -378,6 +380,24 @@ def test_what_floating_point_costs():
     assert really_reached(0.0, 0.0, 2.0**-10, 10)[1] == pytest.approx(6e-18, rel=1e-3)
     with pytest.raises(ValueError, match="sigma must be from"):
         really_reached(1.0, 1e-5, 1e-9, 10)
+
+
+def test_no_attack_on_the_noise_as_drawn_does_better_than_its_bound():
+    """Laws that are (a, delta_1)-close to normal ones, as far off as that allows, attacked in the best way."""
+    mu, rate, sigma, parameters, releases = 1.0, 0.01, 64.0, 10**6, 10
+    bound = real_attack_power(mu, rate, sigma, parameters, releases)
+    shift = (really_reached(0.0, 0.0, sigma, parameters, releases)[0]) / 2
+    missed = releases * (3e-18 + 2e-23 * parameters)
+    assert shift == pytest.approx(0.045, rel=0.05)
+    # The likely outputs are e^a likelier in one world, the accused ones e^a less likely in the other.
+    threshold = norm.isf(min(1.0, rate * math.exp(shift)))
+    reached = min(1.0, math.exp(shift) * norm.sf(threshold - mu))
+    assert attack_power(mu, rate) < reached
+    assert reached + missed <= bound <= (reached + missed) * (1 + 1e-9)
+    for few, many in ((1, 2), (2, 1000)):
+        assert real_attack_power(mu, rate, 1.0, 100, few) < real_attack_power(mu, rate, 1.0, 100, many)
+    assert attack_power(mu, rate) < real_attack_power(mu, rate, 2.0**-16, 1) < attack_power(mu, rate) * (1 + 1e-9)
+    assert real_attack_power(mu, 0.99, 64.0, 10**8, 100) == real_attack_power(mu, rate, 64.0, 10**12, 10) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -29,7 +29,13 @@ TRAINING = LocalTraining(steps=5, learning_rate=0.5, loss=SoftmaxL2(0.02, 1.0))
 FACTS = Facts(TRAINING, Sampling.EVERYBODY, independent_randomness=True, redrawn_rounds=False, secret_noise=True)
 STRICT_FACTS = replace(FACTS, public_schedule=True, public=PublicHead(0.0, parameters=40, batch=10))
 NOISED_ROUNDS = DpFedAvg(
-    2.0, 1.0, updates_are_clipped=True, weights_at_most_one=True, constant_denominator=True, noise_in_every_round=True
+    sigma=1.0,
+    clip=1.0,
+    denominator=2.0,
+    updates_are_clipped=True,
+    weights_at_most_one=True,
+    constant_denominator=True,
+    noise_in_every_round=True,
 )
 BUDGET = Budget(10.0, 0.01)
 FIRST = Request(frozenset({0}), BUDGET)
@@ -484,7 +490,7 @@ def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
 
 
 def dp_fedavg(noise_multiplier: float) -> Facts:
-    return replace(STRICT_FACTS, public=replace(NOISED_ROUNDS, noise_multiplier=noise_multiplier))
+    return replace(STRICT_FACTS, public=replace(NOISED_ROUNDS, denominator=noise_multiplier))
 
 
 def parts_of(group: frozenset[int], scope: Scope) -> list[frozenset[int]]:
@@ -721,10 +727,10 @@ def test_dp_fedavg_has_to_keep_the_rules_too(changes: dict[str, bool], reason: s
 
 def test_the_noise_of_every_round_pays_for_its_own_rounding() -> None:
     """2^26 steps of the grid: 20 draws on 10^6 parameters take more than a thousandth of the budget."""
-    loud = replace(dp_fedavg(20.0), public=replace(NOISED_ROUNDS, noise_multiplier=20.0, sigma=64.0))
+    loud = replace(dp_fedavg(20.0), public=replace(NOISED_ROUNDS, clip=64.0, denominator=20.0, sigma=64.0))
     wide = {"facts": loud, "parameters": 10**6}
     assert [each.node.index for each in strict_candidates(summary_of(EDGES, **wide), FIRST)] == [0]
-    quiet = replace(loud, public=replace(NOISED_ROUNDS, noise_multiplier=20.0, sigma=2.0**-10))
+    quiet = replace(loud, public=replace(NOISED_ROUNDS, clip=2.0**-10, denominator=20.0, sigma=2.0**-10))
     assert len(strict_candidates(summary_of(EDGES, facts=quiet, parameters=10**6), FIRST)) > 5
 
 

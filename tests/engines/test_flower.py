@@ -157,7 +157,9 @@ def test_a_told_distance_is_raised_above_the_exact_one(dtype: Any) -> None:
 # The same numbers as the simulator's
 
 
-@pytest.mark.parametrize("options", [{}, {"rate": 0.7}, {"batch": 5}, {"rate": 0.7, "batch": 4}])
+@pytest.mark.parametrize(
+    "options", [{}, {"rate": 0.7}, {"batch": 5}, {"rate": 0.7, "batch": 4}, {"equal_weights": True}]
+)
 def test_a_grid_and_the_simulator_leave_the_same_history(history: History, options: dict[str, Any]) -> None:
     rescind.flower.run(recorded(history, **options), grid(), initial(), num_rounds=8)
     rate = options.get("rate")
@@ -201,6 +203,33 @@ def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: H
 
 
 # Who takes part
+
+
+def test_a_share_of_those_connected_is_no_fixed_number(history: History) -> None:
+    engine = engine_of(recorded(history, fedavg(fraction_train=0.5)), grid())
+    assert (engine.facts.sampling, engine.facts.sample) == (Sampling.FRACTION, 0.5)
+    assert [len(engine.drawn(Place(0, 1), engine.clients[:present])) for present in (6, 4, 2)] == [3, 2, 1]
+
+
+def test_with_equal_weights_what_clients_tell_is_checked_and_weighs_nothing(history: History) -> None:
+    told = iter((1000, 1000, 5, -5))
+
+    def tell(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] == "clinic-1":
+            (metrics,) = content.metric_records.values()
+            metrics["num-examples"] = next(told)
+
+    strategy = recorded(history, equal_weights=True)
+    engine = engine_of(strategy, grid(tell))
+    replies = engine.train(engine.start(), Place(0, 1), engine.clients)
+    assert (replies.weights == 1).all()
+    # What rounding depends on is still the largest client's.
+    assert replies.batch == 1000
+    # Nothing is made of what it tells, so that may change; what is no number of examples is refused as ever.
+    rescind.flower.run(strategy, grid(tell), initial(), num_rounds=3)
+    recorded_rounds = list(history.ledger.rounds(Span(0, 1, 3)))
+    assert [len(each.clients) for each in recorded_rounds] == [6, 6, 5]
+    assert all((each.participants["weight"] == 1).all() for each in recorded_rounds)
 
 
 def test_forgotten_and_waiting_clients_are_never_asked_again(history: History) -> None:
@@ -782,6 +811,7 @@ def test_a_network_is_not_trained_as_a_head_on_anybodys_word(history: History, d
         ({"training": LocalTraining(3, 1.0, SoftmaxL2(0.02, 1.0), momentum=0.9)}, "momentum"),
         ({"training": LocalTraining(3, 1.0, SoftmaxL2(0.02, 1.0), momentum=0.9), "heuristic": True}, "declared=True"),
         ({"strategy": FedAvg(fraction_train=0.5), "rate": 0.5}, "not both"),
+        ({"strategy": FedAdam(), "heuristic": True, "declared": True, "equal_weights": True}, "weighs its replies"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(history: History, options: dict[str, Any], words: str) -> None:

@@ -331,6 +331,7 @@ def test_clipping_of_updates_is_the_servers():
         ({"sampling": Sampling.POISSON}, "rate"),
         ({"sampling": Sampling.POISSON, "rate": 0.0}, "rate"),
         ({"sampling": Sampling.POISSON, "rate": float("nan")}, "rate"),
+        ({"sampling": Sampling.FRACTION}, "Flower"),
         ({"sampling": Sampling.FIXED_SIZE}, "size"),
         ({"sampling": Sampling.FIXED_SIZE, "size": 0}, "size"),
         ({"sampling": Sampling.FIXED_SIZE, "size": 2, "rate": 0.5}, "rate"),
@@ -550,3 +551,19 @@ def test_the_loop_and_the_fast_path_leave_the_same_history() -> None:
         np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-10, atol=1e-12)
     for history in histories:
         history.close()
+
+
+def test_what_is_sampled_and_weighed_is_in_the_facts() -> None:
+    facts = head(sampling=Sampling.FIXED_SIZE, size=2, batch=4, equal_weights=True).facts
+    assert (facts.sampling, facts.sample, facts.batch, facts.equal_weights) == (Sampling.FIXED_SIZE, 2, 4, True)
+    assert head(sampling=Sampling.POISSON, rate=0.5).facts.sample == 0.5
+    assert head().facts.sample is None
+
+
+def test_equal_weights_are_equal_whatever_the_counts() -> None:
+    engine, other = head(equal_weights=True), head()
+    place = Place(0, 1)
+    equal, counted = (each.train(each.start(), place, each.clients) for each in (engine, other))
+    assert (equal.weights == 1).all()
+    assert len(set(counted.weights)) > 1
+    assert equal.batch == counted.batch

@@ -196,7 +196,7 @@ def test_a_promise_to_a_sequence_is_kept(history: History) -> None:
 
 def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
     """DP-FedAvg needs no noise of its own at a restart, and everybody forgotten still counts."""
-    facts = replace(FACTS, public_schedule=True, public=DpFedAvg(20.0, 1.0, True, True, True, True))
+    facts = replace(FACTS, public_schedule=True, public=DpFedAvg(1.0, 1.0, 20.0, True, True, True, True))
     with history.recording(facts, START) as recorder:
         train(recorder, CLIENTS, 4, range(6))
     number = history.ask([name(0)], BUDGET)

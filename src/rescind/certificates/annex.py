@@ -23,14 +23,14 @@ from rescind.certificates.predicate import (
     Statement,
     Words,
 )
-from rescind.core.facts import Mode, Scope
+from rescind.core.facts import Mode
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
 from rescind.history.errors import BrokenHistory
 from rescind.history.history import History
 from rescind.history.ledger import Journal
 from rescind.history.outcomes import Claim, claimed
-from rescind.history.requests import standings
+from rescind.history.requests import groups_of
 
 ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
 TITLE = "Annex of the operator. Keep it private: it tells about the data of the forgotten clients"
@@ -196,7 +196,7 @@ def _sensitivity(history: History, journal: Journal, claim: Claim) -> float | No
     """Compute the bound by which the noise hides the clients; ``None`` if the numbers for it are gone."""
     assert claim.restart is not None  # noqa: S101, what is hidden by noise has a restart
     assert claim.restart.parent is not None  # noqa: S101, and that went back somewhere
-    groups, parent = _groups(journal, claim), claim.restart.parent
+    groups, parent = groups_of(journal, claim.asked), claim.restart.parent
     try:
         path = history.path(parent, frozenset().union(*groups))
     except BrokenHistory:
@@ -209,18 +209,3 @@ def _sensitivity(history: History, journal: Journal, claim: Claim) -> float | No
         bounds = [float(group_sensitivity(path.edges, group)[node]) for group in groups]
     # Of whom the numbers are erased the bound is infinite.
     return max(bounds) if math.isfinite(max(bounds)) else None
-
-
-def _groups(journal: Journal, claim: Claim) -> list[frozenset[int]]:
-    """Give the groups that had to be hidden for a request, each of them jointly."""
-    request = claim.asked.request
-    if request.scope is Scope.INDIVIDUAL:
-        return [frozenset({client}) for client in request.group]
-    if request.scope is Scope.GROUP:
-        return [request.group]
-    everybody = frozenset[int]()
-    for each in standings(journal):
-        everybody |= each.request.group
-        if each.number == claim.asked.number:
-            break
-    return [request.group, everybody]

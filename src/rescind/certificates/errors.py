@@ -36,7 +36,7 @@ class OtherModel(CertificateError):
 
 
 class Inconsistent(CertificateError):
-    """Its numbers do not follow from one another."""
+    """Its texts do not follow from its facts, or its numbers from one another."""
 
     exit_code = 14
 

@@ -4,74 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
     STATEMENT_TYPE,
-    Assumption,
     EpsilonAt,
     Erasure,
     Evidence,
     Guarantee,
     Noise,
+    NoisedRounds,
     PowerAt,
     Predicate,
+    RecordedFacts,
     Sha256,
+    Sources,
     Statement,
     Subject,
     Training,
 )
-from rescind.core.calibration import attack_power, largest_mu, reached_epsilon
-from rescind.core.facts import DpFedAvg, Facts, Mode, Scope, Source
+from rescind.certificates.wording import NOISE_SOURCE, SEED, texts
+from rescind.core.calibration import Budget
+from rescind.core.facts import DpFedAvg, Facts, Mode, Scope
+from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
+from rescind.core.strict import NORM_MISSED, participation_mu
+from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import encode
 from rescind.history.commitments import canonical
 from rescind.history.history import History
 from rescind.history.ledger import Journal, Ledger, Until
 from rescind.history.outcomes import Claim, Outcome, claimed
-from rescind.history.path import branches
-from rescind.history.records import Span
+from rescind.history.path import branches, lineage
+from rescind.history.records import Place, Span
 
-# At these every certificate states what it is worth, whatever was asked for.
+# At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
 FALSE_POSITIVE_RATES = (0.001, 0.01)
-# What hides in DP-FedAvg, where a restart needs no noise of its own.
-NOISED_ROUNDS = "updates are clipped and noised in every round"
-NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
-
-TITLES = {
-    Mode.EXACT: "Certificate of forgetting",
-    Mode.STRICT: "Certificate of forgetting",
-    Mode.INSTANCE: "Certificate of forgetting",
-    Mode.HEURISTIC: "Report on an attempt to forget. This is not a certificate: nothing is proven",
-}
-CLAIMS = {
-    Mode.EXACT: "The released model was never computed from these clients' data.",
-    Mode.STRICT: (
-        "Whatever the data are, the released model is (epsilon, delta)-indistinguishable from one that never saw "
-        "these clients."
-    ),
-    Mode.INSTANCE: (
-        "For this federation, and with the chosen round and noise level taken as constants, the released model is "
-        "(epsilon, delta)-indistinguishable from one that never saw these clients."
-    ),
-    Mode.HEURISTIC: "Nothing is claimed.",
-}
-SCOPES = {
-    Scope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
-    Scope.GROUP: "all clients of the request are hidden together",
-    Scope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
-}
-NOT_CLAIMED = (
-    "that models which were released before the request are called back",
-    "that copies of data or models elsewhere, such as backups, are erased",
-    "that the guarantee holds for requests which were chosen by looking at released models",
-    "that anybody is anonymous, or that it is hidden that the clients once took part",
-    "anything about single records of a client: whole clients are forgotten",
-)
+_NOISED = (Mode.STRICT, Mode.INSTANCE)
 
 
 def statement(
@@ -105,8 +79,11 @@ def stated(
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
     # What was settled without a restart hides nobody else.
     scope = Scope.GROUP if asked.settled and asked.request.scope is Scope.SEQUENCE else asked.request.scope
+    training, parameters = training_part(facts.training), history.run.parameters
+    noise, rounds = _noise(history, journal, claim), _rounds(facts, journal, claim)
+    recorded, frozen = facts_part(facts, parameters), facts.frozen or None
     predicate = Predicate(
-        title=TITLES[mode],
+        **texts(mode, scope, recorded, training, frozen=frozen, noised_rounds=rounds is not None),
         version=1,
         run=history.ledger.identifier(),
         request=asked.number,
@@ -114,18 +91,14 @@ def stated(
         deadline=asked.deadline,
         forgotten=asked.forgotten,
         mode=mode.value,
-        claim=CLAIMS[mode],
         scope=scope.value,
-        counterfactual=f"{facts.sampling.value}; {SCOPES[scope]}",
-        sampling=f"{facts.sampling.name.lower()}" + (f", {facts.sample:g}" if facts.sample is not None else ""),
-        guarantee=guarantee(asked.request.budget.epsilon, asked.request.budget.delta, asked.request.releases)
-        if mode in (Mode.STRICT, Mode.INSTANCE)
-        else None,
-        noise=_noise(history, claim) if claim.noise else None,
+        facts=recorded,
+        guarantee=guarantee(asked.request, parameters, noise, rounds) if mode in _NOISED else None,
+        noise=noise,
+        rounds=rounds,
         trained=tuple(name for name, _, _ in history.run.tensors),
-        frozen=facts.frozen or None,
-        training=training_part(facts.training),
-        assumptions=tuple(_assumptions(facts, mode)),
+        frozen=frozen,
+        training=training,
         erasure=Erasure(
             level=outcome.erasure.level.value,
             completed=outcome.completed,
@@ -133,7 +106,6 @@ def stated(
             stays=outcome.erasure.stays,
             unreachable=outcome.left,
         ),
-        not_claimed=NOT_CLAIMED,
         reasons=_reasons(claim) if mode is Mode.HEURISTIC else (),
         evidence=tuple(evidence),
     )
@@ -171,32 +143,116 @@ def _newest_model(ledger: Ledger, journal: Journal) -> str | None:
 
 
 def _reasons(claim: Claim) -> tuple[str, ...]:
-    return (claim.planned.candidate.obstacles if claim.planned else ()) or (
-        "a later restart used something that no bound covers",
-    )
+    planned = claim.planned.candidate.obstacles if claim.planned else ()
+    return (*claim.contradictions, *planned) or ("a later restart used something that no bound covers",)
 
 
-def guarantee(epsilon: float, delta: float, releases: int) -> Guarantee:
-    """Give all that follows from what was asked for."""
-    mu = largest_mu(epsilon, delta)
+def guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
+    """Return all that follows from what was asked for and from the noise that hides, as it is really drawn."""
+    drawn, budget = _drawn(parameters, noise, rounds), request.budget
+    if not request.holds(*drawn):
+        raise ValueError(f"({budget.epsilon:g}, {budget.delta:g}) does not hold for the noise as it is really drawn")
+    epsilons = {delta: request.epsilon_at(delta, *drawn) for delta in DELTAS}
     return Guarantee(
-        epsilon=epsilon,
-        delta=delta,
-        mu=mu,
-        releases=releases,
-        epsilons=tuple(EpsilonAt(delta=each, epsilon=reached_epsilon(mu, each)) for each in DELTAS),
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        mu=request.ideal.mu,
+        releases=request.releases,
+        epsilons=tuple(
+            EpsilonAt(delta=delta, epsilon=epsilon) for delta, epsilon in epsilons.items() if epsilon is not None
+        ),
         powers=tuple(
-            PowerAt(false_positive_rate=rate, true_positive_rate=attack_power(mu, rate))
+            PowerAt(false_positive_rate=rate, true_positive_rate=request.power_at(rate, *drawn))
             for rate in FALSE_POSITIVE_RATES
         ),
     )
 
 
-def _noise(history: History, claim: Claim) -> Noise:
-    source = (
-        NOISE_SOURCE if history.run.facts.secret_noise else "a seed: whoever has it can take the noise away again"
+def request_of(stated: Guarantee) -> Request:
+    """Return what was asked for; whom it is about does not matter to the guarantee, and is not on a certificate."""
+    return Request(frozenset({1}), Budget(stated.epsilon, stated.delta), releases=stated.releases)
+
+
+def attack_on(said: Predicate, false_positive_rate: float) -> float:
+    """Return the most that an attack reaches against what a certificate with a guarantee says."""
+    if said.guarantee is None:
+        raise ValueError(f"the mode {said.mode} has no guarantee that an attack could be held against")
+    drawn = _drawn(said.facts.parameters, said.noise, said.rounds)
+    return request_of(said.guarantee).power_at(false_positive_rate, *drawn)
+
+
+class _Drawn(NamedTuple):
+    """Noise as it was drawn: what ``Request.holds`` asks for."""
+
+    sigma: float
+    parameters: int
+    grid: float
+    missed: float
+    draws: int | None
+
+
+def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> _Drawn:
+    if rounds is not None:
+        return _Drawn(rounds.sigma, parameters, GRID, 0.0, rounds.rounds)
+    if noise is not None:
+        return _Drawn(noise.sigma, parameters, noise.grid, NORM_MISSED * noise.earlier, None)
+    raise ValueError("neither noise on the model nor noise in every round hides anybody")
+
+
+def _noise(history: History, journal: Journal, claim: Claim) -> Noise | None:
+    if not claim.noise or claim.restart is None:
+        return None
+    known = branches(journal)
+    cut = lineage(known, Place(claim.restart.number - 1, 0))
+    return Noise(
+        sigma=claim.noise,
+        grid=history.run.grid,
+        source=NOISE_SOURCE if history.run.facts.secret_noise else SEED,
+        earlier=sum(known[place.branch].sigma > 0 for place in cut),
     )
-    return Noise(sigma=claim.noise, grid=history.run.grid, source=source)
+
+
+def _rounds(facts: Facts, journal: Journal, claim: Claim) -> NoisedRounds | None:
+    """Return what hides in DP-FedAvg, where a restart needs no noise of its own."""
+    branch = claim.outcome.branch
+    if not isinstance(facts.public, DpFedAvg) or claim.mode not in _NOISED or branch is None or branch.parent is None:
+        return None
+    # Later restarts are from before this one or have only rounds without these clients, so this sum is the largest.
+    counted = dict(zip(branch.requests, branch.participations, strict=True))[claim.asked.number]
+    before = sum(place.round for place in lineage(branches(journal), branch.parent))
+    return rounds_part(facts.public.sigma, facts.public.clip, facts.public.denominator, before, counted)
+
+
+def rounds_part(sigma: float, clip: float, denominator: float, rounds: int, participations: int) -> NoisedRounds:
+    """Return DP-FedAvg as a certificate states it."""
+    multiplier = DpFedAvg(sigma, clip, denominator, True, True, True, True).noise_multiplier
+    return NoisedRounds(
+        noise_multiplier=multiplier,
+        sigma=sigma,
+        clip=clip,
+        denominator=denominator,
+        rounds=rounds,
+        participations=participations,
+        mu=participation_mu(float(participations), multiplier),
+    )
+
+
+def facts_part(facts: Facts, parameters: int) -> RecordedFacts:
+    """Return the facts as a certificate states them."""
+    sources = facts.sources
+    return RecordedFacts(
+        sampling=cast(Any, facts.sampling.name.lower()),
+        sample=None if facts.sample is None else float(facts.sample),
+        batch=facts.batch,
+        equal_weights=facts.equal_weights,
+        parameters=parameters,
+        sources=Sources(
+            training=sources.training.value,
+            identity=sources.identity.value,
+            distances=sources.distances.value,
+            reachable=sources.reachable.value,
+        ),
+    )
 
 
 def training_part(training: LocalTraining) -> Training:
@@ -208,6 +264,7 @@ def training_part(training: LocalTraining) -> Training:
         l2=None if head is None else head.l2,
         row_norm=None if head is None else head.row_norm,
         curvature=None if curvature is None else (curvature.low, curvature.high),
+        gradient_bound=loss.gradient_bound,
         learning_rate=training.learning_rate,
         steps=training.steps,
         proximal=training.proximal,
@@ -216,31 +273,3 @@ def training_part(training: LocalTraining) -> Training:
         expansion=None if curvature is None else expansion(curvature, training.learning_rate),
         factor=None if curvature is None else training.factor(),
     )
-
-
-def _assumptions(facts: Facts, mode: Mode) -> Iterator[Assumption]:
-    """Say what a claim rests on, the weakest word for each."""
-
-    def by(what: str, source: Source) -> Assumption:
-        return Assumption(what=what, basis=source.value)
-
-    yield by("who the clients are", facts.sources.identity)
-    yield by("who took part in which round", Source.CHECKED)
-    yield by("the first model is public and depends on nobody's data", Source.DECLARED)
-    if facts.frozen:
-        yield by(f"the tensors that are never trained, SHA-256 {facts.frozen}, are public", Source.DECLARED)
-    yield by("who could be reached in a round did not depend on the forgotten clients", facts.sources.reachable)
-    if mode is Mode.EXACT:
-        yield by("clients keep nothing of one line of training for another", Source.DECLARED)
-        return
-    yield by("clients execute the stated training, each with randomness of its own", facts.sources.training)
-    if isinstance(facts.public, DpFedAvg):
-        yield by(NOISED_ROUNDS, Source.CHECKED)
-    elif isinstance(facts.training.loss, SoftmaxL2 | LogisticL2):
-        yield Assumption(what="the loss's curvature, and with it B", basis="proven")
-    else:
-        yield by("the loss's curvature, and with it B", Source.DECLARED)
-    yield by("how far every participant was from the mean of its round", facts.sources.distances)
-    yield by("requests were not chosen by looking at released models", Source.DECLARED)
-    yield Assumption(what="what floating point adds in a round stays below its term", basis="measured")
-    yield by("the noise was drawn as stated, once", Source.CHECKED)

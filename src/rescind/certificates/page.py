@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from rescind.certificates.verification import Verified, in_words
+from rescind.certificates.verification import Verified, in_words, made_of
+from rescind.certificates.wording import at_most, share_at_most
 from rescind.history.places import is_digest
 
 STYLE = """
@@ -37,6 +38,8 @@ def page(found: Verified, made: str) -> str:
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             *_table("Request", _request(found)),
             *_table("Guarantee", _guarantee(found)),
+            *_list("Taken as constants", said.constants),
+            *_list("Public, and not hidden", said.public),
             *_list("Checked", found.holds),
             *_list("Since then", found.since),
             *_list("Not checked here", found.unchecked),
@@ -72,15 +75,21 @@ def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
         yield "epsilon, delta", f"{said.guarantee.epsilon:g}, {said.guarantee.delta:g}"
         yield "released models covered", str(said.guarantee.releases)
         for at in said.guarantee.epsilons:
-            yield f"epsilon at delta {at.delta:g}", f"{at.epsilon:.3g}"
+            yield f"epsilon at delta {at.delta:g}", at_most(at.epsilon)
         for power in said.guarantee.powers:
             yield (
                 f"most that an attack finds at {power.false_positive_rate:.1%} false alarms",
-                f"{power.true_positive_rate:.1%}",
+                share_at_most(power.true_positive_rate),
             )
     if said.noise is not None:
         yield "noise on every parameter", f"{said.noise.sigma:g}, from {said.noise.source}"
-    yield "training", f"{said.training.loss}, {said.training.steps} steps of {said.training.learning_rate:g}"
+    if said.rounds is not None:
+        yield "noise in every round", made_of(said.rounds).partition(": ")[2]
+    examples = "all examples" if said.facts.batch is None else f"{said.facts.batch} examples each"
+    training = said.training
+    yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"
+    yield "parameters", str(said.facts.parameters)
+    yield "weights of participants", "all the same" if said.facts.equal_weights else "their numbers of examples"
     if said.training.expansion is not None:
         yield "B, and its power over a round", f"{said.training.expansion:.6g}, {said.training.factor:.6g}"
     yield "sampling", said.sampling

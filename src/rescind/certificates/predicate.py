@@ -19,6 +19,10 @@ Words = Annotated[str, Field(min_length=1, max_length=2000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+Word = Literal[
+    "checked by the server", "executed by our helper", "reported by the client", "declared by the operator"
+]
 
 
 class Part(BaseModel):
@@ -44,8 +48,10 @@ class PowerAt(Part):
 class Guarantee(Part):
     """How well the released model hides whether the clients ever took part.
 
-    ``mu`` is the largest shift, in units of the noise, that (epsilon, delta) allows; the rest follows from it.
-    ``releases`` is the number of released models that the guarantee covers together.
+    ``mu`` is the largest shift, in units of the noise, that the noise was calibrated to: what (epsilon, delta)
+    allows, less a thousandth of both for what floating point does to it. ``releases`` is the number of released
+    models that the guarantee covers together. ``epsilons`` are at those other deltas for which one is proven of the
+    noise as it is really drawn; ``powers`` hold for that noise too.
     """
 
     epsilon: Positive
@@ -57,24 +63,70 @@ class Guarantee(Part):
 
 
 class Noise(Part):
-    """What was added to every parameter; ``sigma`` is a member of the public list, ``grid`` its rounding."""
+    """What was added to every parameter; ``sigma`` is a member of the public list, ``grid`` its rounding.
+
+    ``earlier`` counts the noises that lay on the line of training before: a bound may rest on a public norm of each.
+    """
 
     sigma: Positive
     grid: Positive
     source: Words
+    earlier: Number
+
+
+class NoisedRounds(Part):
+    """DP-FedAvg, whose rounds are noised and hide by themselves: what the clients' mu is made of.
+
+    ``noise_multiplier`` is z, which follows from ``sigma``, the noise on the mean, ``clip`` (C) and ``denominator``.
+    There were ``rounds`` before the restart; ``participations`` is the sum over them of the squared number of those
+    who are hidden together and took part, the largest if several groups count. ``mu`` is its root over z.
+    """
+
+    noise_multiplier: Positive
+    sigma: Positive
+    clip: Positive
+    denominator: Positive
+    rounds: Number
+    participations: Number
+    mu: Annotated[float, Field(ge=0)]
+
+
+class Sources(Part):
+    """On whose word the facts are known."""
+
+    training: Word
+    identity: Word
+    distances: Word
+    reachable: Word
+
+
+class RecordedFacts(Part):
+    """The facts from which, with mode, scope and training, every text follows.
+
+    ``sample`` is the rate, size or share that ``sampling`` draws, ``batch`` the examples of a local step, None where
+    all are used; ``parameters`` is d.
+    """
+
+    sampling: Literal["everybody", "poisson", "fixed_size", "fraction"]
+    sample: Positive | None
+    batch: Count | None
+    equal_weights: bool
+    parameters: Count
+    sources: Sources
 
 
 class Training(Part):
     """What every client executed in a round, and the factors that follow from it.
 
-    ``curvature`` bounds the eigenvalues of the loss's Hessian, None where nothing is known; ``expansion`` is B,
-    ``factor`` rho = B^K.
+    ``curvature`` bounds the eigenvalues of the loss's Hessian, ``gradient_bound`` is L, both None where nothing is
+    known; ``expansion`` is B, ``factor`` rho = B^K.
     """
 
     loss: Words
     l2: Annotated[float, Field(ge=0)] | None
     row_norm: Positive | None
     curvature: tuple[float, float] | None
+    gradient_bound: Positive | None
     learning_rate: Positive
     steps: Count
     proximal: Annotated[float, Field(ge=0)]
@@ -90,7 +142,7 @@ class Assumption(Part):
     what: Words
     basis: Literal[
         "proven",
-        "measured",
+        "assumed",
         "checked by the server",
         "executed by our helper",
         "reported by the client",
@@ -124,7 +176,9 @@ class Predicate(Part):
 
     ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. ``run`` names the
     history, whose head is a subject of the statement. ``trained`` names the tensors that the model's digest is about,
-    ``frozen`` is the digest of all others, if there are any. ``evidence`` was measured, and no claim rests on it.
+    ``frozen`` is the digest of all others, if there are any. ``constants`` are what the claim takes as given although
+    data may have decided it, ``public`` what it does not hide. ``noise`` or ``rounds`` is what hides. ``evidence``
+    was measured, and no claim rests on it.
     """
 
     title: Words
@@ -139,8 +193,12 @@ class Predicate(Part):
     scope: Literal["individual", "group", "sequence"]
     counterfactual: Words
     sampling: Words
+    constants: tuple[Words, ...]
+    public: tuple[Words, ...]
+    facts: RecordedFacts
     guarantee: Guarantee | None
     noise: Noise | None
+    rounds: NoisedRounds | None
     trained: tuple[Words, ...]
     frozen: Digest | None
     training: Training

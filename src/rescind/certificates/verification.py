@@ -24,24 +24,18 @@ from rescind.certificates.errors import (
     OtherHistory,
     OtherModel,
 )
-from rescind.certificates.issue import (
-    CLAIMS,
-    NOISE_SOURCE,
-    NOISED_ROUNDS,
-    NOT_CLAIMED,
-    TITLES,
-    guarantee,
-    stated,
-    training_part,
-)
-from rescind.certificates.predicate import CERTIFICATE_TYPE, Evidence, Predicate, Statement
-from rescind.core.facts import Mode
+from rescind.certificates.issue import guarantee, journal_at, request_of, rounds_part, stated, training_part
+from rescind.certificates.predicate import CERTIFICATE_TYPE, Evidence, NoisedRounds, Predicate, Statement
+from rescind.certificates.wording import NOISE_SOURCE, SEED, share_at_most, texts
+from rescind.core.facts import Mode, Scope
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
+from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
-from rescind.history.errors import HistoryError
+from rescind.history.errors import BrokenHistory, HistoryError
 from rescind.history.history import History
 from rescind.history.outcomes import claimed
+from rescind.history.requests import groups_of
 from rescind.history.tensors import digest, read
 
 # Another machine's special functions may differ in the last digits.
@@ -76,7 +70,7 @@ def verify(
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
     holds = [
         f"signed by {threshold} of the keys {signers}" if threshold < len(keys) else f"signed by {signers}",
-        "its numbers follow from one another",
+        "its claim, counterfactual and assumptions follow from the stated facts; its numbers follow from one another",
     ]
     unchecked = []
     if model is not None:
@@ -88,7 +82,13 @@ def verify(
         unchecked += _check_history(found, history)
         holds.append("the history at hand is unbroken, and said the same when it was signed")
     else:
-        unchecked.append("participation, plan, noise level and erasure: give the history")
+        unchecked += [
+            "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
+            "word each of these is known: give the history",
+            "the plan and the noise level, what was erased and what is still there: give the history",
+        ]
+    if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
+        unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
     noised = found.predicate.noise is not None
     own = annex_of(history, found) if history is not None and (noised or annex is not None) else None
     if noised and not _is_enough(found, own):
@@ -121,13 +121,17 @@ def explained(found: Verified) -> Iterator[str]:
         stated, power = said.guarantee, said.guarantee.powers[-1]
         yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
         rate = f"{power.false_positive_rate:.1%}"
-        constants = ", round and noise level taken as constants" if said.mode == "instance" else ""
+        constants = ", given the constants below" if said.constants else ""
         yield from _wrapped(
             "  ",
             f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
-            f"most {power.true_positive_rate:.1%}{constants}; guessing: {rate}",
+            f"most {share_at_most(power.true_positive_rate)}{constants}; guessing: {rate}",
         )
+    if said.rounds is not None:
+        yield from _wrapped("  ", made_of(said.rounds))
     for title, lines in (
+        ("Taken as constants", said.constants),
+        ("Public, and not hidden", said.public),
         ("Holds", found.holds),
         ("Since then", found.since),
         ("Not checked here", found.unchecked),
@@ -147,6 +151,16 @@ def explained(found: Verified) -> Iterator[str]:
 def _wrapped(first: str, line: str) -> list[str]:
     # Not the terminal's own width: what is shown is what documents quote.
     return wrap(line, 100, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+
+
+def made_of(rounds: NoisedRounds) -> str:
+    """Say what hides in DP-FedAvg."""
+    return (
+        f"noise in every round: {rounds.sigma:g} on the mean of updates of length {rounds.clip:g} at most, whose sum "
+        f"is divided by {rounds.denominator:g}, so z = {rounds.noise_multiplier:.6g}; the squared numbers of the "
+        f"forgotten in each of the {rounds.rounds} rounds before the restart add up to {rounds.participations}, so "
+        f"mu = sqrt({rounds.participations}) / z = {rounds.mu:.6g}"
+    )
 
 
 def in_words(measured: Evidence) -> str:
@@ -182,8 +196,19 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         yield "its subjects are not a model and a history"
     if (found.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
         yield f"a statement of this type cannot have the mode {mode.value}"
-    if (said.title, said.claim, said.not_claimed) != (TITLES[mode], CLAIMS[mode], NOT_CLAIMED):
-        yield f"its title, claim or limits are not those of the mode {mode.value}"
+    expected = texts(
+        mode,
+        Scope(said.scope),
+        said.facts,
+        said.training,
+        frozen=said.frozen,
+        noised_rounds=said.rounds is not None,
+    )
+    for name, text in expected.items():
+        if getattr(said, name) != text:
+            yield f"what it says as {name} is not what follows from its mode and the stated facts"
+    if bool(said.reasons) is not (mode is Mode.HEURISTIC):
+        yield "reasons why nothing is proven belong into a report, and into nothing else"
     if not said.forgotten or list(said.forgotten) != sorted(set(said.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
     times = [_time(said.asked), _time(said.deadline), _time(said.erasure.completed)]
@@ -193,34 +218,54 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         yield "it was completed before it was asked for"
     if (said.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
         yield f"the mode {mode.value} and its guarantee do not go together"
-    if said.guarantee is not None:
-        stated = said.guarantee
-        try:
-            expected = guarantee(stated.epsilon, stated.delta, stated.releases)
-        except (ValueError, ArithmeticError) as refusal:
-            yield f"its guarantee cannot be: {refusal}"
-        else:
-            if not _close(stated, expected):
-                yield "epsilon, delta, mu, the other epsilons and the attack power do not follow from one another"
     yield from _wrong_noise(said, mode)
     yield from _wrong_training(said, mode)
+    yield from _wrong_guarantee(said)
+
+
+def _wrong_guarantee(said: Predicate) -> Iterator[str]:
+    stated = said.guarantee
+    if stated is None:
+        return
+    try:
+        request = request_of(stated)
+        expected = guarantee(request, said.facts.parameters, said.noise, said.rounds)
+    except (ValueError, ArithmeticError) as refusal:
+        yield f"its guarantee cannot be: {refusal}"
+        return
+    if not _close(stated, expected):
+        yield "epsilon, delta, mu, the other epsilons and the attack power do not follow from one another"
+    if said.rounds is not None and said.rounds.mu > request.mu * (1 + _CLOSE):
+        yield f"the clients' mu is {said.rounds.mu:g}, and (epsilon, delta) allows {request.mu:g}"
 
 
 def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
-    if mode is Mode.INSTANCE and said.noise is None and not _noised_rounds(said):
-        yield "an instance guarantee without noise cannot be"
+    if mode in (Mode.STRICT, Mode.INSTANCE) and said.noise is None and said.rounds is None:
+        yield f"the mode {mode.value} without noise cannot be"
     if mode is Mode.EXACT and said.noise is not None:
         yield "what is exact needs no noise"
+    if mode in (Mode.EXACT, Mode.HEURISTIC) and said.rounds is not None:
+        yield f"noise in every round does not belong to the mode {mode.value}"
     if said.noise is not None:
         if not is_public_sigma(said.noise.sigma):
             yield f"its noise, {said.noise.sigma!r}, is not on the public list"
-        if said.noise.grid != GRID or (said.noise.source != NOISE_SOURCE and mode is not Mode.HEURISTIC):
+        sources = (NOISE_SOURCE, SEED) if mode is Mode.HEURISTIC else (NOISE_SOURCE,)
+        if said.noise.grid != GRID or said.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
+    if said.rounds is not None:
+        yield from _wrong_rounds(said.rounds)
 
 
-def _noised_rounds(said: Predicate) -> bool:
-    """Tell whether the claim rests on the noise of every round."""
-    return any(each.what == NOISED_ROUNDS for each in said.assumptions)
+def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
+    if not is_public_sigma(stated.sigma):
+        yield f"the noise of its rounds, {stated.sigma!r}, is not on the public list"
+    try:
+        expected = rounds_part(stated.sigma, stated.clip, stated.denominator, stated.rounds, stated.participations)
+    except (ValueError, ArithmeticError) as refusal:
+        yield f"the noise of its rounds cannot be: {refusal}"
+        return
+    if not _close(stated, expected):
+        yield "z and the clients' mu do not follow from noise, clip, denominator and participation"
 
 
 def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
@@ -241,8 +286,13 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         return
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
-    if mode is Mode.INSTANCE and training.obstacles and not _noised_rounds(said):
+    if mode is Mode.INSTANCE and training.obstacles and said.rounds is None:
         yield f"the stated training has no proven guarantee: {training.obstacles[0]}"
+    if mode is Mode.STRICT and said.rounds is None:
+        try:
+            HeadBound.of(training, 0.0, said.facts.parameters, said.facts.batch or 1)
+        except (ValueError, ArithmeticError) as refusal:
+            yield f"the stated training has no strict guarantee: {refusal}"
 
 
 def _loss(said: Predicate) -> Loss:
@@ -251,9 +301,9 @@ def _loss(said: Predicate) -> Loss:
     if stated.loss in heads and stated.l2 is not None and stated.row_norm is not None:
         return heads[stated.loss](stated.l2, stated.row_norm)
     if stated.loss == "DeclaredLoss" and stated.curvature is not None:
-        return DeclaredLoss(Curvature(*stated.curvature))
+        return DeclaredLoss(Curvature(*stated.curvature), stated.gradient_bound)
     if stated.loss == "UnprovenLoss" and stated.curvature is None:
-        return UnprovenLoss()
+        return UnprovenLoss(stated.gradient_bound)
     raise ValueError(f"the loss {stated.loss!r} is not stated in full, or not known")
 
 
@@ -271,6 +321,8 @@ def _check_model(found: Statement, path: Path) -> None:
         raise OtherModel(f"{path} is not the model that this certificate is about; if it is newer, ask for its own")
     if (digest(frozen) if frozen else None) != said.frozen:
         raise OtherModel(f"the tensors in {path} that are never trained are not those of the certificate")
+    if sum(tensor.size for tensor in trained.values()) != said.facts.parameters:
+        raise OtherModel(f"{path} has another number of parameters than the certificate says")
 
 
 def _check_history(found: Statement, history: History) -> list[str]:
@@ -301,8 +353,30 @@ def _is_enough(found: Statement, own: Annex | None) -> bool:
     told, granted = own.predicate.restart, found.predicate.guarantee
     if told is None or told.hidden is None or granted is None:
         return False
-    if not told.hidden.mu <= granted.mu * (1 + _CLOSE):
+    if not told.hidden.mu <= granted.mu / math.sqrt(granted.releases) * (1 + _CLOSE):
         raise Inconsistent("the noise does not hide what the history says it has to")
+    return True
+
+
+def _took_part_as_stated(found: Statement, history: History | None) -> bool:
+    """Tell whether the history still has the rounds from which the clients' participation is counted, as stated."""
+    said, rounds = found.predicate, found.predicate.rounds
+    if history is None or rounds is None:
+        return False
+    journal = journal_at(history.ledger, bytes.fromhex(found.subject[1].digest.sha256))
+    claim = claimed(journal, said.request)
+    groups, branch = groups_of(journal, claim.asked), claim.outcome.branch
+    if branch is None or branch.parent is None:
+        return False
+    try:
+        path = history.path(branch.parent, frozenset().union(*groups))
+    except BrokenHistory:
+        return False
+    counted = max(float(participations(path.edges, group)[path.index[branch.parent]]) for group in groups)
+    if math.isinf(counted):
+        return False
+    if counted != rounds.participations:
+        raise Inconsistent("the history's rounds tell another participation of the forgotten clients")
     return True
 
 

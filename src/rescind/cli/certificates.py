@@ -75,7 +75,7 @@ def verify(
     """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
 
     Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
-    signed by the keys; 13 another model; 14 its numbers contradict each other; 15 another history; 16 another annex.
+    signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex.
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
     with told("not verified: "), ExitStack() as open_:

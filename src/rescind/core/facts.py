@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rescind.core._checks import positive
 from rescind.core.noise import GRID
 from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
@@ -48,6 +49,10 @@ class Sampling(Enum):
     EVERYBODY = "everybody takes part: the world without the group trains with the others"
     POISSON = "each client by its own coin: the world without the group tosses the others' coins alike"
     FIXED_SIZE = "a fixed number of clients: in the world without the group its places stay empty"
+    FRACTION = (
+        "a share of those connected: how many were drawn followed who was connected, the group among them; in the "
+        "world without the group as many are drawn and its places stay empty"
+    )
 
 
 class Source(Enum):
@@ -95,19 +100,30 @@ class PublicHead:
 
 @dataclass(frozen=True, slots=True)
 class DpFedAvg:
-    """Training in which every round is noised: ``noise_multiplier`` is z, ``sigma`` what the mean gets of it.
+    """Training in which every round is noised: ``sigma`` is the noise on the mean, ``clip`` the longest update (C).
 
-    The others are its conditions.
+    The sum of the updates is divided by ``denominator``. The others are its conditions.
 
     Theory: 8.
     """
 
-    noise_multiplier: float
     sigma: float
+    clip: float
+    denominator: float
     updates_are_clipped: bool
     weights_at_most_one: bool
     constant_denominator: bool
     noise_in_every_round: bool
+
+    def __post_init__(self) -> None:
+        for name in ("sigma", "clip", "denominator"):
+            positive(name, getattr(self, name))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise on the sum in units of the longest update (z)."""
+        # A little less than the noise has pays for the rounding of the clipped updates and of their sum.
+        return self.sigma * self.denominator / self.clip * (1 - 1e-4)
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -137,6 +153,7 @@ class Facts:
     to the model, are public and are never trained, if there are any. ``sources``: on whose word all this is known.
     ``doubts``: what was seen since to contradict the declared training, and the operator has not answered.
     ``averages``: no recorded model was seen to be anything else than the mean that the training says.
+    ``equal_weights``: every participant weighs the same, whatever number of examples it has.
 
     Theory: 6 and 7.
     """
@@ -155,11 +172,12 @@ class Facts:
     sources: Sources = Sources()
     doubts: tuple[str, ...] = ()
     averages: bool = True
+    equal_weights: bool = False
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
         rules = ("independent_randomness", "redrawn_rounds", "secret_noise")
-        for name in (*rules, "public_schedule", "public_rounds", "averages"):
+        for name in (*rules, "public_schedule", "public_rounds", "averages", "equal_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):

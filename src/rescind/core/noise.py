@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from rescind.core.calibration import attack_power
+
 Tensor: TypeAlias = NDArray[np.floating[Any]]
 
 # Coarse on purpose: the noise's own float64 rounding, about 2^-50 sigma, has to vanish inside one step.
@@ -112,13 +114,28 @@ def really_reached(
 
     Theory: 10.
     """
-    _check_fit(sigma, grid)
-    steps = sigma / grid
-    shift = releases * (2.0**-47 * (9 * math.sqrt(parameters) + 432) * steps + parameters * 2.0**-94 * steps**2)
-    missed = releases * (3e-18 + 2e-23 * parameters)
+    shift, missed = _closeness(sigma, parameters, releases, grid)
     if epsilon + shift > _LARGEST_EXPONENT:
         return epsilon + 2 * shift, 1.0
     return epsilon + 2 * shift, min(1.0, math.exp(shift) * delta + (1 + math.exp(epsilon + shift)) * missed)
+
+
+def real_attack_power(
+    mu: float, false_positive_rate: float, sigma: float, parameters: int, releases: int = 1, grid: float = GRID
+) -> float:
+    """Return the most that any attack reaches against the noise as it is drawn: e^a T(e^a FPR + delta_1) + delta_1.
+
+    T is what it reaches against ideal noise, ``attack_power``; the others are those of ``really_reached``.
+
+    Theory: 10.
+    """
+    shift, missed = _closeness(sigma, parameters, releases, grid)
+    if shift > _LARGEST_EXPONENT:
+        return 1.0
+    accused = math.exp(shift) * false_positive_rate * (1 + 2.0**-50) + missed
+    if accused >= 1:
+        return 1.0
+    return min(1.0, (math.exp(shift) * attack_power(mu, accused) + missed) * (1 + 2.0**-50))
 
 
 def grid_rounding(parameters: int, norm: float, unit_roundoff: float, grid: float = GRID) -> float:
@@ -170,6 +187,14 @@ def pull_rounding(start_norm: float, noised_norm: float, unit_roundoff: float) -
     Theory: 4.
     """
     return 16 * unit_roundoff * (start_norm + noised_norm)
+
+
+def _closeness(sigma: float, parameters: int, releases: int, grid: float) -> tuple[float, float]:
+    """Return (a, delta_1): how close the laws of real and of ideal noise are, in both directions."""
+    _check_fit(sigma, grid)
+    steps = sigma / grid
+    shift = releases * (2.0**-47 * (9 * math.sqrt(parameters) + 432) * steps + parameters * 2.0**-94 * steps**2)
+    return shift, releases * (3e-18 + 2e-23 * parameters)
 
 
 def _check_fit(sigma: float, grid: float) -> None:

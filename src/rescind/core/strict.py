@@ -29,7 +29,7 @@ from rescind.core.edges import (
     sorted_group,
 )
 from rescind.core.noise import GRID, grid_rounding
-from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.regularity import Factor, LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 
@@ -207,10 +207,26 @@ def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: fl
 
     Theory: 8.
     """
-    positive("noise_multiplier", noise_multiplier)
+    return np.asarray(participation_mu(participations(edges, group), noise_multiplier))
+
+
+def participations(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
+    """Return at every node the sum over the rounds before it of |W in S|^2; infinite where that is erased.
+
+    Theory: 8.
+    """
     leaving = sorted_group(group)
-    squares = np.array([0.0, *(_participants_of(edge, leaving) ** 2 for edge in edges)])
-    return np.asarray(np.sqrt(np.cumsum(squares)) * (SAFETY / noise_multiplier))
+    return np.cumsum([0.0, *(_participants_of(edge, leaving) ** 2 for edge in edges)])
+
+
+def participation_mu(squares: Factor, noise_multiplier: float) -> Factor:
+    """Return mu_W = sqrt(sum of |W in S|^2) / z, rounded up.
+
+    Theory: 8.
+    """
+    positive("noise_multiplier", noise_multiplier)
+    root: Factor = squares**0.5
+    return root * (SAFETY / noise_multiplier)
 
 
 def _participants_of(edge: Edge, leaving: Clients) -> float:

@@ -10,11 +10,11 @@ from typing import TypeAlias
 import numpy as np
 
 from rescind.core._checks import positive
-from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget
+from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, reached_epsilon
 from rescind.core.classic import ClassicBudget
 from rescind.core.edges import Aggregation, Edge, Erased, Noise, members, sorted_group
 from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Scope
-from rescind.core.noise import GRID, really_reached
+from rescind.core.noise import GRID, real_attack_power, really_reached
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.sensitivity import first_joined
 
@@ -79,14 +79,46 @@ class Request:
     ) -> bool:
         """Tell whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
 
-        ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises where those
-        are not one a release.
+        ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises of a release
+        where that is not one.
 
         Theory: 10.
         """
-        ideal = self.ideal
-        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, draws or self.releases, grid)
+        ideal, noises = self.ideal, (draws or 1) * self.releases
+        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, noises, grid)
         return epsilon <= self.budget.epsilon and delta + missed <= self.budget.delta
+
+    def epsilon_at(
+        self, delta: float, sigma: float, parameters: int, grid: float, missed: float = 0.0, draws: int | None = None
+    ) -> float | None:
+        """Return the epsilon that the same noise has at another ``delta``, as it is really drawn, rounded up.
+
+        None where what floating point does to the noise takes more of that delta than is kept back. The others are
+        those of ``holds``.
+
+        Theory: 10.
+        """
+        kept, noises = (1 - RESERVE) * delta, (draws or 1) * self.releases
+        ideal = reached_epsilon(self.ideal.mu, kept)
+        epsilon, really = really_reached(ideal, kept, sigma, parameters, noises, grid)
+        return math.nextafter(epsilon, math.inf) if really + missed <= delta else None
+
+    def power_at(
+        self,
+        false_positive_rate: float,
+        sigma: float,
+        parameters: int,
+        grid: float,
+        missed: float = 0.0,
+        draws: int | None = None,
+    ) -> float:
+        """Return the most that an attack on all releases reaches at a false positive rate, rounded up.
+
+        Theory: 10.
+        """
+        noises = (draws or 1) * self.releases
+        reached = real_attack_power(self.ideal.mu, false_positive_rate, sigma, parameters, noises, grid)
+        return min(1.0, math.nextafter(reached + missed, math.inf))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,9 @@ class NoisedAverage:
     def facts(self) -> DpFedAvg:
         """What a strict claim rests on; z is the one that the noise really has."""
         return DpFedAvg(
-            # A little less than the noise has pays for the rounding of the clipped updates and of their sum.
-            noise_multiplier=self.sigma * self.denominator / self.clip * (1 - 1e-4),
             sigma=self.sigma,
+            clip=self.clip,
+            denominator=self.denominator,
             updates_are_clipped=True,
             weights_at_most_one=True,
             constant_denominator=True,

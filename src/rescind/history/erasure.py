@@ -35,6 +35,9 @@ _OUTPUT_STAYS = (
 )
 _UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
 _REJECTED_STAYS = ("the pseudonym, in notes of replies that were not used, with round and reason",)
+_NOISED_STAYS = (
+    "how often the clients took part before the restart, squared and summed: what the rounds' noise has to hide",
+)
 _PURGE_STAYS = (
     "one sensitivity of each remaining client, which was measured with the client present",
     "one largest weight of each remaining client, rounded up to a coarse list: with its own count it tells about how "
@@ -87,6 +90,7 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
         stays=(_UNPROVEN_STAYS if unproven else ())
         + (_REJECTED_STAYS if _rejected(ledger, clients) else ())
+        + (_NOISED_STAYS if any(known[asked.branch].participations for asked in due if asked.branch) else ())
         + (_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ())
         + _ALWAYS_STAYS,
     )

@@ -26,7 +26,14 @@ from rescind.history.errors import ForgottenClient, HistoryError, StalePlan
 from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, newest, path_to, start_edges
 from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
-from rescind.history.requests import check_open, forgotten_clients, hidden_at, plans, settle
+from rescind.history.requests import (
+    check_open,
+    forgotten_clients,
+    hidden_at,
+    participations_at,
+    plans,
+    settle,
+)
 from rescind.history.retention import Retention, public_schedule
 from rescind.history.run import Run, described
 from rescind.history.tensors import digest
@@ -193,6 +200,7 @@ class Recorder:
             # Where every round was noised nothing more may be needed.
             bare=() if sigma or isinstance(self._run.facts.public, DpFedAvg) else hidden,
             unbounded=unbounded,
+            participations=participations_at(self._ledger, parent, self._run.facts, asked),
         )
         self._check_restart(branch, parent, hidden)
         self._usable = False

@@ -90,6 +90,8 @@ class Branch:
     towards theta_0^0 has ``shrinkage`` 1; one whose model came about in another way is ``unbounded``. ``model`` is
     the SHA-256 of the model it starts with, ``requests`` the numbers of the requests it serves, and ``hidden`` those
     of all requests whose clients its noise has to hide; ``bare`` are those whose clients nothing hides there.
+    Where every round was noised (DP-FedAvg), ``participations`` has for each of the ``requests`` the largest sum over
+    the rounds before the restart of |W in S|^2, W being clients that it hides together.
     """
 
     number: int
@@ -104,6 +106,7 @@ class Branch:
     hidden: tuple[int, ...] = ()
     bare: tuple[int, ...] = ()
     unbounded: bool = False
+    participations: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,15 @@ import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
+
+import numpy as np
 
 from rescind.core.edges import sorted_group
-from rescind.core.facts import Facts, Mode, Scope
+from rescind.core.facts import DpFedAvg, Facts, Mode, Scope
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
+from rescind.core.strict import participations
 from rescind.core.summary import Forgotten, Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
@@ -265,6 +269,35 @@ def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Seque
         if touched and noise not in upstream:
             found.append(number)
     return tuple(found)
+
+
+def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozenset[int]]:
+    """Return the groups that a request hides, each of them jointly; ``earlier`` are those served before it."""
+    if request.scope is Scope.INDIVIDUAL:
+        return [frozenset({client}) for client in request.group]
+    if request.scope is Scope.GROUP:
+        return [request.group]
+    return [request.group, request.group.union(*(each.group for each in earlier))]
+
+
+def groups_of(journal: Journal, asked: Asked) -> list[frozenset[int]]:
+    """Return the groups that a request which a restart served hides, each of them jointly."""
+    before = takewhile(lambda each: each.number != asked.number, standings(journal))
+    return hidden_together(asked.request, (each.request for each in before))
+
+
+def participations_at(ledger: Ledger, parent: Place, facts: Facts, new: Sequence[Asked]) -> tuple[int, ...]:
+    """Return for each new request the largest sum over the rounds up to a model of |W in S|^2; see ``Branch``."""
+    if not isinstance(facts.public, DpFedAvg):
+        return ()
+    earlier, sums = [each.request for each in standings(ledger)], []
+    for asked in new:
+        groups = hidden_together(asked.request, earlier)
+        path = path_to(ledger, parent, facts.training, sorted_group(frozenset().union(*groups)))
+        sums.append(max(participations(path.edges, group)[path.index[parent]] for group in groups))
+        earlier.append(asked.request)
+    # Of an erased stretch nobody knows it; what goes back behind one is never certified.
+    return tuple(map(int, sums)) if np.isfinite(sums).all() else ()
 
 
 def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mapping[int, Branch]) -> Standing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from itertools import groupby
 
@@ -12,10 +13,10 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from rescind import __version__
-from rescind.certificates.issue import stated
+from rescind.certificates.issue import attack_on, stated
 from rescind.certificates.page import STYLE
 from rescind.certificates.predicate import Predicate
-from rescind.certificates.verification import Verified
+from rescind.certificates.verification import Verified, made_of
 from rescind.core.calibration import sensitivity_threshold
 from rescind.core.edges import Erased
 from rescind.core.sensitivity import client_sensitivities
@@ -57,7 +58,7 @@ def report(
     """
     now = now or datetime.now(UTC)
     found, served, drawn = overview(history), list(_served(history, certificates)), lines(history)
-    claims = {f"request {each.asked.number}": each.said.guarantee.mu for each in served if each.said.guarantee}
+    claims = {f"request {each.asked.number}": partial(attack_on, each.said) for each in served if each.said.guarantee}
     promises = {
         f"request {each.asked.number}": Promise(each.said.noise.sigma, given.mu, given.epsilon, given.delta)
         for each in served
@@ -86,6 +87,7 @@ def report(
         else _released(measured or {}, history.newest),
         deletions=deletions(history.ledger),
         problems=history.verify(),
+        made_of=made_of,
     )
 
 

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rescind.core.calibration import attack_power, reached_epsilon
+from rescind.certificates.wording import share_at_most
+from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import Floats
 from rescind.history.outcomes import Scores
 from rescind.history.path import lineage
@@ -231,13 +232,13 @@ def noises(promises: Mapping[str, Promise]) -> Picture:
     return _picture("noises", draw, 3.2, f"Noise against guarantee. {said}.")
 
 
-def powers(claims: Mapping[str, float]) -> Picture:
-    """Draw the most that any attack can reach against each claim, by its mu."""
+def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
+    """Draw the most that any attack can reach against each claim, a function of the share that is wrongly accused."""
     rates = np.concatenate([np.logspace(-4, -1, 60), np.linspace(0.1, 0.999, 60)])
 
     def draw(axes: Axes) -> None:
-        for (name, mu), colour in zip(claims.items(), _COLOURS, strict=False):
-            found = [attack_power(mu, rate) for rate in rates.tolist()]
+        for (name, power), colour in zip(claims.items(), _COLOURS, strict=False):
+            found = [power(rate) for rate in rates.tolist()]
             axes.plot(rates, found, color=colour, linewidth=1.6, label=name)
         axes.plot(rates, rates, color=_FAINT, linewidth=1, linestyle=":", label="guessing")
         axes.set_xscale("log")
@@ -247,7 +248,7 @@ def powers(claims: Mapping[str, float]) -> Picture:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)
 
-    said = ", ".join(f"{name}: at most {attack_power(mu, 0.01):.1%}" for name, mu in claims.items())
+    said = ", ".join(f"{name}: at most {share_at_most(power(0.01))}" for name, power in claims.items())
     return _picture(
         "powers",
         draw,

@@ -138,7 +138,9 @@ class FlowerEngine:
         arrays, instructions = self.packed(model), self._instructions(place, names)
         messages = self._messages(arrays, place, names, instructions)
         answers = self._exchange(messages, names)
-        self._weights |= self.first_weights([name for name in answers if name not in self._weights])
+        equal = self.facts.equal_weights
+        if not equal:
+            self._weights |= self.first_weights([name for name in answers if name not in self._weights])
         expected = Expected(
             model={name: model[name] for name in self.settings.trained},
             frozen=self.frozen,
@@ -155,7 +157,8 @@ class FlowerEngine:
             except Rejected as reason:
                 rejected[name] = str(reason)
                 _LOG.warning("rescind: the reply of %s is not used: %s", self._called(name), reason)
-        self._weights |= {name: reply.weight for name, reply in accepted.items()}
+        if not equal:
+            self._weights |= {name: reply.examples for name, reply in accepted.items()}
         self._in_vain = 0 if accepted or not names else self._in_vain + 1
         self._accepted = [answers[name] for name in accepted]
         contents = [reply.content for reply in accepted.values()]
@@ -166,14 +169,14 @@ class FlowerEngine:
             "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
             *(place, len(accepted), len(names), len(rejected), len(names) - len(answers)),
         )
-        weights = np.array([reply.weight for reply in accepted.values()], dtype=np.float64)
+        examples = np.array([reply.examples for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
             names=tuple(accepted),
-            weights=weights,
+            weights=np.ones(len(accepted)) if equal else examples,
             steps=(self.facts.training.steps,) * len(accepted),
             tensors={name: [reply.tensors[name] for reply in accepted.values()] for name in expected.model},
-            batch=int(min(weights.max(initial=0), most)),
+            batch=int(min(examples.max(initial=0), most)),
             rejected=rejected,
         )
 

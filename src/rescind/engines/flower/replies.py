@@ -36,10 +36,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """A reply that is fit for use: the trained tensors, and the weight n_i."""
+    """A reply that is fit for use: the trained tensors, and the number of examples n_i."""
 
     tensors: Mapping[str, Tensor]
-    weight: float
+    examples: float
     content: RecordDict
 
 

@@ -42,6 +42,7 @@ class Simulation:
         rate: for Poisson sampling, the probability with which each client takes part.
         size: for samples of a fixed size, that size.
         batch: how many examples a step uses; None means all of the client's.
+        equal_weights: every participant weighs the same, whatever number of examples it has.
         secret: what all randomness is derived from; the same one gives the same bytes.
         secret_noise: see ``Facts``.
         public_schedule: see ``Facts``.
@@ -59,13 +60,26 @@ class Simulation:
         rate: float | None = None,
         size: int | None = None,
         batch: int | None = None,
+        equal_weights: bool = False,
         secret: bytes,
         secret_noise: bool = True,
         public_schedule: bool = False,
         public: PublicHead | DpFedAvg | None = None,
         trainer: Callable[[Model, Examples, LocalTraining], Trainer] = fast,
     ) -> None:
-        self._facts = Facts(training, sampling, True, False, secret_noise, public_schedule, public, sources=_SOURCES)
+        self._facts = Facts(
+            training=training,
+            sampling=sampling,
+            independent_randomness=True,
+            redrawn_rounds=False,
+            secret_noise=secret_noise,
+            public_schedule=public_schedule,
+            public=public,
+            sample=size if rate is None else rate,
+            batch=batch,
+            sources=_SOURCES,
+            equal_weights=equal_weights,
+        )
         refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
         if batch is not None and (not isinstance(batch, int) or batch < 1):
             refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
@@ -109,7 +123,7 @@ class Simulation:
         """Let the named clients train; the tensors of the replies are stacked, (participants, *shape)."""
         start = self._tensors(model)
         self._check_names(names)
-        counts = [self._examples.count(name) for name in names]
+        counts = [1 if self._facts.equal_weights else self._examples.count(name) for name in names]
         chosen = None if self._batch is None else [self._batches(name, place) for name in names]
         if names:
             trained = self._trainer.train(start, names, chosen)
@@ -224,6 +238,8 @@ def _mismatches(federation: Federation, model: Model) -> Iterator[str]:
 
 
 def _unclear(sampling: Sampling, rate: float | None, size: int | None) -> Iterator[str]:
+    if sampling is Sampling.FRACTION:
+        yield "a share of those connected is drawn in a Flower federation only: give a fixed size"
     if (rate is not None) != (sampling is Sampling.POISSON):
         yield "give a rate for Poisson sampling, and for no other"
     elif rate is not None and not 0 < rate <= 1:

@@ -1,0 +1,174 @@
+"""From facts to words: whoever issues a certificate and whoever verifies it take every text from here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import ROUND_CEILING, Context
+from typing import Any
+
+from rescind.certificates.predicate import Assumption, RecordedFacts, Training
+from rescind.core.facts import Mode, Sampling, Scope, Source
+
+NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
+SEED = "a seed: whoever has it can take the noise away again"
+
+_TITLES = {
+    Mode.EXACT: "Certificate of forgetting",
+    Mode.STRICT: "Certificate of forgetting",
+    Mode.INSTANCE: "Certificate of forgetting",
+    Mode.HEURISTIC: "Report on an attempt to forget. This is not a certificate: nothing is proven",
+}
+_CLAIMS = {
+    Mode.EXACT: (
+        "The released model was never computed from these clients' data, with what is listed taken as constants."
+    ),
+    Mode.STRICT: (
+        "Whatever the data are, the released model is (epsilon, delta)-indistinguishable from one that never saw "
+        "these clients; what is listed as public is not hidden."
+    ),
+    Mode.INSTANCE: (
+        "For this federation, and with what is listed taken as constants, the released model is (epsilon, "
+        "delta)-indistinguishable from one that never saw these clients."
+    ),
+    Mode.HEURISTIC: "Nothing is claimed.",
+}
+_SCOPES = {
+    Scope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
+    Scope.GROUP: "all clients of the request are hidden together",
+    Scope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
+}
+_NOT_CLAIMED = (
+    "that models which were released, or sent to participants, before the restart are called back",
+    "that copies of data or models elsewhere, such as backups, are erased",
+    "that the guarantee holds for requests which were chosen by looking at released models",
+    "that anybody is anonymous, or that it is hidden that the clients once took part",
+    "anything about single records of a client: whole clients are forgotten",
+)
+_ROUNDS = "the numbers of rounds that were trained"
+_CONSTANTS = {
+    Mode.EXACT: (
+        "to which model from before these clients training went back, and that this was preferred to a later model "
+        "with noise: predicted rounds decide that, which look at recorded models (where no noise was added, the "
+        "model follows from who took part and from numbers of rounds only)",
+        "earlier and later restarts, with their noise",
+        _ROUNDS,
+    ),
+    Mode.STRICT: (),
+    Mode.INSTANCE: (
+        "the round to which training went back",
+        "the noise level",
+        "the same of earlier and of later requests",
+        _ROUNDS,
+    ),
+    Mode.HEURISTIC: (),
+}
+
+
+def texts(
+    mode: Mode, scope: Scope, facts: RecordedFacts, training: Training, *, frozen: str | None, noised_rounds: bool
+) -> dict[str, Any]:
+    """Return every text of a certificate by the name of its field; ``noised_rounds``: it rests on DP-FedAvg."""
+    sampling = Sampling[facts.sampling.upper()]
+    return {
+        "title": _TITLES[mode],
+        "claim": _CLAIMS[mode],
+        "counterfactual": f"{sampling.value}; {_SCOPES[scope]}",
+        "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
+        "constants": _CONSTANTS[mode],
+        "public": tuple(_public(facts, noised_rounds)) if mode is Mode.STRICT else (),
+        "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds)),
+        "not_claimed": _NOT_CLAIMED,
+    }
+
+
+def share_at_most(share: float) -> str:
+    """Return a share in percent, rounded up: "at most" has to stay true."""
+    return f"{math.ceil(1000 * share) / 10:.1f}%"
+
+
+def at_most(value: float) -> str:
+    """Return a number in three digits, rounded up."""
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
+
+
+def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
+    """Say what a strict claim does not hide, because the restart and the noise follow from it."""
+    yield "who took part in which round"
+    if facts.equal_weights or noised_rounds:
+        yield "nobody's number of examples: it is not used, as all participants weigh the same"
+    else:
+        yield (
+            "how many examples each client has (n_i): whoever must keep its number of examples private trains with "
+            "equal weights"
+        )
+    if not noised_rounds:
+        yield "how many local steps each client makes"
+    yield _ROUNDS
+
+
+def _assumptions(
+    mode: Mode, facts: RecordedFacts, training: Training, frozen: str | None, noised_rounds: bool
+) -> Iterator[Assumption]:
+    """Say what a claim rests on, the weakest word for each; where nothing is claimed nothing has to be assumed."""
+    if mode is Mode.HEURISTIC:
+        return
+    sources = facts.sources
+    yield Assumption(what="who the clients are", basis=sources.identity)
+    yield _by("who took part in which round", Source.CHECKED)
+    yield _by("the first model is public and depends on nobody's data", Source.DECLARED)
+    if frozen:
+        yield _by(f"the tensors that are never trained, SHA-256 {frozen}, are public", Source.DECLARED)
+    yield Assumption(
+        what="who could be reached in a round did not depend on the forgotten clients", basis=sources.reachable
+    )
+    if mode is Mode.EXACT:
+        yield _by("clients keep nothing of one line of training for another", Source.DECLARED)
+        return
+    yield Assumption(
+        what="clients execute the stated training, each with randomness of its own", basis=sources.training
+    )
+    if noised_rounds:
+        yield _by("updates are clipped and noised in every round", Source.CHECKED)
+    else:
+        yield from _bound(mode, facts, training)
+    yield _by("requests were not chosen by looking at released models", Source.DECLARED)
+    yield _by("the noise was drawn as stated, once", Source.CHECKED)
+    yield Assumption(
+        what="nobody can tell the operating system's generator and ChaCha20 from chance, and the inverse of the "
+        "normal distribution is accurate to 1.8e-15 of its value",
+        basis="assumed",
+    )
+
+
+def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Assumption]:
+    """Say what the bound on a round rests on; nothing is proven of code that is not ours."""
+    ours = facts.sources.training in (Source.EXECUTED.value, Source.CHECKED.value)
+    curvature = "the loss's curvature, and with it B"
+    if ours and training.loss in ("SoftmaxL2", "LogisticL2"):
+        yield Assumption(what=curvature, basis="proven")
+    else:
+        yield _by(curvature, Source.DECLARED)
+    yield _by("every model is the weighted mean of its round's replies", Source.CHECKED)
+    if mode is Mode.INSTANCE:
+        yield Assumption(
+            what="how far every participant was from the mean of its round", basis=facts.sources.distances
+        )
+    if facts.sources.distances == Source.REPORTED.value:
+        masks = "the masks cancel in the mean; what is left of them by rounding is not in the bound"
+        yield _by(masks, Source.DECLARED)
+    if ours:
+        yield Assumption(
+            what="the machine's exp and log are accurate to 16 units in the last place (the rest of the rounding "
+            "term is proven)",
+            basis="assumed",
+        )
+    else:
+        stand_in = "" if training.gradient_bound else ", in which the longest update stands in for the gradients"
+        yield _by(
+            f"what floating point adds in the clients' own code stays below its term{stand_in}", Source.DECLARED
+        )
+
+
+def _by(what: str, source: Source) -> Assumption:
+    return Assumption(what=what, basis=source.value)
