@@ -47,7 +47,7 @@ from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
 from rescind.core.edges import Aggregation, Edge
 from rescind.core.facts import Mode, PublicHead, Scope
-from rescind.core.noise import Tensor, public_sigma, pulled
+from rescind.core.noise import Tensor, public_sigma
 from rescind.core.planning import Candidate, candidates, strict_candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
@@ -55,7 +55,7 @@ from rescind.core.summary import Request, Summary
 from rescind.engines.server import Average, NoisedAverage, Server, noise, norm, updates_of
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
-from rescind.forgetting import Revocable, pull_factor
+from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome, claimed
 from rescind.history.path import branches, lineage
 from rescind.history.records import Branch, Level, Place, Span
@@ -300,11 +300,9 @@ class Case:
 
     def is_noised(self, parent: Model, model: Model, branch: Branch) -> bool:
         """Tell whether the noise has the size that it should, which one of a rounding or a tenth would not."""
-        start = self.tape.start()
-        noised = {name: start[name] + (model[name] - start[name]) / branch.shrinkage for name in start}
-        parameters = sum(tensor.size for tensor in start.values())
+        parameters = sum(tensor.size for tensor in model.values())
         low, high = (float(chi2.ppf(share, parameters)) for share in (1e-9, 1 - 1e-9))
-        return low < (distance(noised, parent) / branch.sigma) ** 2 < high
+        return low < (distance(model, parent) / branch.sigma) ** 2 < high
 
     def shift(self, known: Mapping[int, Branch], group: Collection[str], place: Place) -> float:
         """Give the mu that DP-FedAvg's noise really has: each round's shift in units of its noise, taken together."""
@@ -346,8 +344,7 @@ class Case:
         model = self.tape.model(parent)
         others = [dict(world_without(self.tape, known, group, parent))[parent] for group in promise.groups]
         other = max(others, key=lambda each: distance(model, each))
-        pull = not (outcome.planned and outcome.planned.public_plan)
-        release = Release(self.tape, branch.number, branch.sigma, pull)
+        release = Release(self.tape, branch.number, branch.sigma)
         found = tell_apart(
             release, release, model, other, delta=said.guarantee.delta, releases=releases, risk=self.risk
         )
@@ -363,7 +360,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Release:
-    """What the operator does with the model to restart from: noise, the pull, and a few rounds with the others.
+    """What the operator does with the model to restart from: noise, and a few rounds with the others.
 
     ``also`` are clients that take part although they should not.
     """
@@ -371,14 +368,11 @@ class Release:
     tape: Tape
     branch: int
     sigma: float
-    pull: bool
     also: tuple[str, ...] = ()
 
     def __call__(self, model: Model) -> Model:
         if self.sigma:
             model = noise(model, self.sigma, None)
-            factor = pull_factor(model, self.tape.start(), self.sigma) if self.pull else 1.0
-            model = pulled(model, self.tape.start(), factor) if factor < 1 else model
         for number in range(1, RETRAINED + 1):
             here = Place(self.branch, number)
             model = self.tape.next_model(model, [*self.tape.rounds[here][1], *self.also], here)
@@ -438,7 +432,7 @@ class Pair:
 
     @property
     def release(self) -> Release:
-        return Release(self.tape, self.branch, public_sigma(self.bound / PAIR_BUDGET.mu), pull=True)
+        return Release(self.tape, self.branch, public_sigma(self.bound / PAIR_BUDGET.mu))
 
 
 def pair(folder: str | None, over_all: bool = False) -> Pair:

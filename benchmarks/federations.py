@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 
 from rescind.core.aggregation import Aggregator
 from rescind.core.contribution import GRAM_LIMIT
-from rescind.core.edges import Aggregation, Edge, Noise, Shrinkage
+from rescind.core.edges import Aggregation, Edge, Noise, Untouched
 from rescind.core.noise import GRID, add_noise, grid_rounding
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.entropy import ReproducibleBytesNeverCertified
@@ -104,7 +104,11 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients, their common training, and every source of randomness."""
+    """Clients, their common training, and every source of randomness.
+
+    ``shared_batches`` is the fault of one stream of batches for all; ``pulls`` that of a noised restart which is
+    pulled towards the start, by a factor that counts as a constant.
+    """
 
     objectives: Sequence[Objective]
     steps: Sequence[int]
@@ -114,6 +118,7 @@ class Federation:
     seed: int
     batch: int | None = None
     shared_batches: bool = False
+    pulls: bool = False
     grid: float | None = GRID
 
     def train_client(self, client: int, theta: Array, stream: np.random.Generator) -> tuple[Array, float]:
@@ -166,13 +171,13 @@ class Federation:
 
 @dataclass(frozen=True)
 class Step:
-    """What was done between two models: a round and who was present, or noise of some size, or shrinking."""
+    """What was done between two models: a round and who was present, or noise of some size, or the pull after it."""
 
     key: int
     present: frozenset[int] = frozenset()
     participants: tuple[int, ...] = ()
     sigma: float | None = None
-    shrunk: float | None = None
+    pull: float | None = None
 
 
 @dataclass(frozen=True)
@@ -207,22 +212,25 @@ def noised(federation: Federation, theta: Array, sigma: float, key: int) -> Arra
     return add_noise({"theta": theta}, sigma, federation.grid, source)["theta"]
 
 
-def shrunk(federation: Federation, theta: Array, factor: float) -> Array:
-    return np.asarray(federation.start + theta.dtype.type(factor) * (theta - federation.start))
+def pulled(federation: Federation, theta: Array, sigma: float) -> tuple[Array, float]:
+    """Pull a noised model towards the start by James and Stein's factor; give the factor too, never quite 0."""
+    way = theta - federation.start
+    factor = max(1 - sigma**2 * theta.size / max(float(way @ way), 1e-300), 2.0**-10)
+    return np.asarray(federation.start + theta.dtype.type(factor) * way), factor
 
 
-def with_noise(federation: Federation, path: Path, sigma: float, key: int, factor: float | None) -> Path:
-    """Append a noise edge and, if wanted, shrink the noised model towards the start."""
+def with_noise(federation: Federation, path: Path, sigma: float, key: int) -> Path:
+    """Append a noise edge and, where a federation makes that mistake, the pull as one of a constant factor."""
     unit = UNIT_ROUNDOFF[federation.training.precision]
     theta = noised(federation, path.models[-1], sigma, key)
     norm = float(np.linalg.norm(theta.astype(np.float64)))
     rounding = 0.0 if federation.grid is None else grid_rounding(theta.size, norm, unit, federation.grid)
     path = path.extended(theta, Step(key, sigma=sigma), Noise(sigma, rounding, unit))
-    if factor is None:
+    if not federation.pulls:
         return path
     start = float(np.linalg.norm(federation.start.astype(np.float64)))
-    pulled = shrunk(federation, theta, factor)
-    return path.extended(pulled, Step(key, shrunk=factor), Shrinkage(factor, 8 * unit * (norm + start)))
+    model, factor = pulled(federation, theta, sigma)
+    return path.extended(model, Step(key, pull=sigma), Untouched(factor, 16 * unit * (norm + start)))
 
 
 def retrained_without(federation: Federation, path: Path, group: Collection[int]) -> list[Array]:
@@ -230,10 +238,10 @@ def retrained_without(federation: Federation, path: Path, group: Collection[int]
     theta = path.models[0]
     models = [theta]
     for step in path.steps:
-        if step.sigma is not None:
+        if step.pull is not None:
+            theta, _ = pulled(federation, theta, step.pull)
+        elif step.sigma is not None:
             theta = noised(federation, theta, step.sigma, step.key)
-        elif step.shrunk is not None:
-            theta = shrunk(federation, theta, step.shrunk)
         else:
             participants = [client for client in step.participants if client not in group]
             if federation.sampling.minimum:

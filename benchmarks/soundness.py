@@ -1,7 +1,7 @@
 """The theorem as a measurement: is the distance to the world without a group ever above its bound?
 
 Random federations are trained, asked to forget up to three times, and retrained exactly without each group, coupled
-in everything else. The bound must hold at every model of every path. The same cases are then judged by nine wrong
+in everything else. The bound must hold at every model of every path. The same cases are then judged by ten wrong
 versions of the mathematics, each of which must be caught: a measurement that can't fail would say nothing.
 """
 
@@ -30,14 +30,14 @@ from benchmarks.federations import (
     with_noise,
 )
 from rescind.core.contribution import group_delta
-from rescind.core.edges import Aggregation, Noise, Shrinkage, members, sorted_group
+from rescind.core.edges import Aggregation, Noise, members, sorted_group
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY, group_sensitivity
 from rescind.core.training import LocalTraining
 
 
 class Wrong(Enum):
-    """What people get wrong, in the formula (first seven) or in the training (last two)."""
+    """What people get wrong, in the formula (first seven) or in the training (last three)."""
 
     WEIGHTS_OVER_ALL = "weights over all clients instead of the participants"
     EXPONENT = "exponent off by one"
@@ -48,6 +48,7 @@ class Wrong(Enum):
     ABSENT_KEEPS = "a client that is not sampled keeps its Psi although B > 1"
     SHARED_BATCHES = "one stream of batches for all clients"
     REDRAWN = "small rounds are drawn again"
+    PULL = "the pull towards the start taken as a constant"
 
 
 FORMULAS = tuple(Wrong)[:7]
@@ -224,8 +225,7 @@ def run_path(case: Case, federation: Federation) -> Path:
         if number:
             present = present.difference(case.requests[number - 1])
             path = path.truncated(int(rng.integers(len(path.models))))
-            factor = None if case.aligned or rng.random() < 0.5 else float(rng.uniform(0.05, 1))
-            path = with_noise(federation, path, float(rng.choice([1e-4, 0.01, 0.1, 1])), key, factor)
+            path = with_noise(federation, path, float(rng.choice([1e-4, 0.01, 0.1, 1])), key)
         path = train(federation, path, present, rounds, key)
         key += rounds
     return path
@@ -265,8 +265,6 @@ def wrong_sensitivity(path: Path, group: frozenset[int], federation: Federation,
         if isinstance(edge, Noise):
             psi = 0.0 if wrong is Wrong.RESET else psi * (common if wrong is Wrong.NOISE_CONTRACTS else edge.factor)
             psi += edge.rounding if parted else 0.0
-        elif isinstance(edge, Shrinkage):
-            psi = edge.factor * psi + (edge.rounding if parted else 0.0)
         elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())
@@ -313,6 +311,7 @@ def _wrong_trainings(case: Case) -> Iterator[tuple[Wrong, Federation]]:
         yield Wrong.SHARED_BATCHES, replace(federation, shared_batches=True)
     if federation.sampling.rate is not None:
         yield Wrong.REDRAWN, replace(federation, sampling=replace(federation.sampling, minimum=2))
+    yield Wrong.PULL, replace(federation, pulls=True)
 
 
 def _stands_still(path: Path, group: frozenset[int]) -> bool:

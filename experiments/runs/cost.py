@@ -19,13 +19,13 @@ from experiments.federations import federation_of, head_of
 from experiments.harness import Configuration, Row
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
-from rescind.core.noise import Tensor, public_sigma, pulled
+from rescind.core.noise import Tensor, public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice
 from rescind.core.summary import Request
 from rescind.engines.server import noise
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
-from rescind.forgetting import Revocable, pull_factor
+from rescind.forgetting import Revocable
 from rescind.history.records import Place
 
 HALF_A_POINT = 0.005
@@ -77,10 +77,7 @@ class Recovery:
             return self._known[key]
         model: Mapping[str, Tensor] = self._history.model(place)
         if candidate.sigma:
-            words = (place.branch, place.round, repr(candidate.sigma))
-            noised, start = noise(model, candidate.sigma, self._seed, *words), self._engine.start()
-            factor = pull_factor(noised, start, candidate.sigma)
-            model = pulled(noised, start, factor) if factor < 1 else noised
+            model = noise(model, candidate.sigma, self._seed, place.branch, place.round, repr(candidate.sigma))
         rounds = 0
         while rounds < most and self._engine.accuracy(model, self._names) < self._target:
             model, rounds = self._next(model, rounds), rounds + 1

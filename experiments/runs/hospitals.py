@@ -81,7 +81,7 @@ def run(configuration: Configuration) -> list[Row]:
     def measured(candidate: Candidate) -> dict[str, Arrival]:
         key = (candidate.node.index, candidate.sigma)
         if key not in known:
-            model = restarted(engine, history, candidate, seed)
+            model = restarted(history, candidate, seed)
             known[key] = recovered(engine, model, others, goals, 3 * rounds)
         return known[key]
 

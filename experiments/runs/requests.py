@@ -6,7 +6,7 @@ the method trains on until the remaining clients' mean accuracy on their own dat
 
 There are two ways to have SIFU. ``sound`` is the product's: exact noise, the group jointly, a proven B. ``published``
 is the paper's, with the weights put right: B = 1 taken as given, the largest Psi of a single client, the classic
-formula, sigma to the letter, and no pull of the noised model back towards the start. The others are the same in both.
+formula, and sigma to the letter. The others are the same in both.
 
 Everything is drawn by the configuration's seed, noise too, and noise that can be drawn again is never certified. So
 ``mode`` is what the same plan claims with secret noise: the product's own answer, with that one obstacle left out.

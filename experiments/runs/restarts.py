@@ -6,25 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rescind import History
-from rescind.core.noise import Tensor, pulled
+from rescind.core.noise import Tensor
 from rescind.core.planning import Candidate
 from rescind.engines.server import averaged, noise
 from rescind.engines.simulation import Simulation
-from rescind.forgetting import pull_factor
 from rescind.history.records import Place
 
 Model = Mapping[str, Tensor]
 
 
-def restarted(engine: Simulation, history: History, candidate: Candidate, seed: bytes) -> Model:
-    """Give the model that a candidate begins with: the kept one, noise, and the pull towards the start."""
+def restarted(history: History, candidate: Candidate, seed: bytes) -> Model:
+    """Give the model that a candidate begins with: the kept one, and noise."""
     place = Place(candidate.node.branch, candidate.node.round)
     model: Model = history.model(place)
     if not candidate.sigma:
         return model
-    noised, start = noise(model, candidate.sigma, seed, place.round, repr(candidate.sigma)), engine.start()
-    factor = pull_factor(noised, start, candidate.sigma)
-    return pulled(noised, start, factor) if factor < 1 else noised
+    return noise(model, candidate.sigma, seed, place.round, repr(candidate.sigma))
 
 
 def trained_on(engine: Simulation, model: Model, names: Sequence[str], rounds: int) -> Model:

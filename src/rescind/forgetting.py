@@ -6,15 +6,14 @@ release ever has two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
 
 from rescind.core.edges import sorted_group
 from rescind.core.facts import REPRODUCIBLE, Mode
-from rescind.core.noise import Tensor, grid_rounding, pull_rounding, pulled
+from rescind.core.noise import grid_rounding
 from rescind.core.planning import assessed
-from rescind.core.recovery import shrinkage
 from rescind.core.sensitivity import never_joined
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
@@ -26,13 +25,10 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.path import branches
 from rescind.history.recorder import Recorder
-from rescind.history.records import ROOT, Branch, Level, Place
+from rescind.history.records import Branch, Level, Place
 from rescind.history.requests import Asked, Planned, asked_for, is_stale, is_unknown, last_change, plans
 from rescind.history.run import Goal
 from rescind.methods.method import Certifying, Heuristic, Method
-
-# A factor of 0 would be theta_0^0 itself, which is no model of this branch; this one is as good as that.
-_SMALLEST_PULL = 2.0**-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +200,16 @@ class Revocable:
         if not sigma:
             recorder.restart(parent, model, requests=plan.requests)
             return
-        start, grid = self.history.model(ROOT), self.history.run.grid
-        unit = UNIT_ROUNDOFF[self.engine.facts.training.precision]
+        grid, unit = self.history.run.grid, UNIT_ROUNDOFF[self.engine.facts.training.precision]
         noised = noise(model, sigma, self.seed, "restart", recorder.place.branch + 1, grid=grid)
-        # A strict plan looks at no model, not even at a noised one.
-        factor = 1.0 if plan.public_plan else pull_factor(noised, start, sigma)
-        size, parameters = norm(noised), sum(tensor.size for tensor in model.values())
+        parameters = sum(tensor.size for tensor in model.values())
         recorder.restart(
             parent,
-            pulled(noised, start, factor) if factor < 1 else noised,
+            noised,
             requests=plan.requests,
             sigma=sigma,
-            noise_rounding=grid_rounding(parameters, size, unit, grid),
+            noise_rounding=grid_rounding(parameters, norm(noised), unit, grid),
             unit_roundoff=unit,
-            shrinkage=factor,
-            shrinkage_rounding=pull_rounding(norm(start), size, unit) if factor < 1 else 0.0,
         )
 
     def _retrain(self, recorder: Recorder, branch: Branch, method: Method, until: Stop) -> None:
@@ -303,9 +294,3 @@ def _check_method(method: object) -> None:
 def _check_stop(until: object) -> None:
     if not all(hasattr(until, name) for name in ("public", "most", "reached")):
         raise ValueError(f"until is {until!r}; give a rule such as Rounds(10) or Accuracy(0.9)")
-
-
-def pull_factor(noised: Mapping[str, Tensor], start: Mapping[str, Tensor], sigma: float) -> float:
-    """Decide from a noised model alone how far to pull it towards theta_0^0 (``start``); 1 leaves it as it is."""
-    distance = norm({name: tensor - start[name] for name, tensor in noised.items()})
-    return max(shrinkage(distance, sigma, sum(tensor.size for tensor in noised.values())), _SMALLEST_PULL)

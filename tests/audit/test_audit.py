@@ -93,7 +93,7 @@ def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
     parent = outcome.branch.parent
     assert parent is not None
     before, behind = found[parent], found[Place(1, 0)]
-    assert behind.distance == pytest.approx(outcome.branch.shrinkage * before.distance, rel=1e-9)
+    assert behind.distance == pytest.approx(before.distance, rel=1e-9)
     assert not any(each.violated for each in found.values())
 
 

@@ -590,7 +590,7 @@ def test_noise_counts_in_the_predicted_rounds() -> None:
     assert len(strict) == 21
     public = RecoveryCurve.public(TRAINING.factor(), head.initial_norm + head.radius, len(EDGES), 1000)
     for each in strict:
-        assert each.predicted_rounds == predicted_rounds(public, each.node.index, each.sigma, 1000, shrinks=False)
+        assert each.predicted_rounds == predicted_rounds(public, each.node.index, each.sigma, 1000)
 
 
 def test_between_equals_the_stronger_claim_and_then_the_later_node_is_taken() -> None:

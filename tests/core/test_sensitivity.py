@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.soundness import judge, random_case, run_path, wrong_sensitivity
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Unbounded, Untouched
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Unbounded, Untouched
 from rescind.core.sensitivity import (
     SAFETY,
     client_sensitivities,
@@ -57,7 +57,6 @@ edges = st.lists(
     st.one_of(
         rounds(),
         st.builds(Noise, st.just(0.1), st.sampled_from([0.0, 1e-6])),
-        st.builds(Shrinkage, st.floats(0.01, 1), st.sampled_from([0.0, 1e-6])),
     ),
     max_size=14,
 )
@@ -69,12 +68,11 @@ def test_the_recursion_by_hand() -> None:
     path: list[Edge] = [
         round_of([0, 1, 2], **half),
         Noise(0.1, 0.125),
-        Shrinkage(0.8, 0.1),
         round_of([1, 2], factors=np.full(2, 0.5)),
         round_of([]),
         round_of([0, 1, 2], **half, server_learning_rate=0.5, rounding=0.25),
     ]
-    expected = [0, 1, 1.125, 1, 0.5, 0.5, 0.75 * 0.5 + 0.5 * 1 + 0.25]
+    expected = [0, 1, 1.125, 0.5625, 0.5625, 0.75 * 0.5625 + 0.5 * 1 + 0.25]
     assert group_sensitivity(path, [0]) == pytest.approx(expected)
 
 
@@ -272,8 +270,6 @@ def test_client_terms_of_small_rounds() -> None:
         lambda: Untouched(1.0, -1.0),
         lambda: Noise(0.0, 0.0),
         lambda: Noise(1.0, np.nan),
-        lambda: Shrinkage(0.0, 0.0),
-        lambda: Shrinkage(1.5, 0.0),
         lambda: Erased(np.array([1]), np.array([-1.0]), np.ones(1), common_factor=True),
         lambda: Erased(np.array([1]), np.array([np.nan]), np.ones(1), common_factor=True),
         lambda: Erased(np.array([1, 1]), np.ones(2), np.ones(2), common_factor=True),
@@ -443,11 +439,6 @@ def test_what_is_infinite_stays_infinite_for_a_client_among_others_without_a_fac
     gone = Erased(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
     path: list[Edge] = [gone, round_of([1, 2, 3], factors=np.array([0.5, 0.0, 0.0]))]
     assert np.isinf(client_sensitivities(path, [1], [1, 2])).all()
-
-
-def test_a_shrinkage_does_not_round_backwards() -> None:
-    with pytest.raises(ValueError, match="rounding is"):
-        Shrinkage(0.5, -1.0)
 
 
 def test_clients_may_have_any_number_but_the_smallest() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.federations import Federation, Path, Sampling, Softmax, retrained_without, train, with_noise
 from benchmarks.soundness import distances
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Shrinkage, Unbounded, Untouched
+from rescind.core.edges import Aggregation, Edge, Erased, Noise, Unbounded, Untouched
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
@@ -70,7 +70,7 @@ def test_no_head_moves_further_than_the_strict_bound(seed: int, steps: list[int]
     federation = random_head(seed, steps, rate, l2)
     present = frozenset(range(len(steps)))
     path = train(federation, Path((federation.start,)), present, 6, 0)
-    path = with_noise(federation, path.truncated(4), 0.5, 6, None)
+    path = with_noise(federation, path.truncated(4), 0.5, 6)
     path = train(federation, path, present, 4, 10)
     bound = HeadBound.of(federation.training, float(np.linalg.norm(federation.start)), 12, 20)
     for group in (frozenset({0}), frozenset({0, 1})):
@@ -159,12 +159,6 @@ def test_rounding_counts_once_the_worlds_have_parted() -> None:
     assert bare.tolist() == [0, 0, 0, 0]
 
 
-def test_a_shrinkage_does_not_bring_an_erased_client_back() -> None:
-    erased = Erased(np.array([0, 1]), np.array([np.inf, 0.3]), np.full(2, 0.5), common_factor=True)
-    path: list[Edge] = [erased, Shrinkage(0.4, 1e-9), public_round([3, 4], [1.0, 1.0], [0.9, 0.9])]
-    assert strict_sensitivity(path, [0], BARE).tolist() == [0, np.inf, np.inf, np.inf]
-
-
 def test_every_round_has_to_be_the_declared_training() -> None:
     """The largest norm rests on all rounds, also on those that the group did not join."""
     mine = public_round([0, 3], [1.0, 1.0], [0.9, 0.9])
@@ -178,13 +172,6 @@ def test_every_round_has_to_be_the_declared_training() -> None:
 def test_steps_so_many_that_nothing_is_left_pull_all_the_way() -> None:
     gone = strict_sensitivity([public_round([0], [1.0], [0.0])], [0], BARE)
     assert gone[1] == pytest.approx(2 * 10.0)
-
-
-def test_nothing_strict_is_known_past_a_shrinkage() -> None:
-    joined = public_round([0, 1], [1.0, 1.0], [0.9, 0.9])
-    path: list[Edge] = [joined, Noise(1.0, 0.0), Shrinkage(0.5, 0.0), joined]
-    assert strict_sensitivity(path, [0], BARE)[3:].tolist() == [np.inf, np.inf]
-    assert np.isfinite(strict_sensitivity(path[1:], [0], BARE)).all()
 
 
 @given(st.integers(1, 400), st.integers(0, 2**32 - 1))

@@ -126,7 +126,6 @@ def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> Non
         ({"sigma": 0.0}, "starts with its parent's own model"),
         ({"sigma": 0.0, "model": "own"}, "says model 0.4"),
         ({"sigma": -1.0}, "sigma"),
-        ({"shrinkage": 0.0}, "factor"),
         ({"noise_rounding": -1.0}, "rounding"),
         ({"noise_rounding": 0.0}, "noise_rounding"),
         ({"unit_roundoff": 0.0}, "unit_roundoff"),

@@ -118,7 +118,7 @@ def world_without(
             raise ValueError(f"branch {branch.number} began in a way that cannot be repeated in another world")
         if branch.parent is not None:
             if branch.sigma:
-                model = _same_noise(model, tape.model(branch.parent), tape.model(first), branch.shrinkage)
+                model = _same_noise(model, tape.model(branch.parent), tape.model(first))
             yield first, model
         for number in range(1, leg.round + 1):
             here = Place(leg.branch, number)
@@ -155,11 +155,11 @@ def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
 
 
 def _same_noise(
-    model: Mapping[str, Tensor], parent: Mapping[str, Tensor], noised: Mapping[str, Tensor], shrinkage: float
+    model: Mapping[str, Tensor], parent: Mapping[str, Tensor], noised: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Give what a model of the other world becomes by the noise, and the pull, that made ``noised`` of ``parent``."""
+    """Give what a model of the other world becomes by the noise that made ``noised`` of ``parent``."""
     return {
-        name: (tensor + shrinkage * np.subtract(model[name], parent[name], dtype=np.float64)).astype(tensor.dtype)
+        name: (tensor + np.subtract(model[name], parent[name], dtype=np.float64)).astype(tensor.dtype)
         for name, tensor in noised.items()
     }
 

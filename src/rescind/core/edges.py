@@ -146,22 +146,6 @@ class Noise:
         return 1 + 4 * self.unit_roundoff
 
 
-@dataclass(frozen=True, slots=True)
-class Shrinkage:
-    """The model pulled towards theta_0^0 by ``factor`` (s), which counts as a constant from then on, as sigma does.
-
-    Theory: 4.
-    """
-
-    factor: float
-    rounding: float
-
-    def __post_init__(self) -> None:
-        # A factor of 0 is the start itself, which is retraining, not an edge.
-        at_most_one("factor", self.factor)
-        not_negative("rounding", self.rounding)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Erased:
     """A stretch of the path, erased with its noise: of each remaining client only its Psi at the end is known.
@@ -244,4 +228,4 @@ def _check_clients(clients: Clients) -> None:
         raise ValueError("the smallest int64 is not a client: it marks an empty place")
 
 
-Edge: TypeAlias = Aggregation | Untouched | Noise | Shrinkage | Erased | Unbounded
+Edge: TypeAlias = Aggregation | Untouched | Noise | Erased | Unbounded

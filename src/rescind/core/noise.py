@@ -166,29 +166,6 @@ def add_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float, sourc
     return {name: noised[name] for name in parameters}
 
 
-def pulled(model: Mapping[str, Tensor], start: Mapping[str, Tensor], factor: float) -> dict[str, Tensor]:
-    """Pull a model towards ``start`` (theta_0^0) by ``factor`` (s): theta_0^0 + s (theta - theta_0^0).
-
-    Theory: 12.
-    """
-    shrunk = {}
-    for name, tensor in model.items():
-        origin = start[name].astype(np.float64)
-        shrunk[name] = (origin + factor * (tensor.astype(np.float64) - origin)).astype(tensor.dtype)
-    return shrunk
-
-
-def pull_rounding(start_norm: float, noised_norm: float, unit_roundoff: float) -> float:
-    """Give what rounding may add to the distance of two worlds that are pulled alike: 16 u (||theta_0|| + ||theta||).
-
-    Four roundings in each world, of numbers no larger than these together; the rest covers that the other world's
-    model may be larger by what the noise hides.
-
-    Theory: 4.
-    """
-    return 16 * unit_roundoff * (start_norm + noised_norm)
-
-
 def _closeness(sigma: float, parameters: int, releases: int, grid: float) -> tuple[float, float]:
     """Return (a, delta_1): how close the laws of real and of ideal noise are, in both directions."""
     _check_fit(sigma, grid)

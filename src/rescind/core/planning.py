@@ -338,7 +338,7 @@ def _candidate(
         mode=Mode.HEURISTIC if obstacles else proven,
         rechecked=tuple(debt.group for debt in hidden if debt.until < math.inf),
         releases_mu=max((debt.releases_mu for debt in hidden), default=0.0),
-        predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters, shrinks=not strict),
+        predicted_rounds=predicted_rounds(curve, node.index, noise, summary.parameters),
         obstacles=obstacles,
         declared=summary.facts.training.declared if hidden and not strict else (),
         weakened=()

@@ -15,9 +15,6 @@ from rescind.core.edges import Floats
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 
-# Below this the noise outweighs the signal in the noised node, and shrinking it pays.
-SHRINK_BELOW = 0.5
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoveryCurve:
@@ -82,12 +79,13 @@ class RecoveryCurve:
     def public(cls, contraction: float, radius: float, rounds: int, parameters: int) -> RecoveryCurve:
         """Give the curve that a public ``contraction`` (rho) and ``radius`` allow, in squared distances.
 
-        This is all that a strict plan may look at.
+        This is all that a strict plan may look at. What is gained is the square of the way travelled.
 
         Theory: 12.
         """
         nodes = np.arange(rounds + 1, dtype=np.float64)
-        return cls(nodes, (radius * contraction**nodes) ** 2, np.zeros(rounds + 1), float(parameters))
+        excess = (radius * contraction**nodes) ** 2
+        return cls(nodes, excess, np.sqrt(excess[0] - excess), float(parameters))
 
     @property
     def rounds(self) -> float:
@@ -124,35 +122,14 @@ class RecoveryCurve:
         return self.nodes if self.trained is None else self.trained
 
 
-def shrinkage(noised_distance: float, sigma: float, parameters: int) -> float:
-    """Give the factor by which to pull the noised node towards theta_0^0; 1 leaves it as it is.
-
-    max(0, 1 - sigma^2 d / ||noised - theta_0^0||^2), applied where it is below one half. It uses sigma, d
-    (``parameters``) and the noised node alone, so it is post-processing and costs no privacy.
-
-    Theory: 12.
-    """
-    not_negative("noised_distance", noised_distance)
-    not_negative("sigma", sigma)
-    if sigma == 0.0:
-        return 1.0
-    noise, square = sigma**2 * parameters, noised_distance**2
-    factor = 1 - noise / square if square > noise else 0.0
-    return factor if factor < SHRINK_BELOW else 1.0
-
-
-def predicted_rounds(
-    curve: RecoveryCurve, node: float, sigma: float, parameters: int, *, shrinks: bool = True
-) -> float:
+def predicted_rounds(curve: RecoveryCurve, node: float, sigma: float, parameters: int) -> float:
     """Predict the rounds from a node with noise ``sigma`` on its ``parameters`` (d) to a model as good as the last.
 
-    Noise adds its cost to what was left to gain. After shrinking by s the node lies (1-s) of the way back to
-    theta_0^0, where a convex loss is at most the mean of its ends, and s^2 of the noise's cost is left. The curve
-    turns what is to gain into rounds. A strict plan does not shrink.
+    Noise adds its cost to what was left to gain, and the curve turns that into rounds. Where the noise's norm, sigma
+    sqrt(d), exceeds the node's distance from theta_0^0 it drowns what was learnt: at least the rounds of retraining.
 
     Theory: 12.
     """
-    start, here = curve.excess_at(curve.nodes[0]), curve.excess_at(node)
-    noised = math.hypot(curve.travelled_at(node), sigma * math.sqrt(parameters))
-    kept = shrinkage(noised, sigma, parameters) if shrinks else 1.0
-    return curve.rounds_from((1 - kept) * start + kept * here + kept**2 * curve.noise_cost * sigma**2)
+    rounds = curve.rounds_from(curve.excess_at(node) + curve.noise_cost * sigma**2)
+    drowned = sigma * math.sqrt(parameters) > curve.travelled_at(node)
+    return max(rounds, curve.rounds) if drowned else rounds

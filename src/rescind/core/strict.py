@@ -23,7 +23,6 @@ from rescind.core.edges import (
     Floats,
     Members,
     Noise,
-    Shrinkage,
     Unbounded,
     members,
     sorted_group,
@@ -133,7 +132,7 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     With D the largest norm a model can have, rho_W and rho_R the weighted means over W and the others:
     Psi <- rho_R Psi + P_W (|rho_W - rho_R| D + (2 - rho_W - rho_R) L/lambda), and where all belong to W
     Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D). Rounding may carry a model out of the ball, so D grows by a round's
-    own. Past a shrinkage, whose factor depends on data, it is infinite.
+    own.
 
     Theory: 8.
     """
@@ -158,8 +157,6 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             psi *= 1 + 4 * bound.unit_roundoff
             largest = _largest_after(largest, edge.sigma, bound)
             rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
-        elif isinstance(edge, Shrinkage):
-            psi = math.inf if parted else 0.0
         elif isinstance(edge, Aggregation):
             inside = members(edge.clients, leaving)
             parted = parted or bool(inside.any())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rescind.core.edges import Clients, Edge, Noise, Shrinkage, Unbounded, Untouched
+from rescind.core.edges import Clients, Edge, Noise, Unbounded, Untouched
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode
 from rescind.history.errors import BrokenHistory, NotAHistory
@@ -24,7 +24,7 @@ _LARGE = 1000
 class Path:
     """The path H(u) to a model: its edges, and of each node its place and the rounds trained up to it.
 
-    The node between noise and the pull towards theta_0^0 has no place of its own. A branch that starts without noise
+    A node in front of an ``Unbounded`` edge may have no place of its own. A branch that starts without noise
     starts at its parent's node: ``index`` knows both names. ``behind_noise`` gives for every branch on the path that
     started with noise the first node behind it.
     """
@@ -118,8 +118,6 @@ def start_edges(branch: Branch) -> Iterator[Edge]:
     """Give what was done to the model that a branch starts with."""
     if branch.sigma:
         yield Noise(branch.sigma, branch.noise_rounding, branch.unit_roundoff)
-    if branch.shrinkage < 1:
-        yield Shrinkage(branch.shrinkage, branch.shrinkage_rounding)
     if branch.unbounded:
         yield Unbounded()
 

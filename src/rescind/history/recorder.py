@@ -168,16 +168,14 @@ class Recorder:
         sigma: float = 0.0,
         noise_rounding: float = 0.0,
         unit_roundoff: float = 0.0,
-        shrinkage: float = 1.0,
-        shrinkage_rounding: float = 0.0,
         unbounded: bool = False,
     ) -> Branch:
         """Start a new branch at a kept model, with ``model`` as its first: the noised one, or the kept one itself.
 
-        The numbers are those of a ``Noise`` and a ``Shrinkage``. ``unbounded`` says that the model, or the rounds to
-        come, use something that no bound covers. To serve requests it has to do what their plan says, and the plan
-        has to be younger than the last restart. Noise has been drawn before: whoever goes on
-        after a crash finds the branch here, or not, and never has two models under one request.
+        The numbers are those of a ``Noise``. ``unbounded`` says that the model, or the rounds to come, use something
+        that no bound covers. To serve requests it has to do what their plan says, and the plan has to be younger than
+        the last restart. Noise has been drawn before: whoever goes on after a crash finds the branch
+        here, or not, and never has two models under one request.
         """
         self._check_usable()
         self._check_model(model)
@@ -193,8 +191,6 @@ class Recorder:
             sigma=sigma,
             noise_rounding=noise_rounding,
             unit_roundoff=unit_roundoff,
-            shrinkage=shrinkage,
-            shrinkage_rounding=shrinkage_rounding,
             requests=tuple(requests),
             hidden=hidden if sigma else (),
             # Where every round was noised nothing more may be needed.
@@ -216,7 +212,7 @@ class Recorder:
             raise ValueError("noise needs its noise_rounding (see grid_rounding) and unit_roundoff")
         if not edges and branch.model != self._kept[parent]:
             raise ValueError(
-                f"without noise or shrinking a branch starts with its parent's own model, {parent}; another one is "
+                f"without noise a branch starts with its parent's own model, {parent}; another one is "
                 "unbounded, and has to say so"
             )
         if not branch.requests:
