@@ -6,13 +6,13 @@ release ever has two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
 
 from rescind.core.edges import sorted_group
 from rescind.core.facts import REPRODUCIBLE, Mode
-from rescind.core.noise import grid_rounding
+from rescind.core.noise import Tensor, grid_rounding
 from rescind.core.planning import assessed
 from rescind.core.sensitivity import never_joined
 from rescind.core.training import UNIT_ROUNDOFF

@@ -86,12 +86,12 @@ class Round:
 class Branch:
     """A line of training: where it starts, and what was done to the model there.
 
-    Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0; one whose model came about
-    in another way is ``unbounded``. ``model`` is the SHA-256 of the model it starts with, ``requests`` the numbers of
-    the requests it serves, and ``hidden`` those of all requests whose clients its noise has to hide; ``bare`` are
-    those whose clients nothing hides there. Where every round was noised (DP-FedAvg), ``participations`` has for each
-    of the ``requests`` the largest sum over the rounds before the restart of |W in S|^2, W being clients that it
-    hides together.
+    Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0; one whose model came
+    about in another way is ``unbounded``. ``model`` is the SHA-256 of the model it starts with, ``requests`` the
+    numbers of the requests it serves, and ``hidden`` those of all requests whose clients its noise has to hide;
+    ``bare`` are those whose clients nothing hides there. Where every round was noised (DP-FedAvg),
+    ``participations`` has for each of the ``requests`` the largest sum over the rounds before the restart of |W in
+    S|^2, W being clients that it hides together.
     """
 
     number: int
