@@ -107,7 +107,8 @@ class Federation:
     """Clients, their common training, and every source of randomness.
 
     ``shared_batches`` is the fault of one stream of batches for all; ``pulls`` that of a noised restart which is
-    pulled towards the start, by a factor that counts as a constant.
+    pulled towards the start, by a factor that counts as a constant; ``narrow_mean`` that of a mean which is summed in
+    the tensors' own type, as if its rounding did not count.
     """
 
     objectives: Sequence[Objective]
@@ -119,6 +120,7 @@ class Federation:
     batch: int | None = None
     shared_batches: bool = False
     pulls: bool = False
+    narrow_mean: bool = False
     grid: float | None = GRID
 
     def train_client(self, client: int, theta: Array, stream: np.random.Generator) -> tuple[Array, float]:
@@ -148,6 +150,9 @@ class Federation:
         rate = self.training.server_learning_rate
         aggregator = Aggregator(weights, gram=len(participants) <= GRAM_LIMIT, server_learning_rate=rate)
         new = aggregator.add(theta, [model for model, _ in results])
+        if self.narrow_mean:
+            updates = np.stack([model for model, _ in results]) - theta
+            new = theta + theta.dtype.type(rate) * ((weights / weights.sum()).astype(theta.dtype) @ updates)
         measured = aggregator.result()
         rounding = self.training.rounding(
             measured.largest_norm,

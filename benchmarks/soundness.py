@@ -1,8 +1,13 @@
 """The theorem as a measurement: is the distance to the world without a group ever above its bound?
 
 Random federations are trained, asked to forget up to three times, and retrained exactly without each group, coupled
-in everything else. The bound must hold at every model of every path. The same cases are then judged by ten wrong
-versions of the mathematics, each of which must be caught: a measurement that can't fail would say nothing.
+in everything else. The bound must hold at every model of every path, also with up to 100,000 participants that are
+nearly alike, where the true distance is made of rounding. The same cases are then judged by eleven wrong versions of
+the mathematics, each of which must be caught: a measurement that can't fail would say nothing.
+
+Two more things are tried on the product itself. Servers that do more than they say break the bound
+(``servers_broken``): none of them may get a claim that rests on it. And federations that differ in the leaver's data
+only: where both are forgotten as ``exact``, the released models have to be the same bit by bit.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from benchmarks._claims import judge_changed_data, judge_server
 from benchmarks._measure import finish, parser, progress
 from benchmarks.federations import (
     Array,
@@ -37,7 +43,7 @@ from rescind.core.training import LocalTraining
 
 
 class Wrong(Enum):
-    """What people get wrong, in the formula (first seven) or in the training (last three)."""
+    """What people get wrong, in the formula (first seven) or in the training (last four)."""
 
     WEIGHTS_OVER_ALL = "weights over all clients instead of the participants"
     EXPONENT = "exponent off by one"
@@ -49,6 +55,7 @@ class Wrong(Enum):
     SHARED_BATCHES = "one stream of batches for all clients"
     REDRAWN = "small rounds are drawn again"
     PULL = "the pull towards the start taken as a constant"
+    NARROW_MEAN = "the mean of a round summed in float32, and its rounding left out"
 
 
 FORMULAS = tuple(Wrong)[:7]
@@ -338,6 +345,42 @@ def _judge_index(argument: tuple[int, int]) -> Outcome:
     return judge(random_case(*argument))
 
 
+def many_alike(clients: int, seed: int) -> Federation:
+    """Make a federation of clients with nearly the same example each, that train a small head in float32."""
+    rng = np.random.default_rng((seed, clients))
+    classes, row = 2, rng.uniform(0.2, 0.5, size=(1, int(rng.integers(1, 5))))
+    loss = SoftmaxL2(float(rng.choice([0.01, 0.5])), row_norm=1.0)
+    objectives = [
+        Softmax(np.hstack([row * (1 + spread), np.ones((1, 1))]), np.eye(classes)[:1], loss.l2)
+        for spread in rng.choice([0.0, 1e-7]) * rng.normal(size=clients)
+    ]
+    rate = float(rng.uniform(0.3, 1.9)) / loss.curvature.high
+    training = LocalTraining(1, rate, loss, precision="float32")
+    start = (0.5 * rng.normal(size=classes * (row.size + 1))).astype(np.float32)
+    return Federation(objectives, [1] * clients, training, Sampling(), start, seed)
+
+
+def judge_many(argument: tuple[int, int]) -> Outcome:
+    """Hold the bound of one of many, and of a hundredth of them, against the distance."""
+    clients, seed = argument
+    right, violations, worst, last = many_alike(clients, seed), 0, 0.0, []
+    caught = dict.fromkeys(Wrong, 0)
+    everybody, start = frozenset(range(clients)), Path((right.start,))
+    for federation in (right, replace(right, narrow_mean=True)):
+        path = train(federation, start, everybody, 2, 0)
+        for group in ({clients // 2}, set(range(0, clients, 100))):
+            alpha = distances(path.models, retrained_without(federation, path, group))
+            psi = group_sensitivity(path.edges, group)
+            above = int((alpha > psi).sum())
+            if federation.narrow_mean:
+                caught[Wrong.NARROW_MEAN] += above
+                continue
+            violations += above
+            worst = max(worst, float((alpha[1:] / psi[1:]).max()))
+            last.append(float(alpha[-1] / psi[-1]))
+    return Outcome(last, worst, violations, 0.0, caught)
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--cases", type=int, help="number of federations (2,000; with --quick 150)")
@@ -347,12 +390,23 @@ def main() -> None:
     arguments = [(chosen.seed, index) for index in range(cases)]
     with multiprocessing.Pool() as pool:
         outcomes = list(progress(pool.imap_unordered(_judge_index, arguments, chunksize=4), "federations", cases))
+        sizes = (1000, 4000) if chosen.quick else (1000, 2000, 5000, 10_000, 30_000, 100_000)
+        crowds = [(clients, seed) for clients in sizes for seed in range(1 if chosen.quick else 4)]
+        outcomes += progress(pool.imap_unordered(judge_many, crowds), "many alike", len(crowds))
+        servers = list(pool.imap_unordered(judge_server, range(4 if chosen.quick else 60)))
+        changed = list(pool.imap_unordered(judge_changed_data, range(3 if chosen.quick else 60)))
     last = [ratio for outcome in outcomes for ratio in outcome.last_ratios]
     caught = {wrong: sum(outcome.caught[wrong] for outcome in outcomes) for wrong in Wrong}
     finish(
         {
             "cases": cases,
-            "violations": sum(outcome.violations for outcome in outcomes),
+            "many_alike": len(crowds),
+            "violations": sum(outcome.violations for outcome in outcomes)
+            + sum(each.claimed and each.broken for each in servers)
+            + sum(each.different for each in changed),
+            "servers": len(servers),
+            "servers_broken": sum(each.broken for each in servers),
+            "exact_pairs": sum(each.pairs for each in changed),
             "worst_ratio": max(outcome.worst_ratio for outcome in outcomes),
             "median_ratio": float(np.median(last)),
             "tight_error": max(outcome.tight_error for outcome in outcomes),
