@@ -1,9 +1,11 @@
 """How many rounds does it cost that only some checkpoints are kept?
 
 Federations are trained for a thousand rounds; the rule sees them round by round. A client's best node is the last one
-with Psi(n, c) <= Psi*; ``extra`` is how much earlier the last *kept* one is, as a share of the rounds, mean over the
-clients. Each history is judged at six Psi*, the quantiles of all Psi met in it, and at capacities of 8, 16 and 32.
-The rule is compared with evenly spaced checkpoints, with the public schedule of strict runs, and with hindsight.
+with Psi(n, c) <= Psi*; ``extra`` is how much earlier the last one is that it is *offered*, as a share of the rounds,
+mean over the clients. Offered is what has seen the client, and what is set aside for exact restarts. ``exact`` is the
+same for a client that goes back to before its first round. Each history is judged at six Psi*, the quantiles of all
+Psi met in it, and at capacities of 8, 16 and 32. The rule is compared with evenly spaced checkpoints, with the public
+schedule of strict runs, and with hindsight, all of which are taken as offered.
 
 Hindsight is a dynamic programme. It is exact where the nodes that serve a client are the path up to one of them
 (B >= 1). Elsewhere Psi dips and rises again, a client's node depends on all kept nodes at once, and the
@@ -34,7 +36,8 @@ from rescind.core.regularity import LogisticL2
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
-from rescind.history.retention import Retention, public_schedule
+from rescind.history.records import Branch
+from rescind.history.retention import Retention, exact_rounds, exact_shares, public_schedule
 
 CAPACITIES = (8, 16, 32)
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
@@ -139,9 +142,22 @@ def chosen(serves: Members, kept: Iterable[int]) -> NDArray[np.int64]:
     return np.asarray(np.where(serves[nodes], nodes[:, None], 0).max(axis=0))
 
 
-def extra(serves: Members, kept: Iterable[int]) -> float:
-    """Give the share of the rounds that the clients lose on average."""
-    return float((last_served(serves)[-1] - chosen(serves, kept)).mean() / (len(serves) - 1))
+def extra(serves: Members, kept: Iterable[int], offered: Members | None = None) -> float:
+    """Give the share of the rounds that the clients lose on average if they are offered these nodes, or all."""
+    found = chosen(serves if offered is None else serves & offered, kept)
+    return float((last_served(serves)[-1] - found).mean() / (len(serves) - 1))
+
+
+def set_aside(node: int, capacity: int) -> frozenset[int]:
+    """Give the nodes that a run with a goal keeps for exact restarts while it has one branch."""
+    return exact_rounds(0, node, exact_shares({0: Branch(0, "")}, capacity)[0])
+
+
+def offered(psi: Floats, node: int, capacity: int) -> Members:
+    """Tell which nodes each client is offered: those that have seen it, and those that are set aside."""
+    found = psi[: node + 1] > 0
+    found[list(set_aside(node, capacity))] = True
+    return found
 
 
 def hindsight(serves: Members, capacity: int) -> tuple[float, tuple[int, ...]]:
@@ -207,11 +223,13 @@ def judge(setting: Setting, seed: int, levels: Sequence[float]) -> list[Outcome]
     tracker, on_the_way = SensitivityTracker(), {key: list[float]() for key in rules}
     for edge in edges:
         tracker.record(edge)
-        for rule in rules.values():
-            rule.observe(tracker.last_node, edge.clients, tracker.sensitivities)
-        if tracker.last_node in moments:
+        now = tracker.last_node
+        for (_, capacity), rule in rules.items():
+            rule.observe(now, edge.clients, tracker.sensitivities, set_aside(now, capacity))
+        if now in moments:
             for (goal, capacity), rule in rules.items():
-                on_the_way[goal, capacity].append(extra(psi[: tracker.last_node + 1] <= goal, rule.kept))
+                lost = extra(psi[: now + 1] <= goal, rule.kept, offered(psi, now, capacity))
+                on_the_way[goal, capacity].append(lost)
     first = (psi > 0).argmax(axis=0) - 1
     first[first < 0] = end
     outcomes = []
@@ -220,20 +238,20 @@ def judge(setting: Setting, seed: int, levels: Sequence[float]) -> list[Outcome]
         prefixes = bool((serves == (np.arange(end + 1)[:, None] <= last_served(serves)[-1])).all())
         at, unsafe = {}, 0
         for capacity in CAPACITIES:
-            kept, even = rules[goal, capacity].kept, evenly(end, capacity)
+            kept, even, there = rules[goal, capacity].kept, evenly(end, capacity), offered(psi, end, capacity)
             bound, nodes = hindsight(serves, capacity)
             at[capacity] = {
-                "extra": extra(serves, kept),
+                "extra": extra(serves, kept, there),
                 "on_the_way": float(np.mean(on_the_way[goal, capacity])),
                 "optimum": bound,
                 "best_found": extra(serves, nodes if prefixes else exchanged(serves, capacity)),
                 "evenly": extra(serves, even),
                 "public_schedule": extra(serves, public_schedule(end, capacity)),
-                "half_sigma": extra(psi <= goal / 2, kept),
+                "half_sigma": extra(psi <= goal / 2, kept, there),
                 "half_sigma_evenly": extra(psi <= goal / 2, even),
-                "double_sigma": extra(psi <= goal * 2, kept),
+                "double_sigma": extra(psi <= goal * 2, kept, there),
                 "double_sigma_evenly": extra(psi <= goal * 2, even),
-                "exact": extra(np.arange(end + 1)[:, None] <= first, kept),
+                "exact": extra(np.arange(end + 1)[:, None] <= first, kept, there),
             }
             unsafe += _unsafe(tracker, psi, goal, kept)
         outcomes.append(Outcome(setting.name, level, prefixes, unsafe, at))

@@ -18,14 +18,16 @@ from experiments.harness import Configuration, Row
 from experiments.runs.cost import Recovery, engine_of
 from rescind import History
 from rescind.core.calibration import Budget
-from rescind.core.edges import Floats
+from rescind.core.edges import Aggregation, Floats
 from rescind.core.planning import candidates, cheapest
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Request, Summary
+from rescind.core.tracker import SensitivityTracker
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.recorder import replayed
-from rescind.history.records import Place
+from rescind.history.path import Path
+from rescind.history.records import Branch, Place
+from rescind.history.retention import Retention, exact_rounds, exact_shares
 from rescind.history.run import Goal
 
 
@@ -48,17 +50,28 @@ def evenly(end: int, capacity: int) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, end, capacity + 2).tolist()})
 
 
+def kept_by_the_rule(path: Path, capacity: int, goal: Goal | None) -> list[int]:
+    """Give what a recorder would have kept of a branch 0 that everybody took part in."""
+    tracker, retention = SensitivityTracker(), Retention(capacity, goal.threshold if goal else None)
+    share = exact_shares({0: Branch(0, "")}, capacity)[0]
+    for edge in path.edges:
+        if not isinstance(edge, Aggregation):
+            raise TypeError(f"a training without restarts has rounds only, not {edge!r}")
+        tracker.record(edge)
+        set_aside = exact_rounds(0, tracker.last_node, share) if goal else ()
+        retention.observe(tracker.last_node, edge.clients, tracker.sensitivities, set_aside)
+    return list(retention.kept)
+
+
 def kept_sets(history: History, configuration: Configuration) -> dict[tuple[str, int], list[int]]:
     """Give the models that are kept: by what rule, and with room for how many."""
-    path, run, rounds = history.path(), history.run, configuration["rounds"]
+    path, rounds = history.path(), configuration["rounds"]
     epsilon, delta, sigma = configuration["goal"]
     goals = {"rule": None, "rule with goal": Goal(Budget(epsilon, delta), sigma)}
     found = {}
     for capacity in configuration["capacities"]:
         for kind, goal in goals.items():
-            # The recorder's own way to find out what is kept, when a history is opened again.
-            _, retention = replayed(path, replace(run, capacity=capacity, goal=goal), stored=())
-            found[(kind, capacity)] = list(retention.kept)
+            found[(kind, capacity)] = kept_by_the_rule(path, capacity, goal)
         found[("evenly", capacity)] = evenly(rounds, capacity)
     return found
 

@@ -424,6 +424,34 @@ def test_exact_is_worth_a_tenth_more_rounds() -> None:
     assert cheapest([noised, exact]) is exact
     assert cheapest([noised, replace(exact, predicted_rounds=22.1)]) is noised
     assert cheapest([exact, replace(exact, node=Node(3, 0, 3))]).node.index == 3
+
+
+def test_a_guess_never_decides_which_exact_node_it_is() -> None:
+    """Predictions look at data: they may say exact or noised, and nothing else."""
+    start = Candidate(Node(0, 0, 0), 0.0, Mode.EXACT, (), 0.0, predicted_rounds=1.0)
+    late = replace(start, node=Node(3, 0, 3), predicted_rounds=50.0)
+    noised = Candidate(Node(5, 0, 5), 1.0, Mode.INSTANCE, (), 1.0, predicted_rounds=48.0)
+    assert cheapest([start, late]) is late
+    assert cheapest([start, late, noised]) is late
+    assert cheapest([start, late, replace(noised, predicted_rounds=40.0)]).mode is Mode.INSTANCE
+
+
+def test_a_node_that_data_kept_is_no_exact_restart() -> None:
+    """Client 7 joins in round 13; of the nodes before it only 4 and 9 are there whatever the data are."""
+    request = Request(frozenset({7}), BUDGET)
+    nodes = [Node(index, 0, index, eligible=index in (0, 4, 9)) for index in (0, 2, 4, 7, 9, 11, 15, 20)]
+    summary = replace(summary_of(EDGES), kept=nodes)
+    found = by_node(candidates(summary, request))
+    assert set(found) == {0, 9, 15, 20}
+    assert [found[index].mode for index in (0, 9, 15)] == [Mode.EXACT, Mode.EXACT, Mode.INSTANCE]
+    assert left_out(summary, request) == ()
+    assert paper_choice(summary, request, sigma=public_sigma(2.0**-10)).node.index == 9
+    for node in nodes[1:6]:
+        worth = assessed(summary, request, node=node, sigma=0.0)
+        assert (worth.mode is Mode.EXACT) == (node.index == 9)
+        assert bool(worth.obstacles) == (node.index != 9)
+    with pytest.raises(ValueError, match="theta_0\\^0 is public"):
+        replace(summary, kept=[Node(0, 0, 0, eligible=False)])
     with pytest.raises(ValueError, match="no candidate"):
         cheapest([])
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from benchmarks.retention import QUICK, chosen, exchanged, extra, hindsight, judge, last_served
 from rescind.core.edges import Aggregation, Clients, Erased, Floats, Noise
 from rescind.core.tracker import SensitivityTracker
-from rescind.history.retention import Retention, public_schedule
+from rescind.history.records import Branch, Place
+from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -254,6 +255,81 @@ def test_the_public_schedule_by_hand() -> None:
         (0, 4, 6, 8),
         (0, 4, 8, 12),
     ]
+
+
+@given(seeds, st.integers(1, 6), st.integers(1, 9))
+def test_without_a_threshold_only_who_took_part_decides(seed: int, capacity: int, sample: int) -> None:
+    psi, part = dipping(seed, 60, 9)
+    one, other = Retention(capacity, sample=sample), Retention(capacity, sample=sample)
+    for node in range(1, 61):
+        assert follow(one, psi, [node], part) == follow(other, psi[:, ::-1] * 1e6 + 1, [node], part)
+    assert one.kept == other.kept
+
+
+@given(seeds, st.integers(1, 9), st.sampled_from([0.0, 0.5, 1.5, 1e9]))
+def test_what_is_set_aside_stays_whatever_psi_is(seed: int, capacity: int, threshold: float) -> None:
+    psi, part = dipping(seed, 60, 7)
+    retention = Retention(capacity, threshold)
+    for node in range(1, 61):
+        clients = np.flatnonzero(part[node])
+        set_aside = exact_rounds(0, node, capacity // 2)
+        retention.observe(node, clients, lambda asked, node=node: psi[node, asked], set_aside)
+        assert set_aside <= set(retention.kept)
+        assert len(retention.kept) == min(capacity + 2, node + 1)
+
+
+@given(st.integers(0, 3), st.integers(0, 3000), st.integers(0, 3000), st.integers(0, 40), st.integers(0, 40))
+def test_what_is_set_aside_later_was_set_aside_before(
+    branch: int, last: int, more: int, share: int, larger: int
+) -> None:
+    later, now = exact_rounds(branch, last + more, share), exact_rounds(branch, last, share + larger)
+    assert all(each in now or each >= last for each in later)
+    assert len(later - {0} if branch == 0 else later) <= share
+
+
+restarts = st.lists(st.tuples(st.integers(0, 70), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 40), restarts)
+def test_over_restarts_what_is_set_aside_is_there_for_public_reasons_only(
+    capacity: int, trained: list[tuple[int, float, float]]
+) -> None:
+    """A model survives only as long as it is set aside or the newest: everything else counts as given up by data."""
+    known, lasts, there = {0: Branch(0, "")}, {0: 0}, {Place(0, 0)}
+    line = [Place(0, 0)]
+    for rounds, which, where in trained:
+        number = max(known)
+        for _ in range(rounds):
+            lasts[number] += 1
+            line[-1] = Place(number, lasts[number])
+            there.add(line[-1])
+            on_line = {Place(leg.branch, at) for leg in line for at in range(leg.round + 1)}
+            wanted = exact_places(on_line, known, lasts.__getitem__, capacity)
+            assert wanted <= there
+            assert len(wanted - {Place(0, 0)}) <= capacity // 2
+            there = {*wanted, line[-1], Place(0, 0)}
+        # Back to any round of any branch of the line, as a restart with noise might go.
+        leg = int(which * (len(line) - 1))
+        parent = Place(line[leg].branch, int(where * line[leg].round))
+        known[number + 1], lasts[number + 1] = Branch(number + 1, "", parent, sigma=1.0), 0
+        line = [*line[:leg], parent, Place(number + 1, 0)]
+        there.add(line[-1])
+
+
+def test_a_share_never_grows_and_all_together_take_half_of_the_capacity() -> None:
+    known = {0: Branch(0, "")}
+    assert exact_shares(known, 32) == {0: 16}
+    known[1] = Branch(1, "", Place(0, 5))
+    assert exact_shares(known, 32) == {0: 8, 1: 8}
+    known[2] = Branch(2, "", Place(1, 5))
+    assert exact_shares(known, 32) == {0: 4, 1: 4, 2: 8}
+    # Back on branch 0: what it gave up for the longer line stays given up.
+    known[3] = Branch(3, "", Place(0, 2))
+    assert exact_shares(known, 32) == {0: 4, 1: 4, 2: 8, 3: 8}
+    assert exact_rounds(0, 100, 0) == {0}
+    assert exact_rounds(3, 100, 0) == set()
+    assert exact_rounds(3, 100, 1) == {0}
 
 
 def test_what_makes_no_sense_is_refused() -> None:

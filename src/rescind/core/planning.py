@@ -1,8 +1,9 @@
 """From a summary of the history to a plan: the candidates to restart from, and the choice among them.
 
-Every kept node is a candidate with the noise it needs. A node that nobody who must be forgotten has touched needs
-none (``exact``): theta_0^0, which is retraining from scratch, is always among them. What a candidate may be called
-follows from recorded facts, never from a wish.
+Every kept node that somebody who must be forgotten has touched is a candidate with the noise it needs. Of those that
+nobody of them has touched, which need none (``exact``), two are: theta_0^0, which is retraining from scratch, and the
+last one that is kept whatever the data are. What a candidate may be called follows from recorded facts, never from a
+wish.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
 from rescind.core.strict import NORM_MISSED, release_mu, strict_sensitivity
 from rescind.core.summary import Group, Node, Request, Summary
+
+_NOT_EXACT = (
+    "a restart without noise is exact from the first model, or from the last one before the group of those that are "
+    "kept whatever the data are"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
     """Give every kept node with the least public noise that hides all who have to be hidden there.
 
     Several requests can be served together; each keeps its own promise. Of the nodes that need none only theta_0^0
-    and the last are given: which one it is depends on who took part, not on anybody's data.
+    and the last eligible one are given: which one it is depends on who took part, not on anybody's data.
 
     Theory: 12.
     """
@@ -100,20 +106,24 @@ def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, 
 
 
 def cheapest(found: Sequence[Candidate]) -> Candidate:
-    """Choose the fewest predicted rounds, or an exact candidate that is predicted to cost at most a tenth more.
+    """Choose the last exact candidate, or the noised one of the fewest predicted rounds if that saves a tenth.
 
-    The prediction is a guess; that nothing is left of the client is not.
+    The prediction is a guess; that nothing is left of the client is not. It looks at data, so it decides whether the
+    restart is exact and never which of the exact ones it is.
 
-    Theory: 12.
+    Theory: 7 and 12.
     """
     if not found:
         raise ValueError("there is no candidate to choose from")
+    exact = [each for each in found if each.mode is Mode.EXACT]
+    noised = [each for each in found if each.mode is not Mode.EXACT]
+    fewest = min((each.predicted_rounds for each in noised), default=math.inf)
+    if exact:
+        last = max(exact, key=lambda each: each.node.index)
+        if not noised or last.predicted_rounds <= 1.1 * fewest:
+            return last
     order = list(Mode)
-    best = min(found, key=lambda each: (each.predicted_rounds, order.index(each.mode), -each.node.index))
-    exact = [
-        each for each in found if each.mode is Mode.EXACT and each.predicted_rounds <= 1.1 * best.predicted_rounds
-    ]
-    return min(exact, key=lambda each: (each.predicted_rounds, -each.node.index), default=best)
+    return min(noised, key=lambda each: (each.predicted_rounds, order.index(each.mode), -each.node.index))
 
 
 def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidate:
@@ -127,7 +137,10 @@ def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidat
     position = max(
         at
         for at, node in enumerate(summary.kept)
-        if _needed(node, at, owed) <= sigma and _within_releases(node, owed)
+        if _needed(node, at, owed) <= sigma
+        and _within_releases(node, owed)
+        # A node that nobody touched is offered only if it is there whatever the data are.
+        and (node.eligible or any(debt.at(node) for debt in owed))
     )
     obstacles = _noise_obstacles(summary, summary.kept[position], owed, sigma)
     return _candidate(summary, owed, position, sigma, summary.curve, obstacles, strict=False)
@@ -258,14 +271,10 @@ def _considered(
 ) -> Iterator[Candidate | LeftOut]:
     smallest, largest = sigma_limits(summary.grid)
     noised_already = strict and isinstance(summary.facts.public, DpFedAvg)
-    last_untouched = max(
-        at
-        for at, node in enumerate(summary.kept)
-        if not any(debt.at(node) for debt in owed) and _exact(summary, node)
-    )
+    last_exact = _last_exact(summary, owed)
     for position, node in enumerate(summary.kept):
         if not any(debt.at(node) for debt in owed):
-            if position in (0, last_untouched):
+            if position in (0, last_exact):
                 yield _candidate(summary, owed, position, 0.0, curve, strict=strict)
             continue
         needed = _needed(node, position, owed)
@@ -305,9 +314,17 @@ def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: flo
     return ()
 
 
-def _exact(summary: Summary, node: Node) -> bool:
-    """Tell whether a node nobody touched is one that nobody influenced: a round drawn again may have been."""
-    return node.index == 0 or not summary.facts.redrawn_rounds
+def _last_exact(summary: Summary, owed: list[_Debt]) -> int:
+    """Return the position of the last eligible node that nobody touched: theta_0^0 where rounds were drawn again.
+
+    A round drawn again may have been so because of the group, which then had a part in all nodes behind it.
+    """
+    return max(
+        at
+        for at, node in enumerate(summary.kept)
+        if node.index == 0
+        or (node.eligible and not summary.facts.redrawn_rounds and not any(debt.at(node) for debt in owed))
+    )
 
 
 def _candidate(
@@ -323,11 +340,13 @@ def _candidate(
     node = summary.kept[position]
     hidden = [debt for debt in owed if debt.at(node)]
     obstacles: tuple[str, ...] = ()
-    if strict:
-        obstacles = (REPRODUCIBLE,) if hidden and not summary.facts.secret_noise else ()
-    elif hidden or not _exact(summary, node):
-        obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden])
-        obstacles += noise_obstacles if hidden else ()
+    if not hidden:
+        if position not in (0, _last_exact(summary, owed)):
+            obstacles = (*(summary.facts.obstacles if summary.facts.redrawn_rounds else ()), _NOT_EXACT)
+    elif strict:
+        obstacles = () if summary.facts.secret_noise else (REPRODUCIBLE,)
+    else:
+        obstacles = summary.facts.obstacles + _classic_budgets([debt.request for debt in hidden]) + noise_obstacles
     noise = sigma if hidden else 0.0
     # A number of rounds that data decided is one more constant that only an instance takes as given.
     whatever_the_data = strict and summary.facts.public_rounds

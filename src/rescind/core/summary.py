@@ -28,12 +28,15 @@ Group: TypeAlias = frozenset[int]
 class Node:
     """A kept model, ``index`` edges after theta_0^0 on the path: the paper's theta_branch^round.
 
-    Paper: Section 4. Theory: 12.
+    ``eligible`` for an exact restart is a node that was kept without a look at anybody's data; theta_0^0 always is.
+
+    Paper: Section 4. Theory: 7 and 12.
     """
 
     index: int
     branch: int
     round: int
+    eligible: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,8 @@ class Summary:
         indices = [node.index for node in self.kept]
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):
             raise ValueError("kept nodes have to start with theta_0^0, increase, and lie on the path")
+        if not self.kept[0].eligible:
+            raise ValueError("theta_0^0 is public: an exact restart may always take it")
         positive("parameters", self.parameters)
         public = self.facts.public
         if isinstance(public, PublicHead) and (public.parameters, public.grid) != (self.parameters, self.grid):

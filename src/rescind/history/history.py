@@ -33,6 +33,7 @@ from rescind.history.outcomes import Outcome, outcomes
 from rescind.history.path import Path, branches, newest, path_to
 from rescind.history.recorder import Recorder
 from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
+from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, described
 
 
@@ -212,16 +213,25 @@ class History:
         path = self.path(group={*group, *hidden})
         if not path.trained[-1]:
             raise ValueError("no round has been trained on this line yet: there is nothing to plan")
-        kept = {path.index[place]: place for place in self.ledger.kept() if place in path.index}
+        there = [place for place in self.ledger.kept() if place in path.index]
+        kept = {path.index[place]: place for place in there}
+        # A branch that starts without noise gives its parent's node a second name: either may be set aside.
+        eligible = {path.index[place] for place in self._eligible(run, there)}
         return Summary(
             edges=path.edges,
-            kept=[Node(index, kept[index].branch, kept[index].round) for index in sorted(kept)],
+            kept=[Node(at, kept[at].branch, kept[at].round, at in eligible) for at in sorted(kept)],
             facts=self.facts,
             curve=self._curve(path, kept),
             parameters=run.parameters,
             forgotten=[each.forgotten(path) for each in owed],
             grid=run.grid,
         )
+
+    def _eligible(self, run: Run, kept: Collection[Place]) -> Collection[Place]:
+        """Return those of the kept models that are there whatever anybody's data are."""
+        if run.goal is None or run.facts.public_schedule:
+            return kept
+        return exact_places(kept, branches(self.ledger), self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
         """Give what became of all requests that were served to the end, in the order in which they were."""

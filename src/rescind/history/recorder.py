@@ -34,7 +34,7 @@ from rescind.history.requests import (
     plans,
     settle,
 )
-from rescind.history.retention import Retention, public_schedule
+from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, described
 from rescind.history.tensors import digest
 
@@ -64,6 +64,8 @@ class Recorder:
         self._index: dict[Place, int]
         self._tracker: SensitivityTracker
         self._retention: Retention
+        self._share: int
+        self._set_aside: frozenset[int]
         self._reload()
 
     @property
@@ -148,7 +150,7 @@ class Recorder:
         self._usable = False
         after = self._tracker.record(bare)
         self._index[place] = self._tracker.last_node
-        released = self._observed(bare)
+        released = self._observed(bare, place)
         unused = dict(
             zip(self._ledger.register(list(rejected or {})).tolist(), (rejected or {}).values(), strict=True)
         )
@@ -305,9 +307,15 @@ class Recorder:
         self._index = dict(path.index)
         stored = [self._index[place] for place in self._kept if place in self._index]
         self._tracker, self._retention = replayed(path, self._run, stored)
+        # What exact restarts may take of earlier branches changes with the next restart only.
+        known, capacity = branches(self._ledger), self._run.capacity
+        self._share = exact_shares(known, capacity)[self._place.branch]
+        earlier = [each for each in self._kept if each in self._index and each.branch != self._place.branch]
+        chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
+        self._set_aside = frozenset(self._index[each] for each in chosen)
         self._usable = True
 
-    def _observed(self, edge: Aggregation) -> list[Place]:
+    def _observed(self, edge: Aggregation, place: Place) -> list[Place]:
         """Give the models that need not be kept any longer."""
         node = self._tracker.last_node
         # A branch that starts without noise gives its parent's node a second name, so places are looked through.
@@ -315,8 +323,14 @@ class Recorder:
         if self._run.facts.public_schedule:
             dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
         else:
-            dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities))
+            set_aside = self._for_exact(place) if self._run.goal else ()
+            dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities, set_aside))
         return [place for place, at in kept.items() if at in dropped]
+
+    def _for_exact(self, place: Place) -> set[int]:
+        """Return the nodes that Psi must not decide about once training stands at ``place``."""
+        rounds = exact_rounds(place.branch, place.round, self._share)
+        return {*self._set_aside, *(self._index[Place(place.branch, each)] for each in rounds)}
 
     def _let_go(self, places: Sequence[Place]) -> None:
         gone = {self._kept.pop(place) for place in places if place in self._kept}

@@ -1,7 +1,13 @@
 """Which checkpoints to keep, decided round by round while training is recorded.
 
-When a client leaves, training goes back to the last kept node n with Psi(n, c) <= Psi*. The rule knows nothing of
-privacy: planning evaluates Psi at whatever is kept, so a bad choice costs rounds and never a promise.
+When a client leaves, training goes back to the last kept node n with Psi(n, c) <= Psi*. Where noise hides the client
+the rule knows nothing of privacy: planning evaluates Psi at whatever is kept, so a bad choice costs rounds and never
+a promise.
+
+An exact restart is another matter. Its node must not depend on the leaver's data, so what is still there to choose
+from must not either. Where Psi decides what is kept, half of the capacity is therefore set aside for nodes that stay
+by their branch and round alone (``exact_rounds``), and exact restarts take no others. Without a Psi* what is kept
+follows from who took part, and every kept node will do.
 
 The best last node of a client is the one before its Psi passed Psi* for the last time. Where training contracts
 (B < 1) Psi dips below Psi* and rises again, so nodes before that one need not serve the client, and it is not enough
@@ -10,19 +16,20 @@ to count such nodes. The rule therefore looks at Psi itself, at every kept node,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core._checks import not_negative
 from rescind.core.edges import Clients, Floats, Members, members
+from rescind.history.records import Branch, Place
 
 # What a dropped node costs: the rounds that clients would lose, weighted. The weights were tried on histories like
 # those of ``python -m benchmarks.retention``; what is lost at Psi* hardly changes if one is halved or doubled.
 _THRESHOLDS = (1.0, 0.1, 0.1)  # at Psi*; at half and twice as much, for a request with another sigma or for a group
 _RESTING = 0.5  # the newest node serves the client again today, but Psi will pass Psi* as it did before
-_FIRST_ROUND = 0.05  # back to before a client's first round, which allows forgetting without noise
+_FIRST_ROUND = 0.05  # without a Psi*: back to before a client's first round, which allows forgetting without noise
 _ANYWHERE = 0.1  # all clients together, spread evenly over the path: what nobody foresaw
 
 _MULTIPLIER = np.uint64(0xB504F333F9DE6485)  # the odd number next to 2^63 sqrt 2; any large odd one does
@@ -31,10 +38,10 @@ _MULTIPLIER = np.uint64(0xB504F333F9DE6485)  # the odd number next to 2^63 sqrt 
 class Retention:
     """The kept nodes of a growing path: node 0, the newest one, and at most ``capacity`` between them.
 
-    ``threshold`` is Psi*; without one (no noise will ever be planned) only first rounds and even spacing count. The
-    ``sample`` is made of the clients whose scrambled numbers are smallest, so it depends on who took part and on
-    nothing else, and up to that many clients it is all of them. A round costs its participants and the sample,
-    however many clients are known.
+    ``threshold`` is Psi*; without one (no noise will ever be planned) only first rounds and even spacing count, and
+    what is kept depends on who took part and on nobody's data. The ``sample`` is made of the clients whose scrambled
+    numbers are smallest, so it depends on who took part and on nothing else, and up to that many clients it is all
+    of them. A round costs its participants and the sample, however many clients are known.
 
     The state is a function of the path and of what is kept. A history that is opened again replays its rounds with
     ``stored``, the nodes whose checkpoints exist, and goes on as if it had never been closed: up to the last of these
@@ -70,11 +77,17 @@ class Retention:
         """The nodes whose checkpoints are to be kept, in the order of the path."""
         return tuple(self._nodes)
 
-    def observe(self, node: int, clients: Clients, sensitivities: Callable[[Clients], Floats]) -> tuple[int, ...]:
+    def observe(
+        self,
+        node: int,
+        clients: Clients,
+        sensitivities: Callable[[Clients], Floats],
+        set_aside: Collection[int] = (),
+    ) -> tuple[int, ...]:
         """Take in the edge that led to ``node`` and give the nodes whose checkpoints may be deleted now.
 
         ``clients`` took part in it (nobody does in a noise edge); ``sensitivities`` gives Psi at the new node, as
-        ``SensitivityTracker.sensitivities`` does.
+        ``SensitivityTracker.sensitivities`` does. Nodes that are ``set_aside``, at most half of the capacity, stay.
         """
         if node != self._nodes[-1] + 1:
             raise ValueError(f"node is {node}; after node {self._nodes[-1]} comes node {self._nodes[-1] + 1}")
@@ -91,7 +104,7 @@ class Retention:
                 dropped.append(self._drop(len(self._nodes) - 2))
         else:
             while len(self._nodes) > self._capacity + 2:
-                dropped.append(self._drop(self._cheapest()))
+                dropped.append(self._drop(self._cheapest(set_aside)))
         return tuple(dropped)
 
     def _meet(self, clients: Clients, first: int) -> None:
@@ -117,24 +130,28 @@ class Retention:
         self._free.append(self._columns.pop(position))
         return self._nodes.pop(position)
 
-    def _cheapest(self) -> int:
+    def _cheapest(self, set_aside: Collection[int]) -> int:
         """Give the position of the node without which the clients would lose the fewest rounds."""
         nodes, psi = np.array(self._nodes), self._psi[:, self._columns]
         gaps, following = np.diff(nodes)[:-1], np.diff(nodes)[1:].astype(np.float64)
         # The newest node moves on, so the one before it will have a stretch of the usual length to serve.
         following[-1] = nodes[-1] / self._capacity
-        before = np.searchsorted(nodes, self._firsts, side="right") - 1
-        firsts = np.bincount(before, minlength=len(nodes))[1:-1]
-        clients = max(len(psi), 1)
-        loss = gaps * (_FIRST_ROUND * firsts + _ANYWHERE * clients / nodes[-1] * following)
-        serves = (psi <= self._thresholds[:, None, None]).reshape(-1, len(nodes))
-        weights = np.repeat(_THRESHOLDS[: len(self._thresholds)], len(psi))
-        lost, choices = _rounds_lost(serves, weights, nodes)
-        loss += lost[1:-1]
-        # Nobody loses a round at Psi* as long as that takes no more than half of the capacity.
-        needed = np.bincount(choices[: len(psi)], minlength=len(nodes))[1:-1] > 0
-        if needed.sum() <= self._capacity / 2:
-            loss[needed] = np.inf
+        loss = gaps * (_ANYWHERE * max(len(psi), 1) / nodes[-1] * following)
+        stays = np.array([node in set_aside for node in self._nodes])
+        if len(self._thresholds):
+            serves = (psi <= self._thresholds[:, None, None]).reshape(-1, len(nodes))
+            # Before its first round a client is offered nothing but what is set aside.
+            offered = np.tile(stays | (nodes > self._firsts[:, None]), (len(_THRESHOLDS), 1))
+            lost, choices = _rounds_lost(serves, offered, np.repeat(_THRESHOLDS, len(psi)), nodes)
+            loss += lost[1:-1]
+            # Nobody loses a round at Psi* as long as that takes no more than half of the capacity.
+            needed = np.bincount(choices[: len(psi)], minlength=len(nodes))[1:-1] > 0
+            if needed.sum() <= self._capacity / 2:
+                loss[needed] = np.inf
+        else:
+            before = np.searchsorted(nodes, self._firsts, side="right") - 1
+            loss += gaps * _FIRST_ROUND * np.bincount(before, minlength=len(nodes))[1:-1]
+        loss[stays[1:-1]] = np.inf
         return int(loss.argmin()) + 1
 
 
@@ -157,15 +174,57 @@ def public_schedule(node: int, capacity: int) -> tuple[int, ...]:
     return tuple(sorted({0, *even, *odd[max(len(odd) - left, 0) :], node}))
 
 
-def _rounds_lost(serves: Members, weights: Floats, nodes: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+def exact_shares(known: Mapping[int, Branch], capacity: int) -> dict[int, int]:
+    """Return how many models of each branch are set aside for exact restarts: half of the capacity on any line.
+
+    Branch 0 has half of the capacity, any other a quarter, and each restart behind a branch halves its share again.
+    Where several lines left a branch the longest one counts, so that a share never grows: what was given up is gone.
+
+    Theory: 7.
+    """
+    behind = dict.fromkeys(known, 0)
+    for number in sorted(known, reverse=True):
+        parent = known[number].parent
+        if parent is not None:
+            behind[parent.branch] = max(behind[parent.branch], behind[number] + 1)
+    return {number: capacity >> (behind[number] + (2 if number else 1)) for number in known}
+
+
+def exact_rounds(branch: int, last: int, share: int) -> frozenset[int]:
+    """Return the rounds of a branch whose models are set aside once its last round is ``last``.
+
+    They are those of the public schedule, without the last itself; the model that a later branch starts with is one
+    of its share. What is set aside after more rounds, or with a smaller share, is set aside now, or not older than
+    ``last``.
+
+    Theory: 7.
+    """
+    room = share - 1 if branch else share
+    if room < 0:
+        return frozenset()
+    return frozenset({0, *(public_schedule(last, room)[1:-1] if room else ())})
+
+
+def exact_places(
+    kept: Iterable[Place], known: Mapping[int, Branch], last_round: Callable[[int], int], capacity: int
+) -> frozenset[Place]:
+    """Return those of the kept models that are set aside for exact restarts."""
+    shares, places = exact_shares(known, capacity), list(kept)
+    rounds = {each: exact_rounds(each, last_round(each), shares[each]) for each in {at.branch for at in places}}
+    return frozenset(place for place in places if place.round in rounds[place.branch])
+
+
+def _rounds_lost(
+    serves: Members, offered: Members, weights: Floats, nodes: NDArray[np.int64]
+) -> tuple[Floats, NDArray[np.int64]]:
     """Give the rounds that would be lost without each node, and the position of everybody's first choice.
 
-    ``serves`` holds a row for each client: the nodes it could go back to. Without its first choice it loses the way
-    to its second one. Where Psi fell and the newest node serves again, that will not last, and the second choice
-    counts as well.
+    ``serves`` holds a row for each client: the nodes at which its Psi is small enough, of which it can go back to
+    those that are ``offered``. Without its first choice it loses the way to its second one. Where Psi fell and the
+    newest node serves again, that will not last, and the second choice counts as well.
     """
     again = serves[:, -1] & ~serves.all(axis=1)
-    serves, rows, last = serves.copy(), np.arange(len(serves)), len(nodes) - 1
+    serves, rows, last = serves & offered, np.arange(len(serves)), len(nodes) - 1
     choices = []
     for _ in range(3):
         serves[:, 0] = True

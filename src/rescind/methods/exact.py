@@ -21,5 +21,5 @@ class Exact(Certifying):
     name: ClassVar[str] = "exact"
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Choose the cheapest candidate that needs no noise."""
+        """Take the last candidate that needs no noise."""
         return cheapest([each for each in candidates(summary, *requests) if each.mode is Mode.EXACT])
