@@ -11,6 +11,10 @@ both worlds are released many times over with fresh noise: the best rule to tell
 certificate says (``audit_exceeds``, all audits of a run together at 95 % confidence; ``audits`` counts those that
 could exceed it at all), nor may a membership attack be (``membership_exceeds``).
 
+Attacks that once made certificates false are among the cases: crowds of nearly alike clients in float32, whose
+distances are made of rounding; several requests in a row, the first under much noise; servers that do more than they
+say; and federations that differ in the leaver's data only, under ``exact`` (a violation each, if one gets through).
+
 The same audit then judges four runs that are broken on purpose: noise left out, a tenth of the noise, the client not
 excluded in the retraining, Psi with weights over all clients instead of the participants. It has to raise alarm in
 all of them (``broken_caught``): an audit that cannot fail would say nothing.
@@ -34,6 +38,7 @@ from scipy.special import softmax
 from scipy.stats import chi2
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
+from benchmarks._claims import judge_changed_data, judge_server
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from experiments.data import features, partitions, sets
@@ -70,6 +75,8 @@ RELEASES, QUICK_RELEASES = 400, 200
 RETRAINED = 2
 BUDGETS = (Budget(10.0, 0.01), Budget(5.0, 1e-5), Budget(3.0, 1e-5), Budget(1.0, 1e-5), Budget(1.0, 0.01))
 KINDS = ("instance", "strict", "instance", "exact", "instance", "DP-FedAvg", "strict")
+CROWDS, QUICK_CROWDS = 8, 1
+LIES, QUICK_LIES = 20, 2
 # Small, so that a fault shows against it.
 PAIR_BUDGET = Budget(1.0, 1e-5)
 FAULTS = ("noise left out", "a tenth of the noise", "not excluded", "weights over all")
@@ -179,10 +186,27 @@ def random_engine(rng: np.random.Generator, kind: str, folder: str | None) -> tu
     return Simulation(federation, head, training, secret=rng.bytes(16), **options), server
 
 
+def crowd(rng: np.random.Generator) -> Simulation:
+    """Make a federation of many clients that are alike but for their last bits, with a small head in float32."""
+    columns, clients = int(rng.integers(1, 4)), int(rng.integers(1000, 3000))
+    row, label = rng.uniform(0.2, 0.5, size=(1, columns)), np.zeros(1, dtype=np.int64)
+    spread = float(rng.choice([0.0, 1e-7])) * rng.normal(size=clients)
+    shards = {f"client-{at}": Shard(row * (1 + spread[at]), label) for at in range(clients)}
+    loss = SoftmaxL2(float(rng.choice([0.01, 0.5])), 1.0)
+    training = LocalTraining(
+        steps=int(rng.integers(1, 4)),
+        learning_rate=float(rng.uniform(0.3, 1.9)) / loss.curvature.high,
+        loss=loss,
+        precision="float32",
+    )
+    federation = Federation(shards, Shard(row, label), 2)
+    return Simulation(federation, SoftmaxHead(columns, 2), training, secret=rng.bytes(16))
+
+
 def method_of(kind: str, seed: int) -> Method:
     if kind == "exact":
         return Scratch()
-    return Anywhere(seed) if kind == "instance" else StrictlyAnywhere(seed)
+    return Anywhere(seed) if kind in ("instance", "crowd") else StrictlyAnywhere(seed)
 
 
 @dataclass(frozen=True)
@@ -198,9 +222,14 @@ class Case:
 
     def __init__(self, index: int, folder: str | None, releases: int, risk: float) -> None:
         self.rng = np.random.default_rng((2026, index))
-        self.kind, self.requests, self.risk = KINDS[index % len(KINDS)], 1 + index % 3, risk
-        self.releases = releases
-        engine, self.server = random_engine(self.rng, self.kind, folder)
+        # Behind the other cases come the crowds.
+        self.kind = KINDS[index % len(KINDS)] if index < CASES else "crowd"
+        self.requests, self.risk, self.releases = 1 + index % 3, risk, releases
+        self.server: Server = Average()
+        if self.kind == "crowd":
+            engine = crowd(self.rng)
+        else:
+            engine, self.server = random_engine(self.rng, self.kind, folder)
         self.tape = Tape(engine)
         self.promises: list[Promise] = []
 
@@ -219,7 +248,7 @@ class Case:
                 (outcome,) = revocable.forget(method, Rounds(RETRAINED + 1), level=level)
                 said = certified(history, promise.number)
                 yield Found(
-                    mode=said.mode if self.kind != "DP-FedAvg" else f"{said.mode}, DP-FedAvg",
+                    mode=said.mode if self.kind in KINDS[:4] else f"{said.mode}, {self.kind}",
                     scope=scope.value,
                     position=position,
                     shares=list(self.shares(history, outcome, bounds)),
@@ -321,7 +350,8 @@ class Case:
     def audited(self, history: History, outcome: Outcome, said: Predicate) -> float | None:
         """Release both worlds over and over, and give what was reached as a share of what the certificate allows."""
         known, branch, promise = branches(history.ledger), outcome.branch, self.promises[-1]
-        if said.guarantee is None or branch is None or branch.parent is None:
+        # A release of a crowd takes its time, and rounding is not what an audit can see.
+        if said.guarantee is None or branch is None or branch.parent is None or self.kind == "crowd":
             return None
         parent, releases = branch.parent, self.releases // (2 if self.kind == "DP-FedAvg" else 1)
         if not able(said, releases, self.risk):
@@ -525,10 +555,13 @@ def main() -> None:
     cases, releases = (QUICK_CASES, QUICK_RELEASES) if chosen.quick else (CASES, RELEASES)
     # All audits of a run together are wrong with a probability of at most 0.05; membership has two ends at two rates.
     risk = 0.05 / (2 * cases + len(FAULTS) + 1 + 4)
+    crowds, lies = (QUICK_CROWDS, QUICK_LIES) if chosen.quick else (CROWDS, LIES)
     os.environ["OMP_NUM_THREADS"] = "1"
     with get_context("forkserver").Pool(2) as workers:
-        tasks = [(index, chosen.data, releases, risk) for index in range(cases)]
-        found = [each for case in progress(workers.imap(judged, tasks), "federations", cases) for each in case]
+        indices = [*range(cases), *range(CASES, CASES + crowds)]
+        tasks = [(index, chosen.data, releases, risk) for index in indices]
+        found = [each for case in progress(workers.imap(judged, tasks), "federations", len(tasks)) for each in case]
+        servers, changed = workers.map(judge_server, range(lies)), workers.map(judge_changed_data, range(lies))
         alarms = workers.map(alarmed, [(fault, chosen.data, risk) for fault in ("no fault", *FAULTS)])
         powers = workers.apply(membership, ((chosen.data, 2 * releases, risk),))
     audited = [each.audited for each in found if each.audited is not None]
@@ -538,7 +571,12 @@ def main() -> None:
             "modes": dict(Counter(each.mode for each in found)),
             "scopes": dict(Counter(each.scope for each in found)),
             "sequential": sum(each.position > 0 for each in found),
-            "violations": sum(share > 1 for each in found for share in each.shares),
+            "violations": sum(share > 1 for each in found for share in each.shares)
+            + sum(each.claimed and each.broken for each in servers)
+            + sum(each.different for each in changed),
+            "crowds": crowds,
+            "servers_broken": sum(each.broken for each in servers),
+            "exact_pairs": sum(each.pairs for each in changed),
             "compared": sum(len(each.shares) for each in found),
             "closest": {
                 mode: max(share for each in found if each.mode == mode for share in each.shares)
