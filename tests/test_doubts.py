@@ -176,7 +176,7 @@ def test_a_doubt_stands_in_the_way_of_a_heads_strict_claim_and_not_of_dp_fedavg(
     head = replace(facts, public=PublicHead(initial_norm=0.0, parameters=21, batch=15))
     assert head.strict_obstacles == facts.doubts
     assert replace(head, doubts=(), averages=False).strict_obstacles != ()
-    noised = replace(facts, public=DpFedAvg(1.0, 1.0, True, True, True, True))
+    noised = replace(facts, public=DpFedAvg(1.0, 1.0, 1.0, True, True, True, True))
     assert noised.strict_obstacles == ()
     assert facts.doubts[0] in facts.obstacles
 
