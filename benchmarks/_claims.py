@@ -62,28 +62,25 @@ def judge_server(seed: int) -> Judged:
     training = LocalTraining(steps=3, learning_rate=0.3, loss=SoftmaxL2(l2=0.02, row_norm=1.0))
     momentum, stretch = (0.9, 1.0) if seed % 2 else (0.0, float(rng.uniform(1.5, 3)))
 
-    def trained(leave: str | None) -> tuple[History, Mapping[str, Tensor]]:
-        engine = simulation(10, seed, training=training, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
-        history = History.in_memory()
+    engine = simulation(10, seed, training=training, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+
+    def trained(leave: str | None) -> tuple[History, Revocable, Mapping[str, Tensor]]:
         models: dict[Place, Mapping[str, Tensor]] = {}
         who = tuple(name for name in engine.clients if name != leave)
         # A mask over the engine, as the client is absent from the beginning.
         present = type("Present", (), {"clients": who, "__getattr__": lambda _, name: getattr(engine, name)})()
-        Revocable(history, present, Busy(momentum, stretch), watch=models.__setitem__).train(Rounds(_ROUNDS))
-        return history, models[Place(0, _ROUNDS)]
+        history = History.in_memory()
+        revocable = Revocable(history, present, Busy(momentum, stretch), watch=models.__setitem__)
+        revocable.train(Rounds(_ROUNDS))
+        return history, revocable, models[Place(0, _ROUNDS)]
 
     leaver = "clinic-3"
-    history, model = trained(None)
+    history, revocable, model = trained(None)
     with history:
         group = history.clients([leaver])
         bound = group_sensitivity(history.path(group=group).edges, group)[-1]
-        revocable = Revocable(
-            history,
-            simulation(10, seed, training=training, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True),
-            Busy(momentum, stretch),
-        )
         plan = revocable.plan(Last(), history.ask([leaver], Budget(1.0, 1e-5)))
-    other, without = trained(leaver)
+    other, _, without = trained(leaver)
     other.close()
     return Judged(plan.candidate.mode is not Mode.HEURISTIC, bool(distance(model, without) > bound))
 
