@@ -15,6 +15,7 @@ from rescind.core.facts import REPRODUCIBLE, Mode
 from rescind.core.noise import Tensor, grid_rounding
 from rescind.core.planning import assessed
 from rescind.core.sensitivity import never_joined
+from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, noise, norm
@@ -152,17 +153,12 @@ class Revocable:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
         numbers, ledger = tuple(asked.number for asked in batch), self.history.ledger
         known = plans(ledger).get(numbers[0])
-        if known and known.requests == numbers and known.method == str(method) and not is_stale(ledger, known):
+        same = known and known.requests == numbers and known.method == str(method)
+        if known and same and not is_stale(ledger, known) and self._follows(method, known):
             return known
         # Before the history is looked at: training may go on meanwhile.
         seen = last_change(ledger)
-        everybody = {client for asked in batch for client in asked.request.group}
-        summary = self.history.summary(everybody)
-        requests = [asked.request for asked in batch]
-        if not summary.facts.redrawn_rounds:
-            # Of whom the model knows nothing there is nothing to hide.
-            absent = frozenset(never_joined(summary.edges, everybody).tolist())
-            requests = [replace(request, group=request.group - absent) for request in requests]
+        summary, requests = self._to_hide(batch)
         candidate, public = method.plan(summary, *requests), False
         if isinstance(method, Certifying):
             public = method.public_plan
@@ -171,6 +167,32 @@ class Revocable:
         elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
             raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
         return self.history.record_plan(Planned(numbers, candidate, public, str(method), seen))
+
+    def _to_hide(self, batch: Sequence[Asked]) -> tuple[Summary, list[Request]]:
+        """Return what planning sees of the history, and the requests without those whom the model does not know."""
+        everybody = {client for asked in batch for client in asked.request.group}
+        summary = self.history.summary(everybody)
+        requests = [asked.request for asked in batch]
+        if not summary.facts.redrawn_rounds:
+            # Of whom the model knows nothing there is nothing to hide.
+            absent = frozenset(never_joined(summary.edges, everybody).tolist())
+            requests = [replace(request, group=request.group - absent) for request in requests]
+        return summary, requests
+
+    def _follows(self, method: Method, plan: Planned) -> bool:
+        """Tell whether a recorded plan claims what follows from the history, and nothing else."""
+        if not isinstance(method, Certifying):
+            return plan.candidate.mode is Mode.HEURISTIC
+        said, known = plan.candidate, {asked.number: asked for asked in asked_for(self.history.ledger)}
+        summary, requests = self._to_hide([known[number] for number in plan.requests])
+        try:
+            worth = assessed(summary, *requests, node=said.node, sigma=said.sigma, strict=method.public_plan)
+        except ValueError:
+            return False
+        return (replace(worth, predicted_rounds=said.predicted_rounds), method.public_plan) == (
+            said,
+            plan.public_plan,
+        )
 
     def _check_approved(self, plan: Planned, method: Method) -> None:
         """Refuse a plan that is not this method's, or that is about another history than there is now."""
@@ -181,6 +203,8 @@ class Revocable:
             raise StalePlan(f"the history has changed since request {numbers} was planned: plan again")
         if plans(self.history.ledger)[plan.requests[0]] != plan:
             raise StalePlan(f"request {numbers} was planned again since: approve that plan, or plan again")
+        if not self._follows(method, plan):
+            raise StalePlan(f"the plan of request {numbers} does not follow from the history: plan again")
 
     def _restart(self, recorder: Recorder, method: Method, plan: Planned) -> None:
         """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""

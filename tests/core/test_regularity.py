@@ -237,7 +237,8 @@ def test_rounding_terms_of_both_precisions() -> None:
             kappa = count * (2 + 20 * 0.1 * loss.curvature.high) * (100 + 10 + 64) * 2.0**-53
             # Of K steps, each adds at most eta (L + lambda ||theta||), and lambda pulls back what was there.
             reach = 0.1 * (bound + 0.01 * 2.0) * sum((1 - 0.1 * 0.01) ** step for step in range(count))
-            expected = (4 * unit * (1 + 2.0**-20) + 2.0**-31) * 2.0 + 2 * kappa * (2.0 + reach + 0.1 * bound)
+            expected = (4 * unit + 2.0**-31) * 2.0 + 2 * kappa * (2.0 + reach + 0.1 * bound)
+            expected *= 1 + 2.0**-20
             found = training.rounding(2.0, 100, 10, gradient_bound, steps)
             assert found == pytest.approx(expected, rel=1e-8, abs=0)
 

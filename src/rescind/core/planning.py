@@ -94,13 +94,7 @@ def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, 
 
     Theory: 7 and 8.
     """
-    facts = summary.facts
-    obstacles = tuple(each for each in facts.strict_obstacles if each != REPRODUCIBLE)
-    obstacles += _classic_budgets([*requests, *(each.request for each in summary.forgotten)])
-    if not all(each.public_plan for each in summary.forgotten):
-        obstacles += ("an earlier request was served by a plan that looked at data",)
-    if obstacles:
-        raise ValueError("no strict plan: " + "; ".join(obstacles))
+    _check_strict(summary, requests)
     considered = _considered(summary, _owed(summary, requests, _public), _public_curve(summary), strict=True)
     return tuple(each for each in considered if isinstance(each, Candidate))
 
@@ -153,6 +147,8 @@ def assessed(summary: Summary, *requests: Request, node: Node, sigma: float, str
 
     Theory: 12.
     """
+    if strict:
+        _check_strict(summary, requests)
     owed = _owed(summary, requests, _public if strict else _measured)
     position = list(summary.kept).index(node)
     noise_obstacles: tuple[str, ...] = ()
@@ -167,6 +163,16 @@ def assessed(summary: Summary, *requests: Request, node: Node, sigma: float, str
             raise ValueError("no strict plan: " + "; ".join(noise_obstacles))
     curve = _public_curve(summary) if strict else summary.curve
     return _candidate(summary, owed, position, sigma, curve, noise_obstacles, strict=strict)
+
+
+def _check_strict(summary: Summary, requests: Sequence[Request]) -> None:
+    """Refuse a strict plan, whoever made it, where the facts or an earlier plan do not carry one."""
+    obstacles = tuple(each for each in summary.facts.strict_obstacles if each != REPRODUCIBLE)
+    obstacles += _classic_budgets([*requests, *(each.request for each in summary.forgotten)])
+    if not all(each.public_plan for each in summary.forgotten):
+        obstacles += ("an earlier request was served by a plan that looked at data",)
+    if obstacles:
+        raise ValueError("no strict plan: " + "; ".join(obstacles))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,6 +35,7 @@ from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 # The norm of noise exceeds sigma (sqrt d + _REACH) with a probability below NORM_MISSED.
 _REACH = 9.2
 NORM_MISSED = 5e-19
+_MOST_STEPS = 10**7
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,11 @@ class HeadBound:
     unit_roundoff: float
 
     def __post_init__(self) -> None:
-        # Below this the K behind a rho could no longer be told from its rounding.
-        if not 1e-9 <= self.decay < 1:
-            raise ValueError(f"eta lambda is {self.decay!r}; a strict bound needs at least 1e-9, and less than 1")
+        # Below this, or with more steps, the K behind a rho could no longer be told from its rounding.
+        if not 1e-7 <= self.decay < 1:
+            raise ValueError(f"eta lambda is {self.decay!r}; a strict bound needs at least 1e-7, and less than 1")
+        if self.most_steps > _MOST_STEPS:
+            raise ValueError(f"{self.most_steps} local steps; a strict bound needs at most {_MOST_STEPS}")
         positive("radius", self.radius)
         for name in ("initial_norm", "rounding_unit", "rounding_offset", "grid", "unit_roundoff"):
             not_negative(name, getattr(self, name))
@@ -150,9 +153,11 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             psi = _past_erased(edge, leaving)
             parted = psi > 0
             rounding = 0.0
+            # What is added before what multiplies: in whatever order it happened, this is no less.
+            largest += edge.rounds * bound.rounding_offset
             for sigma in edge.sigmas:
                 largest = _largest_after(largest, sigma, bound)
-            largest = (largest + edge.rounds * bound.rounding_offset) * (1 + bound.rounding_unit) ** edge.rounds
+            largest *= (1 + bound.rounding_unit) ** edge.rounds
         elif isinstance(edge, Noise):
             psi *= 1 + 4 * bound.unit_roundoff
             largest = _largest_after(largest, edge.sigma, bound)

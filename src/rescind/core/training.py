@@ -114,7 +114,7 @@ class LocalTraining:
         growth = max(1.0, step_factor(curvature, self.learning_rate, self.proximal))
         amplified = (count - 1) * math.log(growth)
         terms = count * (2 + 20 * sharpness) * (parameters + batch + 64) * 2.0**-53
-        casts = 4 * unit * (1 + 2.0**-20) + 2.0**-31
+        casts = 4 * unit + 2.0**-31
         if sharpness > _SHARPEST or amplified > 100:
             return NO_BOUND
         local = terms * math.exp(amplified)
@@ -124,7 +124,8 @@ class LocalTraining:
         away = largest_norm + self._reach(largest_norm, bound, count)
         total = casts * largest_norm + 2 * local * (away + self.learning_rate * bound)
         # What is below the range of normal numbers is rounded to their spacing, not relative to itself.
-        return (total + math.sqrt(parameters) * 2.0**-120) * (1 + 2.0**-40)
+        # The last factor pays for the casts of what the steps' own rounding added, and for this evaluation.
+        return (total + math.sqrt(parameters) * 2.0**-120) * (1 + 2.0**-20)
 
     def longest_update(self, parameter_norm: float, steps: int | None = None) -> float | None:
         """Bound ||theta_i - theta^n|| of whoever executes this; None if nothing bounds it.

@@ -304,9 +304,10 @@ def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mappi
     """Give what an earlier request is owed after a later restart."""
     if branch.unbounded or earlier.number in branch.bare:
         return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
-    if plan is not None and earlier.request.group in plan.candidate.weakened:
+    if plan is not None and not plan.public_plan:
+        # Its node and its noise follow data, so nothing that holds whatever these are can rest on it.
         weaker = Mode.INSTANCE if earlier.mode is Mode.STRICT else earlier.mode
-        earlier = replace(earlier, mode=weaker, public_plan=False)
+        earlier = replace(earlier, mode=weaker, public_plan=earlier.public_plan and earlier.mode is not Mode.STRICT)
     if plan is not None and earlier.number in branch.hidden:
         spent = (*earlier.spent, earlier.request.mu)
         mode = _weaker(earlier.mode, plan.candidate.mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from rescind.engines.seeds import batches, client_seed, drawn
 from rescind.engines.server import check_public
 from rescind.engines.simulation.fast import channels_last, fast
 from rescind.engines.simulation.federation import Examples, Federation, Shard, examples
-from rescind.engines.simulation.loop import Trainer
+from rescind.engines.simulation.loop import Loop, Trainer
 from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
 from rescind.history.records import Place
 
@@ -47,7 +48,7 @@ class Simulation:
         secret_noise: see ``Facts``.
         public_schedule: see ``Facts``.
         public: see ``Facts``.
-        trainer: who makes the local steps, ``fast`` or the readable ``Loop``.
+        trainer: who makes the local steps, ``fast`` or the readable ``Loop``; what another one does is declared.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Simulation:
         public: PublicHead | DpFedAvg | None = None,
         trainer: Callable[[Model, Examples, LocalTraining], Trainer] = fast,
     ) -> None:
+        # Of a trainer of one's own nobody here knows what it does.
+        source = Source.EXECUTED if trainer in (fast, Loop) else Source.DECLARED
         self._facts = Facts(
             training=training,
             sampling=sampling,
@@ -77,7 +80,7 @@ class Simulation:
             public=public,
             sample=size if rate is None else rate,
             batch=batch,
-            sources=_SOURCES,
+            sources=replace(_SOURCES, training=source),
             equal_weights=equal_weights,
         )
         refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
