@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from textwrap import wrap
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from securesystemslib.signer import Key
 
 from rescind.certificates.annex import Annex, agrees, check_annex
@@ -40,6 +40,7 @@ from rescind.history.tensors import digest, read
 
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
+_YEARS = (1970, 9000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,14 @@ def _check_consistency(found: Statement) -> None:
         raise Inconsistent(wrong)
 
 
+def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
+    """Say in one plain line why numbers cannot be computed with."""
+    if isinstance(refusal, ValidationError):
+        wrong = refusal.errors()[0]
+        return f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+    return "its numbers are too large or too small" if isinstance(refusal, ArithmeticError) else str(refusal)
+
+
 def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
     """Say what does not follow from the rest."""
     mode = Mode(said.mode)
@@ -231,7 +240,7 @@ def _wrong_guarantee(said: Predicate) -> Iterator[str]:
         request = request_of(stated)
         expected = guarantee(request, said.facts.parameters, said.noise, said.rounds)
     except (ValueError, ArithmeticError) as refusal:
-        yield f"its guarantee cannot be: {refusal}"
+        yield f"its guarantee cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "epsilon, delta, mu, the other epsilons and the attack power do not follow from one another"
@@ -262,7 +271,7 @@ def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
     try:
         expected = rounds_part(stated.sigma, stated.clip, stated.denominator, stated.rounds, stated.participations)
     except (ValueError, ArithmeticError) as refusal:
-        yield f"the noise of its rounds cannot be: {refusal}"
+        yield f"the noise of its rounds cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "z and the clients' mu do not follow from noise, clip, denominator and participation"
@@ -282,7 +291,7 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         )
         expected = training_part(training)
     except (ValueError, ArithmeticError) as refusal:
-        yield f"its training cannot be: {refusal}"
+        yield f"its training cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
@@ -292,7 +301,7 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         try:
             HeadBound.of(training, 0.0, said.facts.parameters, said.facts.batch or 1)
         except (ValueError, ArithmeticError) as refusal:
-            yield f"the stated training has no strict guarantee: {refusal}"
+            yield f"the stated training has no strict guarantee: {_in_a_line(refusal)}"
 
 
 def _loss(said: Predicate) -> Loss:
@@ -396,4 +405,6 @@ def _time(text: str) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    # One spelling only, and far enough from the first and the last year to be shown in any zone.
+    usual = found.tzinfo is not None and found.isoformat() == text and _YEARS[0] <= found.year <= _YEARS[1]
+    return found if usual else None
