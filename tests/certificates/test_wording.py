@@ -298,8 +298,9 @@ def test_dp_numbers_that_fit_one_another_have_to_fit_the_list_the_budget_and_the
     history, found = issued["strict, DP-FedAvg"]
     with pytest.raises(Inconsistent, match="not on the public list"):
         checked(altered(found, rounds=rounds_part(NOISED.sigma * 1.01, 0.5, 10.0, 6, 6)))
+    ten = tuple(f"{at:064x}" for at in range(10))
     with pytest.raises(Inconsistent, match=r"and \(epsilon, delta\) allows"):
-        checked(altered(found, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 600)))
+        checked(altered(found, forgotten=ten, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 600)))
     less = altered(found, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 5))
     checked(less)
     with pytest.raises(OtherHistory, match="rounds"):

@@ -25,9 +25,16 @@ from rescind.certificates.errors import (
     OtherModel,
 )
 from rescind.certificates.issue import guarantee, journal_at, request_of, rounds_part, stated, training_part
-from rescind.certificates.predicate import CERTIFICATE_TYPE, Evidence, NoisedRounds, Predicate, Statement
-from rescind.certificates.wording import NOISE_SOURCE, SEED, share_at_most, texts
-from rescind.core.facts import Mode, Scope
+from rescind.certificates.predicate import (
+    CERTIFICATE_TYPE,
+    Evidence,
+    NoisedRounds,
+    Predicate,
+    RecordedFacts,
+    Statement,
+)
+from rescind.certificates.wording import NOISE_SOURCE, SEED, plain, share_at_most, texts
+from rescind.core.facts import Mode, Scope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
@@ -87,6 +94,8 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
             "word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
+            "which mode it is, whose removal is hidden, who was forgotten, and when it was asked, due and completed: "
+            "give the history",
         ]
     if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
@@ -120,7 +129,7 @@ def explained(found: Verified) -> Iterator[str]:
     yield from _wrapped("  ", f"compared with: {said.counterfactual}")
     if said.guarantee is not None:
         stated, power = said.guarantee, said.guarantee.powers[-1]
-        yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
+        yield f"  epsilon {plain(stated.epsilon)}, delta {plain(stated.delta)}, for {stated.releases} release(s)"
         rate = f"{power.false_positive_rate:.1%}"
         constants = ", given the constants below" if said.constants else ""
         yield from _wrapped(
@@ -220,11 +229,15 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         yield "reasons why nothing is proven belong into a report, and into nothing else"
     if not said.forgotten or list(said.forgotten) != sorted(set(said.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
-    times = [_time(said.asked), _time(said.deadline), _time(said.erasure.completed)]
-    if None in times:
+    asked, due, completed = map(_time, (said.asked, said.deadline, said.erasure.completed))
+    if asked is None or due is None or completed is None:
         yield "a time in it is none"
-    elif times[0] and times[2] and times[2] < times[0]:
-        yield "it was completed before it was asked for"
+    elif min(due, completed) < asked:
+        yield "it was due, or completed, before it was asked for"
+    if not said.trained or len(set(said.trained)) < len(said.trained):
+        yield "it has to name the tensors that were trained, and none twice"
+    if not _can_be_drawn(said.facts):
+        yield f"nobody can draw participants like that: {said.sampling}"
     if (said.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
         yield f"the mode {mode.value} and its guarantee do not go together"
     yield from _wrong_noise(said, mode)
@@ -262,7 +275,14 @@ def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
         if said.noise.grid != GRID or said.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
     if said.rounds is not None:
+        if said.noise is not None:
+            yield "noise on the model and noise in every round do not go together"
         yield from _wrong_rounds(said.rounds)
+        rounds, counted = said.rounds.rounds, said.rounds.participations
+        # Who was forgotten before, and counts in a sequence, is not on this certificate.
+        most = counted if said.scope == Scope.SEQUENCE.value else rounds * len(said.forgotten) ** 2
+        if rounds < 1 or not 1 <= counted <= most:
+            yield "so many clients cannot have taken part so often in so many rounds"
 
 
 def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
@@ -295,6 +315,9 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         return
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
+    declared = said.facts.sources.training == Source.DECLARED.value
+    if mode in (Mode.INSTANCE, Mode.STRICT) and said.rounds is None and declared and training.precision == "float32":
+        yield "in float32, by code of the clients' own, nothing is proven: what its rounding adds is not known"
     if mode is Mode.INSTANCE and training.obstacles and said.rounds is None:
         yield f"the stated training has no proven guarantee: {training.obstacles[0]}"
     if mode is Mode.STRICT and said.rounds is None:
@@ -302,6 +325,15 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
             HeadBound.of(training, 0.0, said.facts.parameters, said.facts.batch or 1)
         except (ValueError, ArithmeticError) as refusal:
             yield f"the stated training has no strict guarantee: {_in_a_line(refusal)}"
+
+
+def _can_be_drawn(facts: RecordedFacts) -> bool:
+    """Tell whether a kind of sampling and its rate, size or share go together."""
+    if facts.sampling == "everybody" or facts.sample is None:
+        return facts.sampling == "everybody" and facts.sample is None
+    if facts.sampling == "fixed_size":
+        return facts.sample >= 1 and facts.sample.is_integer()
+    return facts.sample <= 1 if facts.sampling == "poisson" else facts.sample < 1
 
 
 def _loss(said: Predicate) -> Loss:
@@ -349,7 +381,7 @@ def _check_history(found: Statement, history: History) -> list[str]:
         raise OtherHistory(str(refusal)) from refusal
     if model is not None and model != found.subject[0].digest.sha256:
         raise OtherHistory(f"the history says that request {said.request} led to another model")
-    different = [name for name in Predicate.model_fields if getattr(expected, name) != getattr(said, name)]
+    different = [name for name in Predicate.model_fields if not _close(getattr(expected, name), getattr(said, name))]
     if different:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
     return [] if model else ["which model was the newest when it was signed: its round was erased since"]

@@ -87,6 +87,11 @@ def share_at_most(share: float) -> str:
     return f"{math.ceil(1000 * share) / 10:.1f}%"
 
 
+def plain(value: float) -> str:
+    """Return a number in all its digits: a rounded epsilon would claim more than was proven."""
+    return repr(value).removesuffix(".0")
+
+
 def at_most(value: float) -> str:
     """Return a number in three digits, rounded up."""
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
