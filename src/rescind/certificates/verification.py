@@ -33,6 +33,7 @@ from rescind.certificates.predicate import (
     RecordedFacts,
     Statement,
 )
+from rescind.certificates.recomputed import touched, unfounded
 from rescind.certificates.wording import NOISE_SOURCE, SEED, plain, share_at_most, texts
 from rescind.core.facts import Mode, Scope, Source
 from rescind.core.noise import GRID, is_public_sigma
@@ -100,7 +101,7 @@ def verify(
     if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
     noised = found.predicate.noise is not None
-    own = annex_of(history, found) if history is not None and (noised or annex is not None) else None
+    own = _own_annex(history, found) if history is not None and (noised or annex is not None) else None
     if noised and not _is_enough(found, own):
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
     if annex is not None:
@@ -384,7 +385,23 @@ def _check_history(found: Statement, history: History) -> list[str]:
     different = [name for name in Predicate.model_fields if not _close(getattr(expected, name), getattr(said, name))]
     if different:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
-    return [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    journal = journal_at(history.ledger, head)
+    claim = claimed(journal, said.request)
+    for wrong in unfounded(history, journal, claim):
+        raise OtherHistory(wrong)
+    unchecked = [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    if claim.mode is Mode.EXACT and touched(history, journal, claim) is None:
+        unchecked.append(
+            "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
+        )
+    return unchecked
+
+
+def _own_annex(history: History, found: Statement) -> Annex:
+    try:
+        return annex_of(history, found)
+    except ValueError as refusal:
+        raise OtherHistory(f"the history does not bear the certificate: {refusal}") from refusal
 
 
 def _is_enough(found: Statement, own: Annex | None) -> bool:
