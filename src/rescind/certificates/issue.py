@@ -36,6 +36,7 @@ from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import encode
 from rescind.history.commitments import canonical
+from rescind.history.doubts import facts_since
 from rescind.history.history import History
 from rescind.history.ledger import Journal, Ledger, Until
 from rescind.history.outcomes import Claim, Outcome, claimed
@@ -74,7 +75,8 @@ def stated(
 
     What came after that head changes nothing of it.
     """
-    facts, journal = history.run.facts, journal_at(history.ledger, head)
+    journal = journal_at(history.ledger, head)
+    facts = facts_since(history.run.facts, journal)
     claim = claimed(journal, number)
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
     # What was settled without a restart hides nobody else.

@@ -61,7 +61,8 @@ def _request(found: Verified) -> Iterator[tuple[str, str]]:
     yield "due", _time(said.deadline)
     yield "completed", _time(said.erasure.completed)
     yield "erasure", said.erasure.level
-    yield "compared with", said.counterfactual
+    if said.mode != "heuristic":
+        yield "compared with", said.counterfactual
     for subject in found.statement.subject:
         yield f"{subject.name}, SHA-256", subject.digest.sha256
     for each in said.forgotten:

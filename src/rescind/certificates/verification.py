@@ -126,11 +126,14 @@ def explained(found: Verified) -> Iterator[str]:
     yield from _wrapped("", f"Verified{extent}: {said.title}")
     asked, due, completed = (text[:10] for text in (said.asked, said.deadline, said.erasure.completed))
     yield from _wrapped("  ", f"request {said.request}: asked {asked}, due {due}, completed {completed}")
-    yield from _wrapped("  ", f"{len(said.forgotten)} forgotten. {said.claim}")
-    yield from _wrapped("  ", f"compared with: {said.counterfactual}")
+    report = said.mode == Mode.HEURISTIC.value
+    yield from _wrapped("  ", f"{len(said.forgotten)} {'asked to be ' if report else ''}forgotten. {said.claim}")
+    if not report:
+        yield from _wrapped("  ", f"compared with: {said.counterfactual}")
     if said.guarantee is not None:
         stated, power = said.guarantee, said.guarantee.powers[-1]
-        yield f"  epsilon {plain(stated.epsilon)}, delta {plain(stated.delta)}, for {stated.releases} release(s)"
+        releases = "1 release" if stated.releases == 1 else f"{stated.releases} releases"
+        yield f"  epsilon {plain(stated.epsilon)}, delta {plain(stated.delta)}, for {releases}"
         rate = f"{power.false_positive_rate:.1%}"
         constants = ", given the constants below" if said.constants else ""
         yield from _wrapped(
@@ -141,6 +144,7 @@ def explained(found: Verified) -> Iterator[str]:
     if said.rounds is not None:
         yield from _wrapped("  ", made_of(said.rounds))
     for title, lines in (
+        ("Why it is no certificate", said.reasons),
         ("Taken as constants", said.constants),
         ("Public, and not hidden", said.public),
         ("Holds", found.holds),
@@ -182,10 +186,15 @@ def in_words(measured: Evidence) -> str:
 def weakened(found: Statement, history: History) -> Iterator[str]:
     """Say what may be claimed of today's model, if that is less."""
     order, said = [mode.value for mode in Mode], found.predicate
-    today = claimed(history.ledger, said.request).mode
-    if order.index(today.value) > order.index(said.mode):
-        claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
-        yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
+    now = claimed(history.ledger, said.request)
+    today = now.mode
+    if order.index(today.value) <= order.index(said.mode):
+        return
+    if now.contradictions:
+        yield f"nothing is proven any more: {now.contradictions[0]}"
+        return
+    claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
+    yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
 
 
 def superseded(found: Statement, history: History) -> Iterator[str]:
