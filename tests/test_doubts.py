@@ -9,10 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind
 from rescind import History, Sampling
+from rescind.certificates.envelope import signed
+from rescind.certificates.issue import statement
+from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
@@ -30,7 +35,7 @@ from rescind.history.outcomes import claimed
 from rescind.history.overview import overview
 from rescind.history.records import Level, Place, Span
 from rescind.methods import Beginning, Exact, Heuristic, Last, OwnRounds, Scratch
-from rescind.testing.small import simulation
+from rescind.testing.small import TRAINING, simulation
 
 BUDGET = Budget(8.0, 0.01)
 
@@ -472,3 +477,41 @@ def test_the_operator_sees_doubts_and_answers_them(tmp_path: Path) -> None:
     assert "model 0.3\tis not the mean of its round's replies" in said("doubts", folder)
     assert "not the weighted mean" in said("status", folder)
     assert "note  declarations: the server recorded models" in said("doctor", folder)
+
+
+def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
+    federation = Revocable(history, honest())
+    federation.train(Rounds(4))
+    number = history.ask(["clinic-0"], BUDGET)
+    federation.forget(Last(), Rounds(2))
+    certified = statement(history, number)
+    assert certified.predicate.facts.sources.training == "executed by our helper"
+    key = Ed25519PrivateKey.generate()
+    content, keys = signed(certified, [CryptoSigner(key)]), [SSlibKey.from_crypto(key.public_key())]
+    with history.recording(honest().facts, honest().start()) as recorder:
+        recorder.doubt("something was seen")
+    (since,) = verify(content, keys, history=history).since
+    assert since.startswith("nothing is proven any more: the declared training is doubted")
+    assert "restart" not in since
+    history.lift_doubts("it was a mistake in the app")
+    assert verify(content, keys, history=history).since == ()
+    again = statement(history, number)
+    assert again.predicate.mode == "instance"
+    assert again.predicate.facts.sources.training == "declared by the operator"
+    assert not any("proven" in each.what + each.basis for each in again.predicate.assumptions)
+    verify(signed(again, [CryptoSigner(key)]), keys, history=history)
+
+
+def test_a_lifted_doubt_about_float32_proves_nothing_any_more(history: History) -> None:
+    """What our helper computes in float32 is bounded; what the operator only says that clients compute is not."""
+    training = replace(TRAINING, precision="float32")
+    federation = Revocable(history, honest(training=training))
+    federation.train(Rounds(4))
+    number = history.ask(["clinic-0"], BUDGET)
+    federation.forget(Last(), Rounds(2))
+    assert statement(history, number).predicate.mode == "instance"
+    with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
+        recorder.doubt("something was seen")
+    history.lift_doubts("it was a mistake in the app")
+    (reason,) = statement(history, number).predicate.reasons
+    assert "float32" in reason

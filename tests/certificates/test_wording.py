@@ -168,7 +168,7 @@ def test_constants_and_what_is_public_are_named(issued: dict[str, tuple[History,
     assert instance.constants == (
         "the round to which training went back",
         "the noise level",
-        "the same of earlier and of later requests",
+        "the noise level and the round of earlier and later requests",
         "the numbers of rounds that were trained",
     )
     exact = " ".join(issued["exact"][1].predicate.constants)
@@ -267,7 +267,7 @@ def test_a_dp_certificate_says_what_hides_and_what_its_mu_is_made_of(
         assert "updates of length 0.5 at most, whose sum is divided by 10" in text
         assert f"z = {rounds.noise_multiplier:.6g}" in text
         assert "add up to 6, so mu = sqrt(6) / z" in text
-    assert "nobody's number of examples" in " ".join(found.predicate.public)
+    assert "not public: how many examples" in " ".join(found.predicate.public)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,9 @@ def test_dp_numbers_that_fit_one_another_have_to_fit_the_list_the_budget_and_the
     history, found = issued["strict, DP-FedAvg"]
     with pytest.raises(Inconsistent, match="not on the public list"):
         checked(altered(found, rounds=rounds_part(NOISED.sigma * 1.01, 0.5, 10.0, 6, 6)))
+    ten = tuple(f"{at:064x}" for at in range(10))
     with pytest.raises(Inconsistent, match=r"and \(epsilon, delta\) allows"):
-        checked(altered(found, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 600)))
+        checked(altered(found, forgotten=ten, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 600)))
     less = altered(found, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 5))
     checked(less)
     with pytest.raises(OtherHistory, match="rounds"):
@@ -426,7 +427,7 @@ def sigma_for(examples: int, equal_weights: bool) -> float:
         said = checked(statement(history, number), history=history).statement.predicate
     assert said.mode == "strict"
     assert said.facts.equal_weights is equal_weights
-    assert ("nobody's number of examples" in " ".join(said.public)) is equal_weights
+    assert ("not public: how many examples" in " ".join(said.public)) is equal_weights
     assert said.noise is not None
     return said.noise.sigma
 
@@ -445,3 +446,40 @@ def test_what_is_shown_as_at_most_is_rounded_up(issued: dict[str, tuple[History,
     for power in said.powers:
         assert share_at_most(power.true_positive_rate) in page(found, "today")
     assert share_at_most(said.powers[-1].true_positive_rate) in " ".join(explained(found))
+
+
+# Reports, doubts, and the words of DP-FedAvg
+
+
+def test_a_report_says_that_nobody_was_forgotten_and_why(issued: dict[str, tuple[History, Statement]]) -> None:
+    found = checked(issued["heuristic"][1])
+    told = " ".join(" ".join(explained(found)).split())
+    assert "1 asked to be forgotten. Nothing is claimed." in told
+    assert "compared with" not in told + page(found, "today")
+    assert "Why it is no certificate: - " + found.statement.predicate.reasons[0] in told
+    certificate = " ".join(explained(checked(issued["exact"][1])))
+    assert "1 forgotten." in certificate
+    assert "compared with" in certificate
+    assert "Why it is no certificate" not in certificate
+
+
+def test_dp_fedavg_draws_noise_in_every_round(issued: dict[str, tuple[History, Statement]]) -> None:
+    for kind, times in (("strict, DP-FedAvg", "in every round"), ("strict", "once"), ("instance", "once")):
+        said = issued[kind][1].predicate
+        assert f"the noise was drawn as stated, {times}" in [each.what for each in said.assumptions]
+        assert any("carry no noise" in each for each in said.erasure.stays) is (times == "once")
+
+
+def test_releases_are_counted_in_plain_english(issued: dict[str, tuple[History, Statement]]) -> None:
+    found = issued["instance"][1]
+    said = found.predicate.guarantee
+    assert said is not None
+    for releases, words in ((1, "for 1 release\n"), (3, "for 3 releases\n")):
+        request = Request(frozenset({1}), Budget(said.epsilon, said.delta), releases=releases)
+        proven = guarantee(request, found.predicate.facts.parameters, found.predicate.noise, None)
+        assert words in "\n".join(explained(checked(altered(found, guarantee=proven))))
+
+
+def test_no_two_brackets_follow_one_another(issued: dict[str, tuple[History, Statement]]) -> None:
+    for _, found in issued.values():
+        assert ") (" not in " ".join(explained(checked(found)))

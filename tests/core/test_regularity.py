@@ -17,6 +17,7 @@ from rescind.core.regularity import (
     expansion,
     local_factor,
     server_factor,
+    step_factor,
 )
 from rescind.core.training import NO_BOUND, LocalTraining
 
@@ -266,3 +267,32 @@ def test_steps_that_are_too_large_or_too_many_have_no_rounding_term(changes: dic
 def test_numbers_that_bound_nothing_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="is"):
         build()
+
+
+@pytest.mark.parametrize(
+    ("curvature", "rate", "proximal"),
+    [
+        (Curvature(0.5, 2.0), 0.1, 0.5),
+        (Curvature(-1e-4, 2.0), 0.1, 0.01),
+        (Curvature(1e-9, 2.0), 1e-4, 1e-6),
+    ],
+)
+def test_many_proximal_steps_go_on_where_single_ones_end(curvature: Curvature, rate: float, proximal: float) -> None:
+    """Up to ten thousand steps are made one by one; more are doubled, and still rounded up."""
+    c, pull = step_factor(curvature, rate, proximal), rate * proximal
+    for steps in (10_001, 12_345, 40_000):
+        exact = 1.0
+        for _ in range(steps):
+            exact = c * exact + pull
+        found = local_factor(curvature, rate, steps, proximal)
+        assert found == pytest.approx(exact, rel=1e-9)
+        assert found >= exact * (1 - 1e-12)
+    power = Fraction(c) ** 10_001
+    many = local_factor(curvature, rate, 10_001, proximal)
+    assert Fraction(many) >= power + Fraction(pull) * (power - 1) / (Fraction(c) - 1)
+
+
+def test_billions_of_proximal_steps_are_computed_at_once() -> None:
+    strong = local_factor(Curvature(0.5, 2.0), 0.1, 2**31, proximal=0.5)
+    assert strong == pytest.approx(0.5 / (0.5 + 0.5), rel=1e-6)
+    assert math.isinf(local_factor(Curvature(-1.0, 2.0), 0.1, 2**31, proximal=0.5))

@@ -36,10 +36,11 @@ from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import encode
 from rescind.history.commitments import canonical
+from rescind.history.doubts import facts_since
 from rescind.history.history import History
 from rescind.history.ledger import Journal, Ledger, Until
 from rescind.history.outcomes import Claim, Outcome, claimed
-from rescind.history.path import branches, lineage
+from rescind.history.path import branches, lineage, newest_at
 from rescind.history.records import Place, Span
 
 # At these every certificate states what it is worth, where that is proven.
@@ -74,7 +75,8 @@ def stated(
 
     What came after that head changes nothing of it.
     """
-    facts, journal = history.run.facts, journal_at(history.ledger, head)
+    journal = journal_at(history.ledger, head)
+    facts = facts_since(history.run.facts, journal)
     claim = claimed(journal, number)
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
     # What was settled without a restart hides nobody else.
@@ -133,12 +135,10 @@ def deletion_digest(salt: bytes, listed: bytes) -> str:
 
 def _newest_model(ledger: Ledger, journal: Journal) -> str | None:
     """Give the digest of the model that was the newest then, as far as its round is still there."""
-    known = branches(journal)
-    branch = known[max(known)]
-    rounds = [entry.place.round for entry in journal.entries("round") if entry.place.branch == branch.number]
-    if not rounds:
-        return branch.model
-    found = ledger.rounds(Span(branch.number, rounds[-1], rounds[-1]))
+    place = newest_at(journal)
+    if not place.round:
+        return branches(journal)[place.branch].model
+    found = ledger.rounds(Span(place.branch, place.round, place.round))
     return next((round_.model for round_ in found), None)
 
 

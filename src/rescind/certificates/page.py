@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from rescind.certificates.verification import Verified, in_words, made_of
-from rescind.certificates.wording import at_most, share_at_most
+from rescind.certificates.wording import at_most, plain, share_at_most
 from rescind.history.places import is_digest
 
 STYLE = """
@@ -61,7 +61,8 @@ def _request(found: Verified) -> Iterator[tuple[str, str]]:
     yield "due", _time(said.deadline)
     yield "completed", _time(said.erasure.completed)
     yield "erasure", said.erasure.level
-    yield "compared with", said.counterfactual
+    if said.mode != "heuristic":
+        yield "compared with", said.counterfactual
     for subject in found.statement.subject:
         yield f"{subject.name}, SHA-256", subject.digest.sha256
     for each in said.forgotten:
@@ -72,7 +73,7 @@ def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
     said = found.statement.predicate
     yield "mode", said.mode
     if said.guarantee is not None:
-        yield "epsilon, delta", f"{said.guarantee.epsilon:g}, {said.guarantee.delta:g}"
+        yield "epsilon, delta", f"{plain(said.guarantee.epsilon)}, {plain(said.guarantee.delta)}"
         yield "released models covered", str(said.guarantee.releases)
         for at in said.guarantee.epsilons:
             yield f"epsilon at delta {at.delta:g}", at_most(at.epsilon)

@@ -15,7 +15,9 @@ REPORT_TYPE: Final = "urn:rescind:report-that-is-no-certificate:1"
 MOST_EVIDENCE = 32
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Words = Annotated[str, Field(min_length=1, max_length=2000)]
+# What is shown on a terminal is one line of it: no control characters, and none that turn the direction of writing.
+_SHOWN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
+Words = Annotated[str, Field(min_length=1, max_length=2000, pattern=_SHOWN)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
@@ -128,7 +130,7 @@ class Training(Part):
     curvature: tuple[float, float] | None
     gradient_bound: Positive | None
     learning_rate: Positive
-    steps: Count
+    steps: Annotated[int, Field(ge=1, lt=2**31)]
     proximal: Annotated[float, Field(ge=0)]
     server_learning_rate: Positive
     precision: Words

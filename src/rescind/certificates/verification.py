@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from textwrap import wrap
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from securesystemslib.signer import Key
 
 from rescind.certificates.annex import Annex, agrees, check_annex
@@ -25,9 +25,17 @@ from rescind.certificates.errors import (
     OtherModel,
 )
 from rescind.certificates.issue import guarantee, journal_at, request_of, rounds_part, stated, training_part
-from rescind.certificates.predicate import CERTIFICATE_TYPE, Evidence, NoisedRounds, Predicate, Statement
-from rescind.certificates.wording import NOISE_SOURCE, SEED, share_at_most, texts
-from rescind.core.facts import Mode, Scope
+from rescind.certificates.predicate import (
+    CERTIFICATE_TYPE,
+    Evidence,
+    NoisedRounds,
+    Predicate,
+    RecordedFacts,
+    Statement,
+)
+from rescind.certificates.recomputed import touched, unfounded
+from rescind.certificates.wording import NOISE_SOURCE, SEED, plain, share_at_most, texts
+from rescind.core.facts import Mode, Scope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
@@ -40,6 +48,7 @@ from rescind.history.tensors import digest, read
 
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
+_YEARS = (1970, 9000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +95,13 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
             "word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
+            "which mode it is, whose removal is hidden, who was forgotten, and when it was asked, due and completed: "
+            "give the history",
         ]
     if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
     noised = found.predicate.noise is not None
-    own = annex_of(history, found) if history is not None and (noised or annex is not None) else None
+    own = _own_annex(history, found) if history is not None and (noised or annex is not None) else None
     if noised and not _is_enough(found, own):
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
     if annex is not None:
@@ -115,11 +126,14 @@ def explained(found: Verified) -> Iterator[str]:
     yield from _wrapped("", f"Verified{extent}: {said.title}")
     asked, due, completed = (text[:10] for text in (said.asked, said.deadline, said.erasure.completed))
     yield from _wrapped("  ", f"request {said.request}: asked {asked}, due {due}, completed {completed}")
-    yield from _wrapped("  ", f"{len(said.forgotten)} forgotten. {said.claim}")
-    yield from _wrapped("  ", f"compared with: {said.counterfactual}")
+    report = said.mode == Mode.HEURISTIC.value
+    yield from _wrapped("  ", f"{len(said.forgotten)} {'asked to be ' if report else ''}forgotten. {said.claim}")
+    if not report:
+        yield from _wrapped("  ", f"compared with: {said.counterfactual}")
     if said.guarantee is not None:
         stated, power = said.guarantee, said.guarantee.powers[-1]
-        yield f"  epsilon {stated.epsilon:g}, delta {stated.delta:g}, for {stated.releases} release(s)"
+        releases = "1 release" if stated.releases == 1 else f"{stated.releases} releases"
+        yield f"  epsilon {plain(stated.epsilon)}, delta {plain(stated.delta)}, for {releases}"
         rate = f"{power.false_positive_rate:.1%}"
         constants = ", given the constants below" if said.constants else ""
         yield from _wrapped(
@@ -130,6 +144,7 @@ def explained(found: Verified) -> Iterator[str]:
     if said.rounds is not None:
         yield from _wrapped("  ", made_of(said.rounds))
     for title, lines in (
+        ("Why it is no certificate", said.reasons),
         ("Taken as constants", said.constants),
         ("Public, and not hidden", said.public),
         ("Holds", found.holds),
@@ -171,10 +186,15 @@ def in_words(measured: Evidence) -> str:
 def weakened(found: Statement, history: History) -> Iterator[str]:
     """Say what may be claimed of today's model, if that is less."""
     order, said = [mode.value for mode in Mode], found.predicate
-    today = claimed(history.ledger, said.request).mode
-    if order.index(today.value) > order.index(said.mode):
-        claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
-        yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
+    now = claimed(history.ledger, said.request)
+    today = now.mode
+    if order.index(today.value) <= order.index(said.mode):
+        return
+    if now.contradictions:
+        yield f"nothing is proven any more: {now.contradictions[0]}"
+        return
+    claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
+    yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
 
 
 def superseded(found: Statement, history: History) -> Iterator[str]:
@@ -187,6 +207,14 @@ def superseded(found: Statement, history: History) -> Iterator[str]:
 def _check_consistency(found: Statement) -> None:
     for wrong in _contradictions(found.predicate, found):
         raise Inconsistent(wrong)
+
+
+def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
+    """Say in one plain line why numbers cannot be computed with."""
+    if isinstance(refusal, ValidationError):
+        wrong = refusal.errors()[0]
+        return f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+    return "its numbers are too large or too small" if isinstance(refusal, ArithmeticError) else str(refusal)
 
 
 def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
@@ -211,11 +239,15 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         yield "reasons why nothing is proven belong into a report, and into nothing else"
     if not said.forgotten or list(said.forgotten) != sorted(set(said.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
-    times = [_time(said.asked), _time(said.deadline), _time(said.erasure.completed)]
-    if None in times:
+    asked, due, completed = map(_time, (said.asked, said.deadline, said.erasure.completed))
+    if asked is None or due is None or completed is None:
         yield "a time in it is none"
-    elif times[0] and times[2] and times[2] < times[0]:
-        yield "it was completed before it was asked for"
+    elif min(due, completed) < asked:
+        yield "it was due, or completed, before it was asked for"
+    if not said.trained or len(set(said.trained)) < len(said.trained):
+        yield "it has to name the tensors that were trained, and none twice"
+    if not _can_be_drawn(said.facts):
+        yield f"nobody can draw participants like that: {said.sampling}"
     if (said.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
         yield f"the mode {mode.value} and its guarantee do not go together"
     yield from _wrong_noise(said, mode)
@@ -231,7 +263,7 @@ def _wrong_guarantee(said: Predicate) -> Iterator[str]:
         request = request_of(stated)
         expected = guarantee(request, said.facts.parameters, said.noise, said.rounds)
     except (ValueError, ArithmeticError) as refusal:
-        yield f"its guarantee cannot be: {refusal}"
+        yield f"its guarantee cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "epsilon, delta, mu, the other epsilons and the attack power do not follow from one another"
@@ -253,7 +285,14 @@ def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
         if said.noise.grid != GRID or said.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
     if said.rounds is not None:
+        if said.noise is not None:
+            yield "noise on the model and noise in every round do not go together"
         yield from _wrong_rounds(said.rounds)
+        rounds, counted = said.rounds.rounds, said.rounds.participations
+        # Who was forgotten before, and counts in a sequence, is not on this certificate.
+        most = counted if said.scope == Scope.SEQUENCE.value else rounds * len(said.forgotten) ** 2
+        if rounds < 1 or not 1 <= counted <= most:
+            yield "so many clients cannot have taken part so often in so many rounds"
 
 
 def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
@@ -262,7 +301,7 @@ def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
     try:
         expected = rounds_part(stated.sigma, stated.clip, stated.denominator, stated.rounds, stated.participations)
     except (ValueError, ArithmeticError) as refusal:
-        yield f"the noise of its rounds cannot be: {refusal}"
+        yield f"the noise of its rounds cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "z and the clients' mu do not follow from noise, clip, denominator and participation"
@@ -282,17 +321,29 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         )
         expected = training_part(training)
     except (ValueError, ArithmeticError) as refusal:
-        yield f"its training cannot be: {refusal}"
+        yield f"its training cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
+    declared = said.facts.sources.training == Source.DECLARED.value
+    if mode in (Mode.INSTANCE, Mode.STRICT) and said.rounds is None and declared and training.precision == "float32":
+        yield "in float32, by code of the clients' own, nothing is proven: what its rounding adds is not known"
     if mode is Mode.INSTANCE and training.obstacles and said.rounds is None:
         yield f"the stated training has no proven guarantee: {training.obstacles[0]}"
     if mode is Mode.STRICT and said.rounds is None:
         try:
             HeadBound.of(training, 0.0, said.facts.parameters, said.facts.batch or 1)
         except (ValueError, ArithmeticError) as refusal:
-            yield f"the stated training has no strict guarantee: {refusal}"
+            yield f"the stated training has no strict guarantee: {_in_a_line(refusal)}"
+
+
+def _can_be_drawn(facts: RecordedFacts) -> bool:
+    """Tell whether a kind of sampling and its rate, size or share go together."""
+    if facts.sampling == "everybody" or facts.sample is None:
+        return facts.sampling == "everybody" and facts.sample is None
+    if facts.sampling == "fixed_size":
+        return facts.sample >= 1 and facts.sample.is_integer()
+    return facts.sample <= 1 if facts.sampling == "poisson" else facts.sample < 1
 
 
 def _loss(said: Predicate) -> Loss:
@@ -340,10 +391,26 @@ def _check_history(found: Statement, history: History) -> list[str]:
         raise OtherHistory(str(refusal)) from refusal
     if model is not None and model != found.subject[0].digest.sha256:
         raise OtherHistory(f"the history says that request {said.request} led to another model")
-    different = [name for name in Predicate.model_fields if getattr(expected, name) != getattr(said, name)]
+    different = [name for name in Predicate.model_fields if not _close(getattr(expected, name), getattr(said, name))]
     if different:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
-    return [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    journal = journal_at(history.ledger, head)
+    claim = claimed(journal, said.request)
+    for wrong in unfounded(history, journal, claim):
+        raise OtherHistory(wrong)
+    unchecked = [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    if claim.mode is Mode.EXACT and touched(history, journal, claim) is None:
+        unchecked.append(
+            "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
+        )
+    return unchecked
+
+
+def _own_annex(history: History, found: Statement) -> Annex:
+    try:
+        return annex_of(history, found)
+    except ValueError as refusal:
+        raise OtherHistory(f"the history does not bear the certificate: {refusal}") from refusal
 
 
 def _is_enough(found: Statement, own: Annex | None) -> bool:
@@ -396,4 +463,6 @@ def _time(text: str) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    # One spelling only, and far enough from the first and the last year to be shown in any zone.
+    usual = found.tzinfo is not None and found.isoformat() == text and _YEARS[0] <= found.year <= _YEARS[1]
+    return found if usual else None

@@ -58,7 +58,7 @@ _CONSTANTS = {
     Mode.INSTANCE: (
         "the round to which training went back",
         "the noise level",
-        "the same of earlier and of later requests",
+        "the noise level and the round of earlier and later requests",
         _ROUNDS,
     ),
     Mode.HEURISTIC: (),
@@ -87,6 +87,11 @@ def share_at_most(share: float) -> str:
     return f"{math.ceil(1000 * share) / 10:.1f}%"
 
 
+def plain(value: float) -> str:
+    """Return a number in all its digits: a rounded epsilon would claim more than was proven."""
+    return repr(value).removesuffix(".0")
+
+
 def at_most(value: float) -> str:
     """Return a number in three digits, rounded up."""
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
@@ -96,7 +101,7 @@ def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
     """Say what a strict claim does not hide, because the restart and the noise follow from it."""
     yield "who took part in which round"
     if facts.equal_weights or noised_rounds:
-        yield "nobody's number of examples: it is not used, as all participants weigh the same"
+        yield "not public: how many examples each client has, which is not used, as all participants weigh the same"
     else:
         yield (
             "how many examples each client has (n_i): whoever must keep its number of examples private trains with "
@@ -133,7 +138,8 @@ def _assumptions(
     else:
         yield from _bound(mode, facts, training)
     yield _by("requests were not chosen by looking at released models", Source.DECLARED)
-    yield _by("the noise was drawn as stated, once", Source.CHECKED)
+    times = "in every round" if noised_rounds else "once"
+    yield _by(f"the noise was drawn as stated, {times}", Source.CHECKED)
     yield Assumption(
         what="nobody can tell the operating system's generator and ChaCha20 from chance, and the inverse of the "
         "normal distribution is accurate to 1.8e-15 of its value",
@@ -159,8 +165,8 @@ def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Ass
         yield _by(masks, Source.DECLARED)
     if ours:
         yield Assumption(
-            what="the machine's exp and log are accurate to 16 units in the last place (the rest of the rounding "
-            "term is proven)",
+            what="the machine's exp and log are accurate to 16 units in the last place: the one part of the rounding "
+            "term that is not proven",
             basis="assumed",
         )
     else:

@@ -21,6 +21,9 @@ Factor = TypeVar("Factor", float, NDArray[np.float64])
 # Pays for the roundings of 1 - eta mu_prox - eta end, each below a unit in the last place of a number up to 4.
 _ABSOLUTE = 2.0**-49
 
+# Up to so many steps the factor with a proximal term is computed step by step.
+_MOST_STEPS = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
@@ -155,9 +158,21 @@ def local_factor(curvature: Curvature, learning_rate: float, steps: int, proxima
     if pull == 0.0:
         return _up(step**steps)
     total = 1.0
+    if steps > _MOST_STEPS:
+        whole, added = _repeated(step, pull, steps)
+        return _up(whole + added)
     for _ in range(steps):
         total = _up(step * total + pull)
     return total
+
+
+def _repeated(step: float, pull: float, steps: int) -> tuple[float, float]:
+    """Return c^K and pull (1 + c + ... + c^(K-1)), rounded up, by doubling: so nothing cancels where c is near 1."""
+    if steps == 1:
+        return step, pull
+    half, added = _repeated(step, pull, steps // 2)
+    whole, total = _up(half * half), _up(half * added + added)
+    return (_up(step * whole), _up(step * total + pull)) if steps % 2 else (whole, total)
 
 
 def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.0) -> float:

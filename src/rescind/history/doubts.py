@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rescind.core.facts import Facts
+from rescind.core.facts import Facts, Source
 from rescind.history.ledger import Journal, Ledger
 from rescind.history.records import Place
 
@@ -61,9 +61,14 @@ def lift_doubts(ledger: Ledger, reason: str, time: datetime) -> tuple[Doubt, ...
 
 
 def facts_since(facts: Facts, journal: Journal) -> Facts:
-    """Return a run's facts with what a journal holds since: how training ended, and what contradicts them."""
+    """Return a run's facts with what a journal holds since: how training ended, and what contradicts them.
+
+    Once the training was doubted, it is declared by the operator, who lifted the doubt, and not known otherwise.
+    """
+    doubted = any(journal.entries(DOUBT))
     return replace(
         facts,
+        sources=replace(facts.sources, training=Source.DECLARED) if doubted else facts.sources,
         public_rounds=not any(journal.entries("ends by data")),
         doubts=tuple(map(str, standing_doubts(journal))),
         averages=not any(journal.entries(NOT_A_MEAN)),

@@ -33,6 +33,10 @@ _OUTPUT_STAYS = (
     "the client's own numbers in the rounds before the restart: a later request may have to hide it again",
     "the other participants' numbers in these rounds, from which the client's could be computed as well",
 )
+_NOISED_OUTPUT_STAYS = (
+    "the models before the restart, which were trained with the client and carry the noise of their rounds only",
+    *_OUTPUT_STAYS[1:],
+)
 _UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
 _REJECTED_STAYS = ("the pseudonym, in notes of replies that were not used, with round and reason",)
 _NOISED_STAYS = (
@@ -75,6 +79,8 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
     numbers = {asked.number for asked in due}
     unproven = any(each.mode is Mode.HEURISTIC for each in standings(ledger) if each.number in numbers)
     origins = {each.branch: each.origin for each in ledger.stretches().values()}
+    noised_rounds = any(known[asked.branch].participations for asked in due if asked.branch)
+    output_stays = _NOISED_OUTPUT_STAYS if noised_rounds else _OUTPUT_STAYS
     needed = steps_back(known, origins | ({tip.branch: origin} if origin else {}), tip)
     return ErasurePlan(
         level=level,
@@ -90,8 +96,8 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
         stays=(_UNPROVEN_STAYS if unproven else ())
         + (_REJECTED_STAYS if _rejected(ledger, clients) else ())
-        + (_NOISED_STAYS if any(known[asked.branch].participations for asked in due if asked.branch) else ())
-        + (_PURGE_STAYS if stretch else _OUTPUT_STAYS if on_path else ())
+        + (_NOISED_STAYS if noised_rounds else ())
+        + (_PURGE_STAYS if stretch else output_stays if on_path else ())
         + _ALWAYS_STAYS,
     )
 

@@ -295,6 +295,10 @@ class History:
                     f"request {asked.number} is about some of these clients already: leave them out, or take it back "
                     f"if it is still open (rescind request withdraw HISTORY {asked.number})"
                 )
+        if deadline is not None and (deadline.tzinfo is None or deadline < now):
+            raise ValueError(
+                f"the deadline, {deadline.isoformat()}, has no time zone or has passed: give a later one"
+            )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 
     def receipt(self, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rescind.core.facts import NOT_AVERAGED, Mode
+from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode
 from rescind.history.codec import decode
 from rescind.history.doubts import DOUBT_KINDS, facts_since, not_means
 from rescind.history.ledger import Journal, Until
@@ -188,7 +188,11 @@ class _Against:
         if not any(journal.entries(*DOUBT_KINDS)):
             return cls((), ())
         run = next(decode(Run, entry.body) for entry in journal.entries("run"))
-        return cls(facts_since(run.facts, journal).contradictions, not_means(journal))
+        facts = facts_since(run.facts, journal)
+        # Training that was doubted once is the operator's word only, by which less may be proven.
+        since = tuple(each for each in facts.training_obstacles if each not in run.facts.training_obstacles)
+        noised_rounds = isinstance(facts.public, DpFedAvg)
+        return cls(facts.contradictions + (() if noised_rounds else since), not_means(journal))
 
     def claim(self, mode: Mode, asked: Asked) -> tuple[str, ...]:
         """Return why a mode is not to be claimed of a request any more; empty if it is."""

@@ -50,6 +50,13 @@ def newest(ledger: Ledger) -> Place:
     return Place(number, ledger.last_round(number))
 
 
+def newest_at(journal: Journal) -> Place:
+    """Return the newest model as a journal has it."""
+    number = max(branches(journal))
+    rounds = [entry.place.round for entry in journal.entries("round") if entry.place.branch == number]
+    return Place(number, max(rounds, default=0))
+
+
 def lineage(known: Mapping[int, Branch], place: Place) -> list[Place]:
     """Give where the line of training to a place leaves each branch on it, the place itself last."""
     return steps_back(known, {}, place)[::-1]

@@ -244,6 +244,9 @@ def standings(journal: Journal) -> tuple[Standing, ...]:
             spent = (request.mu,) if hidden else ()
             # Noise that only earlier requests need leaves this one as untouched as it was.
             needless = bool(branch.sigma) and not hidden and plan.candidate.mode is not Mode.HEURISTIC
+            # Where every round was noised, whoever took part in none before the restart is hidden by nothing either.
+            took_part = dict(zip(branch.requests, branch.participations, strict=False))
+            needless |= plan.candidate.mode is Mode.STRICT and took_part.get(number) == 0
             mode = Mode.EXACT if needless else plan.candidate.mode
             standing += (Standing(number, request, mode, plan.public_plan, noise, spent),)
     return standing

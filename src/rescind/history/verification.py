@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from rescind.core.edges import sorted_group
 from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
@@ -15,7 +16,8 @@ from rescind.history.erasure import unfinished
 from rescind.history.ledger import Ledger
 from rescind.history.path import branches
 from rescind.history.progress import counted
-from rescind.history.records import Entry, ErasurePlan, Place, Span
+from rescind.history.records import Branch, Entry, ErasurePlan, Place, Span
+from rescind.history.requests import asked_for
 
 
 def problems(
@@ -62,11 +64,64 @@ def problems(
         f"erasure {entry.sequence} was begun and not finished: record or erase to finish it"
         for entry in unfinished(ledger)
     )
+    yield from _model_problems(entries, started, stored)
+    yield from _returned(ledger, entries)
+    yield from _not_erased(ledger, entries, stored)
     for place, digest in ledger.kept().items():
         if stored.get(place) != digest:
             yield f"{place} is kept as another model than was recorded"
         elif digest not in models:
             yield f"the checkpoint of {place} is missing"
+
+
+def _model_problems(
+    entries: Sequence[Entry], started: Mapping[int, Branch], stored: Mapping[Place, str]
+) -> Iterator[str]:
+    """Compare what restarts say of the models that they start with and lead to with the models recorded there."""
+    for branch in started.values():
+        before = None if branch.parent is None else stored.get(branch.parent)
+        if before is not None and not branch.unbounded and (before == branch.model) is bool(branch.sigma):
+            told = "its parent's own model, without its noise" if branch.sigma else "another model than its parent's"
+            yield f"branch {branch.number} starts with {told}"
+    trained = {entry.place for entry in entries if entry.kind == "round"} | {Place(number, 0) for number in started}
+    for entry in entries:
+        if entry.kind == "retrained":
+            place = Place(int(entry.body["branch"]), int(entry.body["rounds"]))
+            if place not in trained or stored.get(place, entry.body["model"]) != entry.body["model"]:
+                yield f"entry {entry.sequence} names another model than the one recorded as {place}"
+
+
+def _returned(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+    """Find rounds that clients joined after they had been forgotten."""
+    recorded = {entry.place: entry.sequence for entry in entries if entry.kind == "round"}
+    begun = {int(entry.body["number"]): entry.sequence for entry in entries if entry.kind == "branch"}
+    settled = {int(entry.body["request"]): entry.sequence for entry in entries if entry.kind == "settlement"}
+    for asked in asked_for(ledger):
+        if asked.served:
+            since = settled[asked.number] if asked.branch is None else begun[asked.branch]
+            for place in ledger.joined(sorted_group(asked.request.group)):
+                if recorded.get(place, 0) > since:
+                    yield f"clients of request {asked.number} took part in {place}, after they had been forgotten"
+
+
+def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[Place, str]) -> Iterator[str]:
+    """Find what is still there although the journal says that its erasure is done."""
+    done = {int(entry.body["erasure"]) for entry in entries if entry.kind == "erased"}
+    for entry in entries:
+        if entry.kind != "erasure" or entry.sequence not in done:
+            continue
+        plan = decode(ErasurePlan, entry.body)
+        clients = sorted_group(plan.clients)
+        rounds = {place for place in stored if place.round}
+        there = {
+            "rounds": any(place in span for place in rounds for span in plan.spans),
+            "kept models": any(place in span for place in ledger.kept() for span in plan.spans),
+            "names": bool(ledger.names(clients)),
+            "keys": bool(ledger.keys(sorted_group(plan.keys))),
+        }
+        left = ", ".join(what for what, still in there.items() if still)
+        if left:
+            yield f"erasure {entry.sequence} is said to be done, and what it names is still there: {left}"
 
 
 def _stretch_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:

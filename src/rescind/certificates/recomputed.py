@@ -1,0 +1,44 @@
+"""The mode of a claim, recomputed from the history: the journal's own word for it is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rescind.core.facts import Mode
+from rescind.core.sensitivity import first_joined
+from rescind.history.doubts import facts_since
+from rescind.history.errors import BrokenHistory
+from rescind.history.history import History
+from rescind.history.ledger import Journal
+from rescind.history.outcomes import Claim
+from rescind.history.path import newest_at
+from rescind.history.records import Place
+from rescind.history.requests import groups_of
+
+
+def unfounded(history: History, journal: Journal, claim: Claim) -> Iterator[str]:
+    """Say why the recorded facts and rounds do not bear a claim in its mode."""
+    number, facts = claim.asked.number, facts_since(history.run.facts, journal)
+    if claim.mode is Mode.EXACT and touched(history, journal, claim):
+        yield f"clients of request {number} took part on the way to a model that is said never to have seen them"
+    if claim.mode is Mode.INSTANCE and facts.strict_obstacles:
+        yield from (f"what is recorded proves no instance: {obstacle}" for obstacle in facts.obstacles)
+    if claim.mode is Mode.STRICT:
+        yield from (f"what is recorded proves nothing strict: {obstacle}" for obstacle in facts.strict_obstacles)
+        plans = (claim.outcome.planned, claim.planned if claim.noise else None)
+        seen = max((plan.seen for plan in plans if plan is not None), default=0)
+        if any(entry.sequence <= seen for entry in journal.entries("ends by data")):
+            yield "a rule that looks at data had ended training before it was planned, so it is not strict"
+
+
+def touched(history: History, journal: Journal, claim: Claim) -> bool | None:
+    """Tell whether a client of the request took part on the way to the model; ``None`` if that is erased."""
+    if claim.restart is None:
+        place, groups = newest_at(journal), [claim.asked.request.group]
+    else:
+        place, groups = Place(claim.restart.number, claim.rounds), groups_of(journal, claim.asked)
+    try:
+        path = history.path(place, frozenset().union(*groups))
+    except BrokenHistory:
+        return None
+    return any(first_joined(path.edges, group) < path.index[place] for group in groups)

@@ -1,0 +1,208 @@
+"""A server that writes false entries into an unbroken journal: with the history at hand its claims are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from rescind import History
+from rescind import forgetting as forgetting_module
+from rescind.certificates import verification
+from rescind.certificates.envelope import signed
+from rescind.certificates.errors import OtherHistory
+from rescind.certificates.issue import statement
+from rescind.certificates.verification import Verified, verify
+from rescind.core.calibration import Budget
+from rescind.core.facts import Facts, Mode, Sampling
+from rescind.core.planning import Candidate
+from rescind.core.summary import Request, Summary
+from rescind.engines.simulation import Simulation
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.codec import encode
+from rescind.history.erasure import Eraser
+from rescind.history.recorder import Recorder
+from rescind.history.records import ErasurePlan, Level
+from rescind.history.tensors import digest
+from rescind.methods import Exact, Last, Method, Scratch
+from rescind.testing.small import simulation
+
+PRIVATE = Ed25519PrivateKey.generate()
+KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+
+
+def engine() -> Simulation:
+    return simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+
+
+@pytest.fixture
+def federation() -> Iterator[Revocable]:
+    with History.in_memory() as history:
+        made = Revocable(history, engine())
+        made.train(Rounds(6))
+        history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        yield made
+
+
+def forgotten(federation: Revocable, method: Method, level: Level = Level.OUTPUT) -> None:
+    federation.forget(method, Rounds(2), level=level)
+
+
+def audited(federation: Revocable) -> Verified:
+    history = federation.history
+    (number,) = (entry.sequence for entry in history.ledger.entries("request"))
+    return verify(signed(statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
+
+
+@pytest.fixture
+def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the recorder write down whatever it is told."""
+    monkeypatch.setattr(Recorder, "_check_restart", lambda *_: None)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, **lies: Any) -> None:
+    """Let plans say something else than was computed."""
+    honest = forgetting_module.assessed
+
+    def assessed(summary: Summary, *requests: Request, **chosen: Any) -> Candidate:
+        if lies.get("mode") is Mode.EXACT:
+            chosen |= {"node": summary.kept[0], "sigma": 0.0}
+            return replace(honest(summary, *requests, **chosen), node=summary.kept[-1], **lies)
+        return replace(honest(summary, *requests, **chosen), **lies)
+
+    monkeypatch.setattr(forgetting_module, "assessed", assessed)
+
+
+@pytest.mark.parametrize("method", [Scratch(), Last()])
+@pytest.mark.parametrize("level", list(Level))
+def test_an_honest_server_is_believed(federation: Revocable, method: Method, level: Level) -> None:
+    forgotten(federation, method, level)
+    audited(federation)
+
+
+def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: Revocable) -> None:
+    history = federation.history
+    (asked,) = history.ledger.entries("request")
+    history.ledger.append("settlement", {"request": asked.sequence}, asked.time)
+    history.erase(history.plan_erasure(Level.OUTPUT))
+    with pytest.raises(OtherHistory, match="never to have seen them"):
+        audited(federation)
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.usefixtures("obedient")
+def test_going_on_from_a_model_that_knows_them_is_not_exact(
+    federation: Revocable, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch, mode=Mode.EXACT)
+    forgotten(federation, Exact(), level)
+    with pytest.raises(OtherHistory, match="never to have seen them"):
+        audited(federation)
+
+
+@pytest.mark.parametrize("method", [Scratch(), Last()])
+def test_whoever_is_forgotten_does_not_come_back(
+    federation: Revocable, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(History, "remaining", lambda _, names: list(names))
+    monkeypatch.setattr("rescind.history.recorder.forgotten_clients", lambda _: frozenset())
+    forgotten(federation, method)
+    with pytest.raises(OtherHistory, match="after they had been forgotten"):
+        audited(federation)
+
+
+def test_noise_that_was_never_added_is_missed(federation: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        forgetting_module, "noise", lambda model, *_, **__: {name: each.copy() for name, each in model.items()}
+    )
+    forgotten(federation, Last())
+    with pytest.raises(OtherHistory, match="without its noise"):
+        audited(federation)
+
+
+@pytest.mark.usefixtures("obedient")
+def test_another_model_is_not_its_parents(federation: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
+    restart = Recorder.restart
+
+    def moved(recorder: Recorder, parent: Any, model: Any, **options: Any) -> Any:
+        return restart(recorder, parent, {name: each + 1 for name, each in model.items()}, **options)
+
+    monkeypatch.setattr(Recorder, "restart", moved)
+    forgotten(federation, Scratch())
+    with pytest.raises(OtherHistory, match="another model than its parent's"):
+        audited(federation)
+
+
+def test_the_model_that_a_restart_led_to_is_the_recorded_one(
+    federation: Revocable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = digest(federation.history.model(federation.history.newest))
+    time = next(federation.history.ledger.entries("request")).time
+
+    def retrained(recorder: Recorder) -> None:
+        body = {"branch": recorder.place.branch, "rounds": recorder.place.round, "model": old}
+        federation.history.ledger.append("retrained", body, time)
+
+    monkeypatch.setattr(Recorder, "retrained", retrained)
+    forgotten(federation, Scratch())
+    with pytest.raises(OtherHistory, match="names another model"):
+        audited(federation)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [({"redrawn_rounds": True}, "drawn again"), ({"independent_randomness": False}, "randomness depends")],
+)
+def test_facts_that_forbid_it_are_read(facts: dict[str, bool], reason: str) -> None:
+    with History.in_memory() as history, pytest.MonkeyPatch.context() as patch:
+        recorded = replace(engine().facts, **facts)
+        patch.setattr(Simulation, "facts", recorded)
+        patch.setattr(Facts, "obstacles", ())
+        made = Revocable(history, engine())
+        made.train(Rounds(6))
+        history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        forgotten(made, Last())
+        patch.undo()
+        with pytest.raises(OtherHistory, match=reason):
+            audited(made)
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.usefixtures("obedient")
+def test_an_instance_is_not_called_strict(
+    federation: Revocable, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch, mode=Mode.STRICT)
+    forgotten(federation, Last(), level)
+    with pytest.raises(OtherHistory, match="nothing strict"):
+        audited(federation)
+
+
+def test_an_annex_that_cannot_be_made_is_no_crash(federation: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("no public constants")
+
+    forgotten(federation, Last())
+    monkeypatch.setattr(verification, "annex_of", refuse)
+    with pytest.raises(OtherHistory, match="no public constants"):
+        audited(federation)
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_an_erasure_that_was_not_carried_out_is_found(
+    federation: Revocable, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def erase(_: Eraser, plan: ErasurePlan, time: str) -> tuple[str, ...]:
+        begun = federation.history.ledger.append("erasure", encode(plan), time)
+        federation.history.ledger.append("erased", {"erasure": begun.sequence, "left": []}, time)
+        return ()
+
+    monkeypatch.setattr(Eraser, "erase", erase)
+    forgotten(federation, Scratch(), level)
+    with pytest.raises(OtherHistory, match="still there: rounds, kept models, names"):
+        audited(federation)
