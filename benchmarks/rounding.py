@@ -2,7 +2,8 @@
 
 The map's federations, up to 10,000 clients, and a head on MNIST's pixels are trained in both types. At every model
 the bound (Psi) of a client in float32 is compared with that in float64 (``float32_ratio``, the worst), both with the
-true distance to the world without the client (``violations``), and what the planner makes of them (``plans_differ``).
+true distance to the world without the client (``violations``), and what the planner makes of them (``plans_differ``
+on the pixels; on the map a Psi that is a hundredth larger may ask for the next noise of the public list).
 Then up to 100,000 participants that are alike, or nearly so, train small heads: there nothing but rounding is left of
 the true distance, and the bound over it is reported (``alike``).
 """
@@ -98,13 +99,15 @@ def measure(case: Case, precision: str) -> tuple[list[Compared], Candidate]:
 def main() -> None:
     chosen = parsed(__doc__)
     ratios: dict[str, float] = {}
-    differ, violations, compared_models = 0, 0, 0
+    differ: list[str] = []
+    violations, compared_models = 0, 0
     cases = [*on_the_map(chosen.quick), *on_pixels(chosen.quick)]
     for case in progress(cases, "federations", len(cases)):
         (double, one), (single, other) = (measure(case, precision) for precision in PRECISIONS)
         pairs = [(wide.bound, narrow.bound) for wide, narrow in zip(double, single, strict=True) if wide.bound]
         ratios[case.name] = max(narrow / wide for wide, narrow in pairs)
-        differ += (one.node, one.sigma, one.mode) != (other.node, other.sigma, other.mode)
+        if (one.node, one.sigma, one.mode) != (other.node, other.sigma, other.mode):
+            differ.append(case.name)
         violations += sum(each.violated for each in (*double, *single))
         compared_models += len(double) + len(single)
     near: dict[str, dict[str, float | None]] = {}
@@ -123,7 +126,8 @@ def main() -> None:
         {
             "float32_ratio": max(ratio for name, ratio in ratios.items()),
             "float32_ratios": ratios,
-            "plans_differ": differ,
+            "plans_differ": sum(name.startswith("pixels") for name in differ),
+            "other_plans": differ,
             "violations": violations,
             "compared": compared_models,
             "alike": near,
