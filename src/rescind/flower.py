@@ -112,9 +112,11 @@ class Recorded:
         if self.most_examples < 1:
             raise ValueError(f"most_examples is {self.most_examples!r}; a client has at least one")
         if reasons and not self.heuristic:
+            sentences = [reason.rstrip(".") + "." for reason in reasons]
             raise ValueError(
-                f"{name} with this training is not covered by the theorem: {' '.join(reasons)} To record it all the "
-                "same, say heuristic=True: whoever joined late can still be forgotten exactly, and everybody by "
+                f"{name} with this training is not covered by the theorem: "
+                f"{' '.join(sentences)} To record it all the same, say "
+                "heuristic=True: whoever joined late can still be forgotten exactly, and everybody by "
                 "retraining; anything else is a report and no certificate"
             )
         if self.helper and reasons:

@@ -33,6 +33,7 @@ def plan(
     """
     with opened(history) as there, working("planning"):
         from rescind.core.calibration import Budget
+        from rescind.core.facts import REPRODUCIBLE
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
         from rescind.core.summary import Request
         from rescind.history.requests import is_unknown
@@ -45,7 +46,9 @@ def plan(
         summary = there.summary(request.group)
         offered = strict_candidates(summary, request) if strict else candidates(summary, request)
         missing = () if strict else left_out(summary, request)
-        chosen = cheapest(offered)
+        # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.
+        proven = [each for each in offered if {*each.obstacles} <= {REPRODUCIBLE}]
+        chosen = cheapest(proven)
     result = {
         "candidates": [_row(each, each is chosen) for each in offered],
         "chosen": _row(chosen, True),
@@ -108,8 +111,9 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
             f"good again after about {chosen.predicted_rounds:.0f} rounds; from the start it would take about "
             f"{scratch.predicted_rounds:.0f}. A prediction is a guess, the guarantee is not."
         )
-    if chosen.obstacles:
-        yield "Nothing is proven of it: " + "; ".join(chosen.obstacles)
+    unproven = next((each.obstacles for each in (chosen, *offered) if each.obstacles), ())
+    if unproven:
+        yield "With noise nothing is proven here: " + "; ".join(unproven)
     if chosen.weakened:
         yield f"It weakens the strict claim of {len(chosen.weakened)} earlier request(s) to instance."
     if missing:
