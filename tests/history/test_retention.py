@@ -3,7 +3,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -81,12 +81,16 @@ def test_while_half_the_budget_suffices_every_client_finds_its_own_node(seed: in
 
 
 @given(seeds, st.integers(1, 5))
+@example(493889526, 2)
 def test_the_same_where_sensitivities_rise_and_fall(seed: int, clients: int) -> None:
     psi, part = dipping(seed, 60, clients)
     threshold = float(np.quantile(psi, 0.4))
     retention = Retention(2 * clients, threshold)
     follow(retention, psi, range(1, 61), part)
-    assert extra(psi <= threshold, retention.kept) == 0
+    serves = psi <= threshold
+    # With a Psi* no restart is offered at a node from before the client, unless it is set aside; the start always is.
+    serves[1:] &= psi[1:] > 0
+    assert extra(serves, retention.kept) == 0
 
 
 @settings(max_examples=60, deadline=None)
