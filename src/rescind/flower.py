@@ -32,7 +32,7 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.path import branches
 from rescind.history.records import Level, Place
-from rescind.history.requests import Planned, asked_for, plans
+from rescind.history.requests import Asked, Planned, asked_for, plans
 from rescind.history.run import Goal, check_head
 from rescind.history.tensors import digest, save
 from rescind.methods import Exact, Method, Sifu
@@ -260,7 +260,7 @@ def run(
     )
     saved = None
     while True:
-        if save_to is not None and _is_owed(history):
+        if save_to is not None and _unfinished(history):
             # The file may hold a model that knows who is to be forgotten.
             Path(save_to).unlink(missing_ok=True)
             saved = None
@@ -376,10 +376,9 @@ def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) 
 def _default_method(strategy: Recorded) -> Method:
     """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing."""
     history = strategy.history
-    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
-    begun = [asked.number for asked in asked_for(history.ledger) if asked.branch is not None]
+    begun = [asked.number for asked in _unfinished(history) if asked.branch is not None]
     # What was begun goes on by the method that began it.
-    planned = {plans(history.ledger)[number].method for number in begun if number not in done}
+    planned = {plans(history.ledger)[number].method for number in begun}
     contradicted = bool(branches(history.ledger)) and history.facts.contradictions
     if strategy.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
@@ -398,10 +397,10 @@ def _open(history: History) -> list[int]:
     return [asked.number for asked in asked_for(history.ledger) if asked.open]
 
 
-def _is_owed(history: History) -> bool:
-    """Tell whether a request has not been served to the end: one that is open, or that a run broke off with."""
+def _unfinished(history: History) -> list[Asked]:
+    """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
     done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
-    return any(not asked.withdrawn and asked.number not in done for asked in asked_for(history.ledger))
+    return [asked for asked in asked_for(history.ledger) if not asked.withdrawn and asked.number not in done]
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
