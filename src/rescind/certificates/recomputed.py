@@ -32,7 +32,7 @@ def unfounded(history: History, journal: Journal, claim: Claim) -> Iterator[str]
 
 
 def touched(history: History, journal: Journal, claim: Claim) -> bool | None:
-    """Tell whether a client of the request took part on the way to the model; ``None`` if that is erased."""
+    """Return whether a client of the request took part on the way to the model; ``None`` if that is erased."""
     if claim.restart is None:
         place, groups = newest_at(journal), [claim.asked.request.group]
     else:

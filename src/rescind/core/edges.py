@@ -81,7 +81,7 @@ class Aggregation:
         object.__setattr__(self, "factor", self.factor_over(np.ones(count, dtype=np.bool_)))
 
     def factor_over(self, selected: Members) -> float:
-        """Give the round's factor when only the selected participants train; 1 where there are none.
+        """Return the round's factor when only the selected participants train; 1 where there are none.
 
         Theory: 4 and 5.
         """

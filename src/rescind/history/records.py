@@ -122,7 +122,7 @@ class Stretch:
     salt: bytes = b""
 
     def edge(self, sigmas: tuple[float, ...], rounds: int) -> Erased:
-        """Give the stretch as the mathematics wants it, with the noises and the number of rounds that lie in it."""
+        """Return the stretch as the mathematics wants it, with the noises and the number of rounds in it."""
         return Erased(
             clients=np.ascontiguousarray(self.remaining["client"]),
             sensitivities=self.remaining["sensitivity"].copy(),
