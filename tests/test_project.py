@@ -86,6 +86,18 @@ def test_decision_records_are_numbered_without_gaps():
     assert [int(path.name[:4]) for path in RECORDS] == list(range(1, len(RECORDS) + 1))
 
 
+def test_every_promise_of_the_threat_model_names_a_test_that_exists():
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    _, *promises = re.split(r"^## An? |^## Several ", text, flags=re.MULTILINE)
+    rows = [line for part in promises for line in part.splitlines() if re.match(r"\| (?!promise|attack|---)", line)]
+    assert rows
+    assert [row for row in rows if "::test_" not in row] == []
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(?:\w+::)?(test_\w+)`", text))
+    assert len(named) >= len(rows) // 2
+    missing = [each for each in named if not re.search(rf"def {each[1]}\(", (ROOT / each[0]).read_text("utf-8"))]
+    assert missing == []
+
+
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(path):
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
