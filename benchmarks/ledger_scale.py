@@ -98,7 +98,9 @@ class Growing:
             self.rng.integers(1, 4, count, dtype=np.int32),
         )
         factor = Round(Place(0, at), packed, 1.0, 1e-12, 1.0, "").edge(TRAINING).factor
-        round_ = Round(Place(0, at), packed, 1.0, 1e-12, factor, model_digest(at))
+        round_ = Round(
+            Place(0, at), packed, 1.0, 1e-12, factor, model_digest(at), salt=model_digest(at).encode()[:32]
+        )
         release = [Place(0, at - 1)] if at > 1 else []
         start = perf_counter()
         self.ledger.commit_round(round_, TIME, release)

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import canonical
+from rescind.history.commitments import KEY_BYTES, canonical
 from rescind.history.records import Entry, Place, Round, Span, Stretch
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 _LONGEST_NAME = 1024
@@ -284,6 +284,8 @@ def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> No
         # SQLite makes 0.0 of -0.0, and nothing of NaN.
         if math.isnan(value) or math.copysign(1.0, value) < 0:
             raise ValueError(f"{name} is {value!r}; it has to be at least 0")
+    if len(round_.salt) != KEY_BYTES:
+        raise ValueError(f"the salt of {round_.place} has {len(round_.salt)} bytes: draw {KEY_BYTES} random ones")
     missing = [client for client in round_.clients.tolist() if client not in keys]
     if missing:
         raise ValueError(

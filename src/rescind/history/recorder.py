@@ -6,8 +6,10 @@ refers to.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +22,7 @@ from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import encode
+from rescind.history.commitments import KEY_BYTES
 from rescind.history.doubts import DOUBT, NOT_A_MEAN, not_means, standing_doubts
 from rescind.history.erasure import Eraser
 from rescind.history.errors import ForgottenClient, HistoryError, StalePlan
@@ -140,17 +143,18 @@ class Recorder:
         gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
         place = Place(self._place.branch, self._place.round + 1)
         # The factor follows from the others; a first record without it finds it, and checks all numbers.
-        bare = Round(place, packed, measured.update_norm, rounding, 1.0, "", gram).edge(training)
+        bare = Round(place, packed, measured.update_norm, rounding, 1.0, "", gram)
+        edge = bare.edge(training)
         digests = {
             client: self._updates.put(updates[name])
             for client, name in zip(clients.tolist(), names, strict=True)
             if updates is not None
         }
-        round_ = Round(place, packed, measured.update_norm, rounding, bare.factor, self._models.put(model), gram)
+        round_ = replace(bare, factor=edge.factor, model=self._models.put(model), salt=secrets.token_bytes(KEY_BYTES))
         self._usable = False
-        after = self._tracker.record(bare)
+        after = self._tracker.record(edge)
         self._index[place] = self._tracker.last_node
-        released = self._observed(bare, place)
+        released = self._observed(edge, place)
         unused = dict(
             zip(self._ledger.register(list(rejected or {})).tolist(), (rejected or {}).values(), strict=True)
         )

@@ -97,6 +97,7 @@ round_ = Table(
     Column("rounding", Double, nullable=False),
     Column("update_norm", Double, nullable=False),
     _bytes("model"),
+    _bytes("salt"),
     # Last, because SQLite reads a row from its beginning, and its long values page by page.
     _bytes("participants"),
     _bytes("gram", nullable=True),

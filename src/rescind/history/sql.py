@@ -438,7 +438,7 @@ def _insert_round(connection: Connection, sequence: int, round_: Round, model: b
             (
                 *(sequence, round_.place.branch, round_.place.round),
                 *(round_.factor, round_.rounding, round_.update_norm),
-                *(model, round_.participants.tobytes(), gram),
+                *(model, round_.salt, round_.participants.tobytes(), gram),
             )
         ],
     )
@@ -505,6 +505,7 @@ def _round(row: Row[Any]) -> Round:
             factor=row.factor,
             model=row.model.hex(),
             gram=None if row.gram is None else np.frombuffer(row.gram, dtype="<f8").reshape(count, count),
+            salt=row.salt,
         )
     except ValueError as unreadable:
         raise BrokenHistory(f"the numbers of {place} cannot be read: {unreadable}") from unreadable

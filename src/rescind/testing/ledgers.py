@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -85,6 +86,7 @@ def a_round(place: Place, clients: Sequence[int], seed: int = 0, gram: bool = Fa
         factor=float(generator.uniform(0.5, 1.5)),
         model=digest("model", place, seed),
         gram=generator.normal(size=(count, count)) if gram else None,
+        salt=generator.bytes(32),
     )
 
 
@@ -278,6 +280,16 @@ class LedgerConformance:
 
     # Rounds and kept models
 
+    def test_only_a_rounds_own_salt_and_keys_open_its_root(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        round_ = a_round(Place(0, 1), [1, 2])
+        root = ledger.commit_round(round_, NOW).root
+        keys = ledger.keys(group(1, 2, 3))
+        assert round_root(replace(round_, salt=bytes(32)), keys) != root
+        assert round_root(round_, {**keys, 1: keys[3]}) != root
+        nobody = a_round(Place(0, 2), [])
+        assert round_root(replace(nobody, salt=bytes(32)), {}) != ledger.commit_round(nobody, NOW).root
+
     def test_a_round_comes_back_bit_for_bit(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=9)
         plain, with_gram = a_round(Place(0, 1), [1, 5, 9]), a_round(Place(0, 2), [2, 3, 4], gram=True)
@@ -285,7 +297,9 @@ class LedgerConformance:
         extremes.participants["weight"] = [5e-324, 1.7976931348623157e308, 0.0]
         extremes.participants["distance"] = [-0.0, np.inf, 1 + 2.0**-52]
         extremes.participants["steps"] = [0, 2**31 - 1, -1]
-        bounds = Round(Place(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"))
+        bounds = Round(
+            Place(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"), salt=bytes(32)
+        )
         given = [plain, with_gram, extremes, bounds]
         for each in given:
             ledger.commit_round(each, NOW)
@@ -389,15 +403,19 @@ class LedgerConformance:
         good = a_round(Place(0, 1), [1])
         for bad in (float("nan"), -0.0, -1.0):
             for numbers in ((bad, 0.0, 1.0), (1.0, bad, 1.0), (1.0, 0.0, bad)):
+                odd = Round(good.place, good.participants, *numbers, good.model, salt=good.salt)
                 with refused(ValueError, "at least 0"):
-                    ledger.commit_round(Round(good.place, good.participants, *numbers, good.model), NOW)
+                    ledger.commit_round(odd, NOW)
         for model in ("", "ab", "A" * 64, "g" * 64, "a" * 63, "a" * 64 + "\n"):
             with refused(ValueError, "SHA-256"):
-                ledger.commit_round(Round(good.place, good.participants, 1.0, 0.0, 1.0, model), NOW)
+                ledger.commit_round(replace(good, model=model), NOW)
             with refused(ValueError, "SHA-256"):
                 ledger.commit_round(good, NOW, updates={1: model})
             with refused(ValueError, "SHA-256"):
                 ledger.start_branch(1, model, {}, NOW)
+        for salt in (b"", bytes(31), bytes(33)):
+            with refused(ValueError, "salt", "32"):
+                ledger.commit_round(replace(good, salt=salt), NOW)
         assert readable(ledger) == before
 
     def test_a_branch_starts_once_and_keeps_its_model(self, open_ledger: OpenLedger) -> None:
@@ -670,6 +688,7 @@ def _bits(round_: Round) -> Mapping[str, object]:
         "participants": round_.participants.tobytes(),
         "numbers": np.array([round_.update_norm, round_.rounding, round_.factor]).tobytes(),
         "model": round_.model,
+        "salt": round_.salt,
         "gram": None if round_.gram is None else (round_.gram.shape, round_.gram.tobytes()),
     }
 
