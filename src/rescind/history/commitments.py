@@ -1,8 +1,8 @@
 """Tamper-evident and erasable at once: salted commitments, a Merkle root a round, a chain over all entries.
 
-A participant's numbers enter the root of its round under a salt that its own key and the round's random salt give, and
-what the server computed under the round's. Once either is deleted the root tells nothing about them, and the chain of
-roots still verifies.
+A participant's numbers enter the root of its round under a salt that its own key and the round's random salt give,
+what the server computed under the round's; a name is committed to under a nonce that lies beside it. Once salt or
+nonce is deleted the root tells nothing about what went with it, and the chain of roots still verifies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY_BYTES = 32
 NO_HEAD = hashlib.sha256(b"rescind history, schema 1").digest()
 
 # One prefix per kind of input, so that nothing passes for something else.
-_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH = (bytes([number]) for number in range(6))
+_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL = (bytes([number]) for number in range(8))
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
@@ -56,8 +56,18 @@ def stretch_digest(stretch: Stretch) -> str:
     return hashlib.sha256(_STRETCH + struct.pack(">Q", stretch.branch) + b"".join(parts)).hexdigest()
 
 
+def name_leaf(nonce: bytes, client: int, name: str) -> bytes:
+    """Commit to a client's name, under the nonce that is erased with it."""
+    return hashlib.sha256(_NAME + _framed(nonce) + struct.pack(">Q", client) + name.encode()).digest()
+
+
+def label_leaf(nonce: bytes, client: int, label: str) -> bytes:
+    """Commit to what people call a client, under the nonce of its name."""
+    return hashlib.sha256(_LABEL + _framed(nonce) + struct.pack(">Q", client) + label.encode()).digest()
+
+
 def salt(key: bytes, where: bytes) -> bytes:
-    """Derive the salt of one contribution, so that one can be opened without opening the client's or round's others."""
+    """Derive the salt of one contribution, so that one can be opened without opening others."""
     return hmac.digest(key, _SALT + where, "sha256")
 
 

@@ -129,7 +129,7 @@ class Recorder:
             if length != len(names):
                 raise ValueError(f"{len(names)} participants need as many {what}, not {length}")
         training = self._run.facts.training
-        clients = self._ledger.register(names)
+        clients = self._ledger.register(names, self._now())
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
             raise ForgottenClient(gone)
@@ -155,10 +155,9 @@ class Recorder:
         after = self._tracker.record(edge)
         self._index[place] = self._tracker.last_node
         released = self._observed(edge, place)
-        unused = dict(
-            zip(self._ledger.register(list(rejected or {})).tolist(), (rejected or {}).values(), strict=True)
-        )
-        self._ledger.commit_round(round_, self._now(), released, digests, unused)
+        unused = self._ledger.register(list(rejected or {}), self._now()).tolist()
+        reasons = dict(zip(unused, (rejected or {}).values(), strict=True))
+        self._ledger.commit_round(round_, self._now(), released, digests, reasons)
         self._place = place
         self._kept[place] = round_.model
         self._let_go(released)
