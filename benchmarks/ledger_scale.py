@@ -80,7 +80,7 @@ class Growing:
         self.ledger.start_branch(0, model_digest(0), encode(Branch(0, model_digest(0))), TIME)
         start = perf_counter()
         for first in progress(range(0, self.size.clients, self.size.batch), f"{label}: registering"):
-            self.ledger.register([name(each) for each in range(first, first + self.size.batch)])
+            self.ledger.register([name(each) for each in range(first, first + self.size.batch)], TIME)
         return perf_counter() - start
 
     def record(self) -> None:
@@ -89,7 +89,7 @@ class Growing:
         drawn = self.rng.choice(self.size.clients, size=count, replace=False, shuffle=False)
         names = [name(each) for each in drawn.tolist()]
         start = perf_counter()
-        clients = self.ledger.register(names)
+        clients = self.ledger.register(names, TIME)
         self.registrations.append(perf_counter() - start)
         packed = participants(
             np.sort(clients),
@@ -98,7 +98,9 @@ class Growing:
             self.rng.integers(1, 4, count, dtype=np.int32),
         )
         factor = Round(Place(0, at), packed, 1.0, 1e-12, 1.0, "").edge(TRAINING).factor
-        round_ = Round(Place(0, at), packed, 1.0, 1e-12, factor, model_digest(at))
+        round_ = Round(
+            Place(0, at), packed, 1.0, 1e-12, factor, model_digest(at), salt=model_digest(at).encode()[:32]
+        )
         release = [Place(0, at - 1)] if at > 1 else []
         start = perf_counter()
         self.ledger.commit_round(round_, TIME, release)

@@ -28,7 +28,7 @@ from rescind.testing.small import simulation
 def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(2))
-        history.ledger.label({"clinic-3": "Clinic of the North"})
+        history.label({"clinic-3": "Clinic of the North"})
     return tmp_path / "history"
 
 

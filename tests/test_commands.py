@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, engine(), capacity=4).train(Rounds(8))
-        history.ledger.label({"clinic-3": "Clinic of the North"})
+        history.label({"clinic-3": "Clinic of the North"})
     return tmp_path / "history"
 
 

@@ -171,7 +171,7 @@ def test_names_are_escaped() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(2))
         everybody = {f"clinic-{number}": f"$ \\frac{{{number}" for number in range(30)}
-        history.ledger.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
+        history.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
         history.ask(["clinic-4"], Budget(8.0, 0.01))
         page = report(history, private=True, now=NOON)
     assert "<script" not in page

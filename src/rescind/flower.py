@@ -361,7 +361,7 @@ def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str])
     # Whoever has not taken part yet cannot be labelled.
     known = history.ledger.pseudonyms(list(new)) if new else {}
     if known:
-        history.ledger.label({name: new[name] for name in known})
+        history.label({name: new[name] for name in known})
     return {name: new[name] for name in known}
 
 

@@ -247,7 +247,7 @@ def test_a_client_can_be_called_by_its_label() -> None:
     tape = Tape(simulation(6))
     with History.in_memory() as history:
         Revocable(history, tape, seed=b"replay").train(Rounds(4))
-        history.ledger.label({"clinic-2": "St. Mary"})
+        history.label({"clinic-2": "St. Mary"})
         assert compared(history, tape, ["St. Mary"]) == compared(history, tape, ["clinic-2"])
 
 

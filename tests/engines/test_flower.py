@@ -363,8 +363,8 @@ def test_labels_are_written_for_clients_that_are_drawn_later_too(history: Histor
 
 def test_a_request_by_label_is_about_every_key_that_was_called_so(history: History) -> None:
     rescind.flower.run(recorded(history), grid(authenticated=True), initial(), num_rounds=1)
-    history.ledger.register(["an old key"])
-    history.ledger.label({"an old key": "clinic-4"})
+    history.ledger.register(["an old key"], "2026-11-01T12:00:00+00:00")
+    history.label({"an old key": "clinic-4"})
     assert len(history.clients(["clinic-4"])) == 2
 
 
@@ -1156,7 +1156,7 @@ def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_sam
 def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(asking: Asking) -> None:
     """The stranger was heard of, and never took part."""
     asking.run(grid(), num_rounds=2)
-    asking.history.ledger.register(["stranger"])
+    asking.history.ledger.register(["stranger"], "2026-11-01T12:00:00+00:00")
 
     def ask(content: RecordDict, context: Context) -> None:
         if asking.history.newest == Place(0, 2) and not asking.number:

@@ -73,6 +73,8 @@ class Federation:
                 "model": self.models[at + 1],
                 "norm": [self.measured[at].update_norm],
             }
+            (stored,) = self.history.ledger.rounds(Span(0, at + 1, at + 1))
+            found[f"salt of round {at + 1}"] = stored.salt
             for kind, values in numbers.items():
                 for place, value in enumerate(values):
                     found[f"{kind} {place} of round {at + 1}"] = struct.pack("<d", value)

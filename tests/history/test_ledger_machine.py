@@ -88,12 +88,16 @@ class TwoLedgers(RuleBasedStateMachine):
 
     @rule(names=st.lists(st.sampled_from([*NAMES, "", "\0"]), max_size=4))
     def register(self, names):
-        self.both("register", names)
+        self.both("register", names, NOW)
         self.both("pseudonyms", names)
 
     @rule(names=st.lists(st.sampled_from(NAMES), min_size=4, max_size=8))
     def register_many(self, names):
-        self.both("register", names)
+        self.both("register", names, NOW)
+
+    @rule(labels=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["north", "south"]), max_size=3))
+    def label(self, labels):
+        self.both("label", labels, NOW)
 
     @rule(kind=st.sampled_from(["request", "plan", "round"]), body=BODIES)
     def append(self, kind, body):

@@ -304,7 +304,7 @@ def test_values_stay_out_of_messages(home):
         with home.by_hand() as execute:
             execute("DROP TABLE suppression")
         with pytest.raises(DBAPIError) as caught:
-            ledger.register(["confidential"])
+            ledger.register(["confidential"], NOW)
         assert "confidential" not in str(caught.value)
 
 
@@ -329,7 +329,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):
     ledger.append("kind", {"number": number}, "now")
-    ledger.register([f"{number}", sys.argv[0] + str(number % 7)])
+    ledger.register([f"{number}", sys.argv[0] + str(number % 7)], "now")
 ledger.close()
 """
 
@@ -341,7 +341,9 @@ def test_two_processes_append_at_once_and_both_land(home):
                 process.stdin.write(b"go\n")
                 process.stdin.flush()
             assert (first.wait(60), second.wait(60)) == (0, 0)
-        assert [entry.sequence for entry in ledger.entries()] == list(range(1, 81))
+        spans = [(entry.body["first"], entry.body["last"]) for entry in ledger.entries("registration")]
+        assert [number for first, last in spans for number in range(first, last + 1)] == list(range(1, 48))
+        assert [entry.sequence for entry in ledger.entries()] == list(range(1, 81 + len(spans)))
         assert broken_links(ledger.entries()) == []
         assert sorted(ledger.identities().values()) == list(range(1, 48))
 
@@ -435,7 +437,7 @@ def test_a_lock_file_that_says_nothing_yet_is_still_a_lock(in_file):
 @pytest.mark.parametrize("step", ["_insert_round", "_release"])
 def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
     with closing(home.open(create=True)) as ledger:
-        ledger.register(["ann", "bob"])
+        ledger.register(["ann", "bob"], NOW)
         ledger.start_branch(0, digest("m"), {}, NOW)
         before = readable(ledger)
         with monkeypatch.context() as patch:
@@ -449,7 +451,7 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
 KILLED = """
 from rescind.testing.ledgers import a_round, digest, NOW, Place
 import rescind.history.sql as sql
-ledger.register(["ann", "bob"])
+ledger.register(["ann", "bob"], NOW)
 ledger.start_branch(0, digest("m"), {}, NOW)
 def wait(*_):
     print("ready", flush=True)
@@ -466,7 +468,7 @@ def test_a_round_whose_process_is_killed_midway_leaves_nothing(home):
         process.wait()
     with closing(home.open()) as ledger:
         assert (ledger.last_round(0), list(ledger.rounds(Span(0, 0, 9)))) == (0, [])
-        assert [entry.kind for entry in ledger.entries()] == ["branch"]
+        assert [entry.kind for entry in ledger.entries()] == ["registration", "branch"]
         assert ledger.joined(group(1, 2)) == []
 
 
@@ -487,7 +489,7 @@ def test_a_reader_sees_one_state_while_another_erases(home):
 
 def test_statistics_copy_no_values(on_server):
     with closing(on_server.open(create=True)) as ledger:
-        ledger.register([f"name {number}" for number in range(300)])
+        ledger.register([f"name {number}" for number in range(300)], NOW)
         ledger.start_branch(0, digest("m"), {}, NOW)
         ledger.commit_round(a_round(Place(0, 1), range(1, 300)), NOW)
     with on_server.by_hand() as execute:
@@ -503,7 +505,7 @@ def test_statistics_copy_no_values(on_server):
 
 def test_what_is_erased_is_in_no_row(home):
     with closing(home.open(create=True)) as ledger:
-        ledger.register(["ann", "bob"])
+        ledger.register(["ann", "bob"], NOW)
         ledger.start_branch(0, digest("start"), {}, NOW)
         for number in range(1, 5):
             ledger.commit_round(a_round(Place(0, number), [1, 2]), NOW, updates={1: digest("update", number)})
@@ -519,7 +521,7 @@ def test_what_is_erased_is_in_no_row(home):
 def test_erased_values_are_in_no_byte_of_the_store(home):
     with closing(home.open(create=True)) as ledger:
         names = ["canary-of-a-name-" + uuid.uuid4().hex, *(f"name {number}" for number in range(2, 400))]
-        ledger.register(names)
+        ledger.register(names, NOW)
         with ledger.writing():
             ledger.start_branch(0, digest("start"), {}, NOW)
             # One short enough to lie in its row, one that is stored out of line, and one with a matrix.

@@ -1,7 +1,8 @@
 """Tamper-evident and erasable at once: salted commitments, a Merkle root a round, a chain over all entries.
 
-A participant's numbers enter the root of its round under a salt that only its own key gives. Once numbers and key
-are deleted the root tells nothing about them, and the chain of roots still verifies.
+A participant's numbers enter the root of its round under a salt that its own key and the round's random salt give,
+what the server computed under the round's; a name is committed to under a nonce that lies beside it. Once salt or
+nonce is deleted the root tells nothing about what went with it, and the chain of roots still verifies.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ KEY_BYTES = 32
 NO_HEAD = hashlib.sha256(b"rescind history, schema 1").digest()
 
 # One prefix per kind of input, so that nothing passes for something else.
-_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH = (bytes([number]) for number in range(6))
+_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL = (bytes([number]) for number in range(8))
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
@@ -36,10 +37,10 @@ def round_root(round_: Round, keys: Mapping[int, bytes]) -> bytes:
 
 def leaves(round_: Round, keys: Mapping[int, bytes]) -> list[bytes]:
     """Give each participant's salted commitment, in the round's order."""
-    place, rows = _place(round_.place), memoryview(round_.participants.tobytes())
+    where, rows = round_.salt + _place(round_.place), memoryview(round_.participants.tobytes())
     size, clients = round_.participants.dtype.itemsize, round_.clients.tolist()
     return [
-        hashlib.sha256(_LEAF + salt(keys[client], place) + rows[at * size : (at + 1) * size]).digest()
+        hashlib.sha256(_LEAF + salt(keys[client], where) + rows[at * size : (at + 1) * size]).digest()
         for at, client in enumerate(clients)
     ]
 
@@ -55,9 +56,19 @@ def stretch_digest(stretch: Stretch) -> str:
     return hashlib.sha256(_STRETCH + struct.pack(">Q", stretch.branch) + b"".join(parts)).hexdigest()
 
 
-def salt(key: bytes, place: bytes) -> bytes:
-    """Derive the salt of one contribution, so that one can be opened without opening the client's others."""
-    return hmac.digest(key, _SALT + place, "sha256")
+def name_leaf(nonce: bytes, client: int, name: str) -> bytes:
+    """Commit to a client's name, under the nonce that is erased with it."""
+    return hashlib.sha256(_NAME + _framed(nonce) + struct.pack(">Q", client) + name.encode()).digest()
+
+
+def label_leaf(nonce: bytes, client: int, label: str) -> bytes:
+    """Commit to what people call a client, under the nonce of its name."""
+    return hashlib.sha256(_LABEL + _framed(nonce) + struct.pack(">Q", client) + label.encode()).digest()
+
+
+def salt(key: bytes, where: bytes) -> bytes:
+    """Derive the salt of one contribution, so that one can be opened without opening others."""
+    return hmac.digest(key, _SALT + where, "sha256")
 
 
 def merkle_root(level: Sequence[bytes]) -> bytes:
@@ -94,9 +105,8 @@ def broken_links(entries: Iterable[Entry]) -> list[int]:
 def _header(round_: Round) -> bytes:
     gram = b"" if round_.gram is None else round_.gram.astype("<f8").tobytes()
     numbers = struct.pack("<ddd", round_.update_norm, round_.rounding, round_.factor)
-    return hashlib.sha256(
-        _HEADER + _place(round_.place) + numbers + bytes.fromhex(round_.model) + hashlib.sha256(gram).digest()
-    ).digest()
+    committed = numbers + bytes.fromhex(round_.model) + hashlib.sha256(gram).digest()
+    return hashlib.sha256(_HEADER + round_.salt + _place(round_.place) + committed).digest()
 
 
 def _place(place: Place) -> bytes:

@@ -23,6 +23,7 @@ from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.commitments import KEY_BYTES, stretch_digest
 from rescind.history.ledger import Ledger
+from rescind.history.naming import check_names
 from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
 from rescind.history.progress import counted
 from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
@@ -133,6 +134,7 @@ class Eraser:
         self.finish(time)
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
+        check_names(self._ledger, plan.clients)
         self._ledger.append("erasure", encode(plan), time)
         self.finish(time)
         *_, log = self._ledger.entries("erased")

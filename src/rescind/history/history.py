@@ -301,6 +301,10 @@ class History:
             )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 
+    def label(self, labels: Mapping[str, str]) -> None:
+        """Record what people call these clients, by name; names that are not known are passed over."""
+        self.ledger.label(labels, self._now())
+
     def receipt(self, name: str) -> str:
         """Give what a client needs to find itself in a certificate, in hexadecimal; for that client only."""
         return requests.receipt(self.ledger, name).hex()

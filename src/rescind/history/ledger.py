@@ -7,7 +7,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import canonical
+from rescind.history.commitments import KEY_BYTES, canonical
 from rescind.history.records import Entry, Place, Round, Span, Stretch
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 _LONGEST_NAME = 1024
@@ -60,7 +60,9 @@ class Ledger(ABC):
     its numbers; it outlives them.
 
     **Pseudonyms.** Clients are positive integers below 2^31, given out in order and never twice. ``identities`` is
-    the only map from and to names. A client gets a random key when it is registered.
+    the only map from and to names. A client gets a random key when it is registered, and its name a nonce, under
+    which the journal commits to it: an entry of kind ``registration`` carries the Merkle root over the names' leaves
+    (``commitments.name_leaf``), one of kind ``label`` a leaf for each label that changed.
 
     **Transactions.** Every method that writes does so in one transaction: when it returns, what it wrote survives
     the death of the process and of the machine, and when it raises or the process dies before, nothing of it is
@@ -107,8 +109,8 @@ class Ledger(ABC):
     # Clients
 
     @abstractmethod
-    def register(self, names: Sequence[str]) -> Clients:
-        """Give each name's pseudonym, a new one where the name is new.
+    def register(self, names: Sequence[str], time: str) -> Clients:
+        """Return each name's pseudonym, a new one where the name is new; the new ones share one entry.
 
         A name whose identity was erased is refused with ``ForgottenClient``, naming it, and nothing is written.
         """
@@ -130,7 +132,7 @@ class Ledger(ABC):
         """Give those of the names whose identity was erased; only a keyed digest of each is left to tell."""
 
     @abstractmethod
-    def label(self, labels: Mapping[str, str]) -> None:
+    def label(self, labels: Mapping[str, str], time: str) -> None:
         """Say what people call these clients, by name; names that are not known are passed over.
 
         A client's name tells it from all others, a public key for instance; what people call it need not.
@@ -139,6 +141,14 @@ class Ledger(ABC):
     @abstractmethod
     def labels(self) -> dict[int, str]:
         """Give what people call the clients, by pseudonym, as far as it was said; it is erased with the name."""
+
+    @abstractmethod
+    def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
+        """Return the commitments to the names of these pseudonyms, in order: made anew of a name that is there."""
+
+    @abstractmethod
+    def label_leaves(self) -> dict[int, bytes]:
+        """Return the commitments to all labels that are there, made anew, by pseudonym."""
 
     @abstractmethod
     def keys(self, clients: Clients) -> dict[int, bytes]:
@@ -201,7 +211,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def erase_identities(self, clients: Clients) -> None:
-        """Delete the names of these clients; a keyed digest stays, so that a returning name is recognised."""
+        """Delete the names of these clients, with labels and nonces.
+
+        A keyed digest stays, so that a returning name is recognised, and the name's leaf, so that the others' still
+        verify.
+        """
 
     @abstractmethod
     def erase_rounds(
@@ -284,11 +298,23 @@ def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> No
         # SQLite makes 0.0 of -0.0, and nothing of NaN.
         if math.isnan(value) or math.copysign(1.0, value) < 0:
             raise ValueError(f"{name} is {value!r}; it has to be at least 0")
+    if len(round_.salt) != KEY_BYTES:
+        raise ValueError(f"the salt of {round_.place} has {len(round_.salt)} bytes: draw {KEY_BYTES} random ones")
     missing = [client for client in round_.clients.tolist() if client not in keys]
     if missing:
         raise ValueError(
             f"client {missing[0]} has no key: register it before the round; one that was erased stays out"
         )
+
+
+def registration(clients: Collection[int]) -> dict[str, Any]:
+    """Return the body of an entry about new pseudonyms."""
+    return {"first": min(clients), "last": max(clients)}
+
+
+def labelling(leaves: Mapping[int, bytes]) -> dict[str, Any]:
+    """Return the body of an entry about labels that changed."""
+    return {"labels": {str(client): leaf.hex() for client, leaf in leaves.items()}}
 
 
 def rejection(place: Place, rejected: Mapping[int, str]) -> dict[str, Any]:

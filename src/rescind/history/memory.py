@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import KEY_BYTES, NO_HEAD, next_entry, round_root
+from rescind.history.commitments import (
+    KEY_BYTES,
+    NO_HEAD,
+    label_leaf,
+    merkle_root,
+    name_leaf,
+    next_entry,
+    round_root,
+)
 from rescind.history.errors import ForgottenClient, HeldByAnother
 from rescind.history.ledger import (
     UNTOUCHED,
@@ -21,7 +29,9 @@ from rescind.history.ledger import (
     checked_digest,
     checked_names,
     derived_secret,
+    labelling,
     name_digest,
+    registration,
     rejection,
     run_identifier,
 )
@@ -35,6 +45,8 @@ class MemoryLedger(Ledger):
         self._secret = secrets.token_bytes(KEY_BYTES)
         self._entries: list[Entry] = []
         self._names: dict[str, int] = {}
+        self._nonces: dict[int, bytes] = {}
+        self._name_leaves: dict[int, bytes] = {}
         self._labels: dict[int, str] = {}
         self._forgotten: set[bytes] = set()
         self._keys: dict[int, bytes] = {}
@@ -74,16 +86,20 @@ class MemoryLedger(Ledger):
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
 
-    def register(self, names: Sequence[str]) -> Clients:
+    def register(self, names: Sequence[str], time: str) -> Clients:
         checked = checked_names(names)
         gone = self.forgotten(checked)
         if gone:
             raise ForgottenClient(sorted(gone))
-        for name in checked:
-            if name not in self._names:
-                self._given_out += 1
-                self._names[name] = self._given_out
-                self._keys[self._given_out] = secrets.token_bytes(KEY_BYTES)
+        new = [name for name in dict.fromkeys(checked) if name not in self._names]
+        given = {name: number for number, name in enumerate(new, start=self._given_out + 1)}
+        if given:
+            self._names |= given
+            self._given_out += len(given)
+            self._nonces |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
+            self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
+            leaves = [name_leaf(self._nonces[client], client, name) for name, client in given.items()]
+            self._append("registration", registration(given.values()), time, merkle_root(leaves))
         return np.array([self._names[name] for name in checked], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
@@ -99,12 +115,25 @@ class MemoryLedger(Ledger):
     def forgotten(self, names: Sequence[str]) -> set[str]:
         return {name for name in checked_names(names) if name_digest(self._secret, name) in self._forgotten}
 
-    def label(self, labels: Mapping[str, str]) -> None:
+    def label(self, labels: Mapping[str, str], time: str) -> None:
         checked_names([*labels, *labels.values()])
-        self._labels |= {self._names[name]: label for name, label in labels.items() if name in self._names}
+        given = {self._names[name]: label for name, label in labels.items() if name in self._names}
+        new = {client: label for client, label in given.items() if self._labels.get(client) != label}
+        if new:
+            leaves = {client: label_leaf(self._nonces[client], client, label) for client, label in new.items()}
+            self._append("label", labelling(leaves), time, b"")
+            self._labels |= new
 
     def labels(self) -> dict[int, str]:
         return dict(sorted(self._labels.items()))
+
+    def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
+        there = {client: name_leaf(self._nonces[client], client, name) for name, client in self._names.items()}
+        leaves = self._name_leaves | there
+        return {client: leaves[client] for client in sorted(leaves) if first <= client <= last}
+
+    def label_leaves(self) -> dict[int, bytes]:
+        return {client: label_leaf(self._nonces[client], client, label) for client, label in self._labels.items()}
 
     def keys(self, clients: Clients) -> dict[int, bytes]:
         return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
@@ -163,8 +192,9 @@ class MemoryLedger(Ledger):
         return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}
 
     def erase_identities(self, clients: Clients) -> None:
-        for name in self.names(clients).values():
+        for client, name in self.names(clients).items():
             self._forgotten.add(name_digest(self._secret, name))
+            self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 
     def erase_rounds(

@@ -6,8 +6,10 @@ refers to.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +22,7 @@ from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import encode
+from rescind.history.commitments import KEY_BYTES
 from rescind.history.doubts import DOUBT, NOT_A_MEAN, not_means, standing_doubts
 from rescind.history.erasure import Eraser
 from rescind.history.errors import ForgottenClient, HistoryError, StalePlan
@@ -126,7 +129,7 @@ class Recorder:
             if length != len(names):
                 raise ValueError(f"{len(names)} participants need as many {what}, not {length}")
         training = self._run.facts.training
-        clients = self._ledger.register(names)
+        clients = self._ledger.register(names, self._now())
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
             raise ForgottenClient(gone)
@@ -140,21 +143,21 @@ class Recorder:
         gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
         place = Place(self._place.branch, self._place.round + 1)
         # The factor follows from the others; a first record without it finds it, and checks all numbers.
-        bare = Round(place, packed, measured.update_norm, rounding, 1.0, "", gram).edge(training)
+        bare = Round(place, packed, measured.update_norm, rounding, 1.0, "", gram)
+        edge = bare.edge(training)
         digests = {
             client: self._updates.put(updates[name])
             for client, name in zip(clients.tolist(), names, strict=True)
             if updates is not None
         }
-        round_ = Round(place, packed, measured.update_norm, rounding, bare.factor, self._models.put(model), gram)
+        round_ = replace(bare, factor=edge.factor, model=self._models.put(model), salt=secrets.token_bytes(KEY_BYTES))
         self._usable = False
-        after = self._tracker.record(bare)
+        after = self._tracker.record(edge)
         self._index[place] = self._tracker.last_node
-        released = self._observed(bare, place)
-        unused = dict(
-            zip(self._ledger.register(list(rejected or {})).tolist(), (rejected or {}).values(), strict=True)
-        )
-        self._ledger.commit_round(round_, self._now(), released, digests, unused)
+        released = self._observed(edge, place)
+        unused = self._ledger.register(list(rejected or {}), self._now()).tolist()
+        reasons = dict(zip(unused, (rejected or {}).values(), strict=True))
+        self._ledger.commit_round(round_, self._now(), released, digests, reasons)
         self._place = place
         self._kept[place] = round_.model
         self._let_go(released)

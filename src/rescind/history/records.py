@@ -44,6 +44,7 @@ class Round:
     ``participants`` holds, sorted by pseudonym, each participant's weight (n_i), local steps (K_i) and distance
     ||d_i - omega||; ``update_norm`` is ||omega||, ``rounding`` r, ``factor`` the F that whoever was absent is
     multiplied by, ``gram`` the centred matrix in the order of the participants, ``model`` the new model's SHA-256.
+    ``salt`` is random and goes with the round: without it nothing opens the journal's commitment to these numbers.
     """
 
     place: Place
@@ -53,6 +54,7 @@ class Round:
     factor: float
     model: str
     gram: Floats | None = None
+    salt: bytes = b""
 
     def __post_init__(self) -> None:
         if self.participants.dtype != PARTICIPANT or self.participants.ndim != 1:

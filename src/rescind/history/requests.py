@@ -21,6 +21,7 @@ from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.history.doubts import DOUBT_KINDS
 from rescind.history.ledger import Journal, Ledger
+from rescind.history.naming import check_names
 from rescind.history.path import Path, branches, lineage, newest, path_to
 from rescind.history.records import ROOT, Branch, Place
 
@@ -75,6 +76,7 @@ class Planned:
 
 def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) -> int:
     """Record a request and give its number."""
+    check_names(ledger, request.group)
     names = ledger.names(sorted_group(request.group)).values()
     # Sorted, so that their order tells nothing.
     forgotten = sorted(name_in_certificates(receipt(ledger, name), name) for name in names)

@@ -97,6 +97,7 @@ round_ = Table(
     Column("rounding", Double, nullable=False),
     Column("update_norm", Double, nullable=False),
     _bytes("model"),
+    _bytes("salt"),
     # Last, because SQLite reads a row from its beginning, and its long values page by page.
     _bytes("participants"),
     _bytes("gram", nullable=True),
@@ -120,7 +121,14 @@ participation = Table(
 # PostgreSQL keeps the rows elsewhere anyway; without the round its index is a quarter smaller.
 Index("participation_client", participation.c.segment, participation.c.client).ddl_if(dialect="postgresql")
 
-client = Table("client", TABLES, _number("pseudonym", primary_key=True), _bytes("key", nullable=True))
+client = Table(
+    "client",
+    TABLES,
+    _number("pseudonym", primary_key=True),
+    _bytes("key", nullable=True),
+    # Of an erased name only: else it is made anew from the identity.
+    _bytes("name_leaf", nullable=True),
+)
 
 identity = Table(
     "identity",
@@ -129,6 +137,7 @@ identity = Table(
     Column("name", _BYTEWISE, nullable=False),
     # What people call it.
     Column("label", Text, nullable=True),
+    _bytes("nonce"),
     UniqueConstraint("name").ddl_if(dialect="sqlite"),
     # A B-tree of PostgreSQL refuses long names and copies the short ones; a hash index holds none of them.
     ExcludeConstraint(("name", "="), using="hash").ddl_if(dialect="postgresql"),

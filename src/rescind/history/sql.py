@@ -31,7 +31,16 @@ from sqlalchemy import (
 
 from rescind.core.edges import Clients
 from rescind.history import schema
-from rescind.history.commitments import KEY_BYTES, NO_HEAD, canonical, next_entry, round_root
+from rescind.history.commitments import (
+    KEY_BYTES,
+    NO_HEAD,
+    canonical,
+    label_leaf,
+    merkle_root,
+    name_leaf,
+    next_entry,
+    round_root,
+)
 from rescind.history.databases import Database, Postgresql, Sqlite
 from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
 from rescind.history.ledger import (
@@ -42,7 +51,9 @@ from rescind.history.ledger import (
     checked_digest,
     checked_names,
     derived_secret,
+    labelling,
     name_digest,
+    registration,
     rejection,
     run_identifier,
 )
@@ -138,7 +149,7 @@ class SqlLedger(Ledger):
 
     # Clients
 
-    def register(self, names: Sequence[str]) -> Clients:
+    def register(self, names: Sequence[str], time: str) -> Clients:
         checked = checked_names(names)
         # Nearly always all are known: then nothing is written, and no turn is waited for.
         known = self.pseudonyms(checked)
@@ -153,8 +164,8 @@ class SqlLedger(Ledger):
                 raise ForgottenClient(sorted(gone))
             given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
             given = {name: number for number, name in enumerate(new, start=given_out + 1)}
-            _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES)) for each in given.values()])
-            _insert(connection, schema.identity, [(number, name, None) for name, number in given.items()])
+            if given:
+                _insert_clients(connection, given, time)
         known |= given
         return np.array([known[name] for name in checked], dtype=np.int64)
 
@@ -176,12 +187,18 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             return _forgotten(connection, checked_names(names))
 
-    def label(self, labels: Mapping[str, str]) -> None:
+    def label(self, labels: Mapping[str, str], time: str) -> None:
         checked_names([*labels, *labels.values()])
         table = schema.identity
         with self._beside_the_writer() as connection:
-            for name, label in labels.items():
-                connection.execute(update(table).where(table.c.name == name).values(label=label))
+            rows = connection.execute(select(table).where(among(table.c.name, labels))).all()
+            changed = [row for row in rows if row.label != labels[row.name]]
+            leaves = {row.pseudonym: label_leaf(row.nonce, row.pseudonym, labels[row.name]) for row in changed}
+            if leaves:
+                _append(connection, "label", labelling(leaves), time)
+            for row in changed:
+                chosen = table.c.pseudonym == row.pseudonym
+                connection.execute(update(table).where(chosen).values(label=labels[row.name]))
 
     def labels(self) -> dict[int, str]:
         table = schema.identity
@@ -189,6 +206,21 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             rows = connection.execute(query.order_by(table.c.pseudonym)).all()
         return {pseudonym: label for pseudonym, label in rows}  # noqa: C416
+
+    def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
+        names, kept = schema.identity, schema.client
+        within = select(kept.c.pseudonym, kept.c.name_leaf).where(kept.c.pseudonym.between(first, last))
+        with self._reading() as connection:
+            left = connection.execute(within.where(kept.c.name_leaf.is_not(None))).all()
+            rows = connection.execute(select(names).where(names.c.pseudonym.between(first, last))).all()
+        there = {client: name_leaf(nonce, client, name) for client, name, _, nonce in rows}
+        return dict(sorted(({client: leaf for client, leaf in left} | there).items()))  # noqa: C416
+
+    def label_leaves(self) -> dict[int, bytes]:
+        table = schema.identity
+        with self._reading() as connection:
+            rows = connection.execute(select(table).where(table.c.label.is_not(None))).all()
+        return {row.pseudonym: label_leaf(row.nonce, row.pseudonym, row.label) for row in rows}
 
     def keys(self, clients: Clients) -> dict[int, bytes]:
         with self._reading() as connection:
@@ -295,10 +327,16 @@ class SqlLedger(Ledger):
     def erase_identities(self, clients: Clients) -> None:
         table = schema.identity
         with self._transaction() as connection:
-            names = _names(connection, clients)
+            rows = connection.execute(select(table).where(among(table.c.pseudonym, clients.tolist()))).all()
             secret = _secret(connection)
-            _insert(connection, schema.suppression, [(name_digest(secret, name).hex(),) for name in names.values()])
-            connection.execute(delete(table).where(among(table.c.pseudonym, names)))
+            _insert(connection, schema.suppression, [(name_digest(secret, row.name).hex(),) for row in rows])
+            for row in rows:
+                leaf, chosen = (
+                    name_leaf(row.nonce, row.pseudonym, row.name),
+                    schema.client.c.pseudonym == row.pseudonym,
+                )
+                connection.execute(update(schema.client).where(chosen).values(name_leaf=leaf))
+            connection.execute(delete(table).where(among(table.c.pseudonym, [row.pseudonym for row in rows])))
 
     def erase_rounds(
         self,
@@ -429,6 +467,14 @@ def _keys(connection: Connection, clients: Clients) -> dict[int, bytes]:
     return {pseudonym: key for pseudonym, key in rows}  # noqa: C416
 
 
+def _insert_clients(connection: Connection, given: Mapping[str, int], time: str) -> None:
+    rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in given.items()]
+    leaves = [name_leaf(nonce, number, name) for number, name, _, nonce in rows]
+    _append(connection, "registration", registration(given.values()), time, merkle_root(leaves))
+    _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES), None) for each in given.values()])
+    _insert(connection, schema.identity, rows)
+
+
 def _insert_round(connection: Connection, sequence: int, round_: Round, model: bytes) -> None:
     gram = None if round_.gram is None else round_.gram.astype("<f8").tobytes()
     _insert(
@@ -438,7 +484,7 @@ def _insert_round(connection: Connection, sequence: int, round_: Round, model: b
             (
                 *(sequence, round_.place.branch, round_.place.round),
                 *(round_.factor, round_.rounding, round_.update_norm),
-                *(model, round_.participants.tobytes(), gram),
+                *(model, round_.salt, round_.participants.tobytes(), gram),
             )
         ],
     )
@@ -505,6 +551,7 @@ def _round(row: Row[Any]) -> Round:
             factor=row.factor,
             model=row.model.hex(),
             gram=None if row.gram is None else np.frombuffer(row.gram, dtype="<f8").reshape(count, count),
+            salt=row.salt,
         )
     except ValueError as unreadable:
         raise BrokenHistory(f"the numbers of {place} cannot be read: {unreadable}") from unreadable

@@ -14,6 +14,7 @@ from rescind.history.codec import decode
 from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
 from rescind.history.erasure import unfinished
 from rescind.history.ledger import Ledger
+from rescind.history.naming import name_problems
 from rescind.history.path import branches
 from rescind.history.progress import counted
 from rescind.history.records import Branch, Entry, ErasurePlan, Place, Span
@@ -65,6 +66,7 @@ def problems(
         for entry in unfinished(ledger)
     )
     yield from _model_problems(entries, started, stored)
+    yield from name_problems(ledger, entries)
     yield from _returned(ledger, entries)
     yield from _not_erased(ledger, entries, stored)
     for place, digest in ledger.kept().items():

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import NO_HEAD, broken_links, round_root
+from rescind.history.commitments import NO_HEAD, broken_links, merkle_root, round_root
 from rescind.history.errors import ForgottenClient, HeldByAnother
 from rescind.history.ledger import UNTOUCHED, Ledger
 from rescind.history.records import REMAINING, Place, Round, Span, Stretch, participants
@@ -85,6 +86,7 @@ def a_round(place: Place, clients: Sequence[int], seed: int = 0, gram: bool = Fa
         factor=float(generator.uniform(0.5, 1.5)),
         model=digest("model", place, seed),
         gram=generator.normal(size=(count, count)) if gram else None,
+        salt=generator.bytes(32),
     )
 
 
@@ -110,6 +112,8 @@ def readable(
         "identities": ledger.identities(),
         "names": ledger.names(group(*clients)),
         "labels": ledger.labels(),
+        "name leaves": ledger.name_leaves(0, 2**31 - 1),
+        "label leaves": ledger.label_leaves(),
         "secret": ledger.secret("tests"),
         "keys": ledger.keys(group(*clients)),
         "last rounds": [ledger.last_round(branch) for branch in branches],
@@ -170,10 +174,10 @@ class LedgerConformance:
         ledger.append("plan", {}, NOW)
         ledger.append("request", {"of": "y"}, LATER)
         kinds = [entry.kind for entry in ledger.entries()]
-        assert kinds == ["branch", "request", "round", "round", "plan", "request"]
+        assert kinds == ["branch", "request", "registration", "round", "round", "plan", "request"]
         assert [entry.body["of"] for entry in ledger.entries("request")] == ["x", "y"]
-        assert [entry.sequence for entry in ledger.entries("round", "request")] == [2, 3, 4, 6]
-        assert [entry.sequence for entry in ledger.entries("plan", "branch", "nothing")] == [1, 5]
+        assert [entry.sequence for entry in ledger.entries("round", "request")] == [2, 4, 5, 7]
+        assert [entry.sequence for entry in ledger.entries("plan", "branch", "nothing")] == [1, 6]
         assert list(ledger.entries("nothing")) == []
         assert list(ledger.entries("' OR 1=1 --")) == []
 
@@ -227,33 +231,70 @@ class LedgerConformance:
 
     def test_pseudonyms_are_given_out_in_order_and_once(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        assert ledger.register(["ann", "bob", "ann"]).tolist() == [1, 2, 1]
-        given = ledger.register(["cyd", "bob", "dan"])
+        assert ledger.register(["ann", "bob", "ann"], NOW).tolist() == [1, 2, 1]
+        given = ledger.register(["cyd", "bob", "dan"], NOW)
         assert given.tolist() == [3, 2, 4]
         assert given.dtype == np.int64
-        assert ledger.register([]).tolist() == []
+        assert ledger.register([], NOW).tolist() == []
         assert ledger.identities() == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
         assert ledger.names(group(2, 4, 99, -1, 2**40)) == {2: "bob", 4: "dan"}
         assert ledger.pseudonyms(["dan", "nobody"]) == {"dan": 4}
 
     def test_every_client_has_a_key_of_its_own(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        ledger.register(["ann", "bob"])
-        ledger.register(["cyd", "ann"])
+        ledger.register(["ann", "bob"], NOW)
+        ledger.register(["cyd", "ann"], NOW)
         keys = ledger.keys(group(1, 2, 3, 4, 2**40))
         assert sorted(keys) == [1, 2, 3]
         assert len(set(keys.values())) == 3
         assert {len(key) for key in keys.values()} == {32}
         assert ledger.keys(group(1)) == {1: keys[1]}
 
+    def test_the_journal_commits_to_new_names_at_once(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["ann", "bob", "ann"], NOW)
+        ledger.register(["bob"], LATER)
+        ledger.register(["cyd", "bob"], LATER)
+        first, second = ledger.entries("registration")
+        assert [first.body, second.body] == [{"first": 1, "last": 2}, {"first": 3, "last": 3}]
+        assert (first.time, second.time) == (NOW, LATER)
+        leaves = _again(ledger, open_ledger).name_leaves(1, 3)
+        assert list(leaves) == [1, 2, 3]
+        assert merkle_root([leaves[1], leaves[2]]) == first.root
+        assert leaves[3] == second.root
+        assert open_ledger().name_leaves(2, 2) == {2: leaves[2]}
+        assert len(set(leaves.values())) == 3
+
+    def test_an_erased_name_leaves_its_leaf_alone(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["ann", "bob"], NOW)
+        ledger.label({"ann": "Ann", "bob": "Bob"}, NOW)
+        before = ledger.name_leaves(1, 2)
+        ledger.erase_identities(group(1))
+        ledger.erase_keys(group(1))
+        assert _again(ledger, open_ledger).name_leaves(1, 2) == before
+        assert list(open_ledger().label_leaves()) == [2]
+
+    def test_the_journal_commits_to_labels_that_change(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["key-a", "key-b"], NOW)
+        ledger.label({"key-a": "ann", "key-b": "bob", "unknown": "cyd"}, NOW)
+        ledger.label({"key-a": "ann", "unknown": "cyd"}, LATER)
+        ledger.label({"key-a": "Ann", "key-b": "bob"}, LATER)
+        first, second = (dict(entry.body["labels"]) for entry in ledger.entries("label"))
+        leaves = {str(client): leaf.hex() for client, leaf in ledger.label_leaves().items()}
+        assert (sorted(first), second) == (["1", "2"], {"1": leaves["1"]})
+        assert leaves == first | second
+        assert first["1"] != second["1"]
+
     def test_names_are_told_apart_exactly(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
         expected = {name: number for number, name in enumerate(UGLY_NAMES, start=1)}
-        assert ledger.register(UGLY_NAMES).tolist() == list(expected.values())
+        assert ledger.register(UGLY_NAMES, NOW).tolist() == list(expected.values())
         ledger = _again(ledger, open_ledger)
         assert ledger.identities() == expected
         assert ledger.pseudonyms(UGLY_NAMES) == expected
-        assert ledger.register(UGLY_NAMES).tolist() == list(expected.values())
+        assert ledger.register(UGLY_NAMES, NOW).tolist() == list(expected.values())
         assert ledger.names(group(*expected.values())) == {number: name for name, number in expected.items()}
         ledger.erase_identities(group(*expected.values()))
         assert ledger.forgotten([*UGLY_NAMES, "other"]) == set(UGLY_NAMES)
@@ -261,22 +302,34 @@ class LedgerConformance:
     def test_what_is_no_name_is_refused(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
         for name in NO_NAMES:
-            for method in (ledger.register, ledger.pseudonyms, ledger.forgotten):
+            with refused(ValueError, "no name"):
+                ledger.register(["fine", name], NOW)
+            for method in (ledger.pseudonyms, ledger.forgotten):
                 with refused(ValueError, "no name"):
                     method(["fine", name])
         with refused(ValueError, "no name"):
-            ledger.register(["fine", 7])  # type: ignore[list-item]
+            ledger.register(["fine", 7], NOW)  # type: ignore[list-item]
         assert ledger.identities() == {}
 
     def test_many_names_at_once(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
         names = [f"client {number}" for number in range(3000)]
-        ledger.register(names[1000:2000])
-        assert sorted(ledger.register(names).tolist()) == list(range(1, 3001))
+        ledger.register(names[1000:2000], NOW)
+        assert sorted(ledger.register(names, NOW).tolist()) == list(range(1, 3001))
         assert len(ledger.identities()) == 3000
         assert len(ledger.keys(np.arange(5000))) == 3000
 
     # Rounds and kept models
+
+    def test_only_a_rounds_own_salt_and_keys_open_its_root(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger(), clients=3)
+        round_ = a_round(Place(0, 1), [1, 2])
+        root = ledger.commit_round(round_, NOW).root
+        keys = ledger.keys(group(1, 2, 3))
+        assert round_root(replace(round_, salt=bytes(32)), keys) != root
+        assert round_root(round_, {**keys, 1: keys[3]}) != root
+        nobody = a_round(Place(0, 2), [])
+        assert round_root(replace(nobody, salt=bytes(32)), {}) != ledger.commit_round(nobody, NOW).root
 
     def test_a_round_comes_back_bit_for_bit(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=9)
@@ -285,7 +338,9 @@ class LedgerConformance:
         extremes.participants["weight"] = [5e-324, 1.7976931348623157e308, 0.0]
         extremes.participants["distance"] = [-0.0, np.inf, 1 + 2.0**-52]
         extremes.participants["steps"] = [0, 2**31 - 1, -1]
-        bounds = Round(Place(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"))
+        bounds = Round(
+            Place(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"), salt=bytes(32)
+        )
         given = [plain, with_gram, extremes, bounds]
         for each in given:
             ledger.commit_round(each, NOW)
@@ -296,7 +351,7 @@ class LedgerConformance:
         ledger = _started(open_ledger(), clients=5)
         round_ = a_round(Place(0, 1), [2, 4], gram=True)
         entry = ledger.commit_round(round_, NOW)
-        assert (entry.sequence, entry.kind, entry.time) == (2, "round", NOW)
+        assert (entry.sequence, entry.kind, entry.time) == (3, "round", NOW)
         assert entry.body == {"branch": 0, "round": 1}
         assert entry.root == round_root(round_, ledger.keys(group(2, 4)))
         (stored,) = ledger.rounds(Span(0, 1, 1))
@@ -389,15 +444,19 @@ class LedgerConformance:
         good = a_round(Place(0, 1), [1])
         for bad in (float("nan"), -0.0, -1.0):
             for numbers in ((bad, 0.0, 1.0), (1.0, bad, 1.0), (1.0, 0.0, bad)):
+                odd = Round(good.place, good.participants, *numbers, good.model, salt=good.salt)
                 with refused(ValueError, "at least 0"):
-                    ledger.commit_round(Round(good.place, good.participants, *numbers, good.model), NOW)
+                    ledger.commit_round(odd, NOW)
         for model in ("", "ab", "A" * 64, "g" * 64, "a" * 63, "a" * 64 + "\n"):
             with refused(ValueError, "SHA-256"):
-                ledger.commit_round(Round(good.place, good.participants, 1.0, 0.0, 1.0, model), NOW)
+                ledger.commit_round(replace(good, model=model), NOW)
             with refused(ValueError, "SHA-256"):
                 ledger.commit_round(good, NOW, updates={1: model})
             with refused(ValueError, "SHA-256"):
                 ledger.start_branch(1, model, {}, NOW)
+        for salt in (b"", bytes(31), bytes(33)):
+            with refused(ValueError, "salt", "32"):
+                ledger.commit_round(replace(good, salt=salt), NOW)
         assert readable(ledger) == before
 
     def test_a_branch_starts_once_and_keeps_its_model(self, open_ledger: OpenLedger) -> None:
@@ -443,7 +502,7 @@ class LedgerConformance:
         following = ledger.append("after", {}, LATER)
         assert following.sequence == before["entries"][-1].sequence + 1
         assert broken_links(ledger.entries()) == []
-        assert ledger.register(["yet another"]).tolist() == [max(before["identities"].values()) + 1]
+        assert ledger.register(["yet another"], NOW).tolist() == [max(before["identities"].values()) + 1]
 
     def test_closing_twice_does_nothing(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
@@ -482,27 +541,28 @@ class LedgerConformance:
         first, second = open_ledger(), open_ledger()
         with first.writing():
             _started(first, clients=2)
-            assert second.register(["newcomer"]).tolist() == [3]
-            assert second.append("request", {"client": 1}, NOW).sequence == 2
+            assert second.register(["newcomer"], NOW).tolist() == [3]
+            assert second.append("request", {"client": 1}, NOW).sequence == 4
             entry = first.commit_round(a_round(Place(0, 1), [1, 3]), NOW)
-        assert entry.sequence == 3
-        assert [each.kind for each in second.entries()] == ["branch", "request", "round"]
+        assert entry.sequence == 5
+        kinds = ["registration", "branch", "registration", "request", "round"]
+        assert [each.kind for each in second.entries()] == kinds
         assert broken_links(second.entries()) == []
 
     # Erasure
 
     def test_people_may_call_clients_otherwise_and_several_alike(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        ledger.register(["key-a", "key-b", "key-c"])
+        ledger.register(["key-a", "key-b", "key-c"], NOW)
         assert ledger.labels() == {}
-        ledger.label({"key-a": "ann", "key-c": "ann", "unknown": "bob"})
+        ledger.label({"key-a": "ann", "key-c": "ann", "unknown": "bob"}, NOW)
         assert open_ledger().labels() == {1: "ann", 3: "ann"}
-        ledger.label({"key-a": "Ann’s"})
+        ledger.label({"key-a": "Ann’s"}, NOW)
         assert ledger.labels() == {1: "Ann’s", 3: "ann"}
         with refused(ValueError, "no name"):
-            ledger.label({"key-b": ""})
+            ledger.label({"key-b": ""}, NOW)
         ledger.erase_identities(group(1))
-        ledger.label({"key-a": "back"})
+        ledger.label({"key-a": "back"}, NOW)
         assert ledger.labels() == {3: "ann"}
 
     def test_a_secret_is_the_runs_own_and_each_purpose_has_another(self, open_ledger: OpenLedger) -> None:
@@ -513,7 +573,7 @@ class LedgerConformance:
 
     def test_an_erased_identity_is_gone_and_recognised(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        ledger.register(["ann", "bob", "cyd"])
+        ledger.register(["ann", "bob", "cyd"], NOW)
         ledger.erase_identities(group(1, 3, 77))
         assert ledger.identities() == {"bob": 2}
         assert ledger.names(group(1, 2, 3)) == {2: "bob"}
@@ -522,17 +582,17 @@ class LedgerConformance:
         assert sorted(ledger.keys(group(1, 2, 3))) == [1, 2, 3]
         before = readable(ledger)
         with refused(ForgottenClient, "'ann'"):
-            ledger.register(["new", "ann", "bob"])
+            ledger.register(["new", "ann", "bob"], NOW)
         assert readable(ledger) == before
         assert ledger.pseudonyms(["new"]) == {}
-        assert ledger.register(["new"]).tolist() == [4]
+        assert ledger.register(["new"], NOW).tolist() == [4]
 
     def test_a_pseudonym_is_never_given_twice(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        ledger.register(["ann", "bob"])
+        ledger.register(["ann", "bob"], NOW)
         ledger.erase_identities(group(1, 2))
         ledger.erase_keys(group(1, 2))
-        assert ledger.register(["cyd"]).tolist() == [3]
+        assert ledger.register(["cyd"], NOW).tolist() == [3]
 
     def test_erased_keys_are_gone(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
@@ -540,7 +600,7 @@ class LedgerConformance:
         keys = ledger.keys(group(1, 2, 3))
         ledger.erase_keys(group(2, 77))
         assert ledger.keys(group(1, 2, 3)) == {1: keys[1], 3: keys[3]}
-        assert ledger.register(["client 2"]).tolist() == [2]
+        assert ledger.register(["client 2"], NOW).tolist() == [2]
         assert sorted(ledger.keys(group(1, 2, 3))) == [1, 3]
 
     def test_erased_rounds_leave_their_entries(self, open_ledger: OpenLedger) -> None:
@@ -629,14 +689,14 @@ class LedgerConformance:
 
 
 def _started(ledger: Ledger, clients: int = 0) -> Ledger:
-    ledger.register([f"client {number}" for number in range(1, clients + 1)])
+    ledger.register([f"client {number}" for number in range(1, clients + 1)], NOW)
     ledger.start_branch(0, digest("start", 0), {"number": 0}, NOW)
     return ledger
 
 
 def _train(ledger: Ledger, branch: int, teams: Sequence[Sequence[int]], after: int = 0) -> list[Round]:
     given = [a_round(Place(branch, at), team) for at, team in enumerate(teams, start=after + 1)]
-    ledger.register([f"client {number}" for number in range(1, max(max(team, default=0) for team in teams) + 1)])
+    ledger.register([f"client {number}" for number in range(1, max(max(team, default=0) for team in teams) + 1)], NOW)
     for each in given:
         ledger.commit_round(each, NOW)
     return given
@@ -670,6 +730,7 @@ def _bits(round_: Round) -> Mapping[str, object]:
         "participants": round_.participants.tobytes(),
         "numbers": np.array([round_.update_norm, round_.rounding, round_.factor]).tobytes(),
         "model": round_.model,
+        "salt": round_.salt,
         "gram": None if round_.gram is None else (round_.gram.shape, round_.gram.tobytes()),
     }
 

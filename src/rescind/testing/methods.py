@@ -27,6 +27,7 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.records import Place
 from rescind.methods.method import Certifying, Heuristic, Method
+from rescind.testing.ledgers import NOW
 
 MakeRevocable: TypeAlias = Callable[[History], Revocable]
 
@@ -104,7 +105,7 @@ class MethodConformance:
     def test_the_forgotten_never_train_again(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:
             revocable = make_revocable(history)
-            gone = history.ledger.register(names_of(revocable, 0, 1, 2))
+            gone = history.ledger.register(names_of(revocable, 0, 1, 2), NOW)
             in_sequence(revocable, method)
             assert not [place for place in history.ledger.joined(gone[:2]) if place.branch >= 1]
             assert not [place for place in history.ledger.joined(gone[2:]) if place.branch >= 2]
