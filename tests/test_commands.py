@@ -204,10 +204,11 @@ def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch
     with History(folder) as history, history.ledger.writing():
         assert "   note  lock" in said("doctor", folder).output
     model = next(iter((folder / "checkpoints").glob("*.safetensors")))
-    for spoil, hint in ((lambda: model.write_bytes(b"nothing"), " repair  models"), (model.unlink, " repair  chain")):
+    for spoil, hint in ((lambda: model.write_bytes(b"nothing"), "is damaged"), (model.unlink, "is missing")):
         spoil()
         broken = said("doctor", folder)
-        assert (broken.exit_code, hint in broken.output) == (1, True), broken.output
+        assert (broken.exit_code, " repair  chain" in broken.output) == (1, True), broken.output
+        assert hint in broken.output
 
 
 def test_init_makes_a_history_once(tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_long_work_tells_how_far_it_is(folder: Path) -> None:
         overview(history)
         history.verify()
     last = {what: (done, total) for what, done, total in heard}
-    assert set(last) == {"reading branch 0", "following influences", "checking branch 0"}
+    assert set(last) == {"reading branch 0", "following influences", "checking branch 0", "reading kept models"}
     assert all(done == total > 0 for done, total in last.values())
     # Whoever does not listen is not told.
     heard.clear()

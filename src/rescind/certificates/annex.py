@@ -6,6 +6,7 @@ Sigma times the realised mu is Psi, so an annex is kept private; whoever may see
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from typing import Annotated, Final, Literal
 
@@ -26,10 +27,13 @@ from rescind.certificates.predicate import (
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
+from rescind.history.codec import decode, encode
+from rescind.history.commitments import canonical
 from rescind.history.errors import BrokenHistory
 from rescind.history.history import History
 from rescind.history.ledger import Journal
 from rescind.history.outcomes import Claim, claimed
+from rescind.history.records import ErasurePlan
 from rescind.history.requests import groups_of
 
 ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
@@ -136,6 +140,7 @@ def check_annex(found: Annex, certificate: Statement) -> None:
         raise OtherAnnex("the annex has another title than an annex has")
     if deletion_digest(bytes.fromhex(told.salt), told.log.encode()) != said.erasure.log:
         raise OtherAnnex("the annex has another deletion log than the certificate names")
+    _check_log(told.log, certificate)
     restart = told.restart
     hidden = None if restart is None else restart.hidden
     if restart is not None and (restart.hidden is None) is (restart.unknown is None):
@@ -152,6 +157,19 @@ def check_annex(found: Annex, certificate: Statement) -> None:
     most = None if said.guarantee is None else said.guarantee.mu / math.sqrt(said.guarantee.releases)
     if most is not None and hidden.mu > most:
         raise OtherAnnex(f"its mu is {hidden.mu:g}, more than the certificate allows, {most:g}")
+
+
+def _check_log(log: str, certificate: Statement) -> None:
+    """Compare a deletion log with the certificate that names its digest: a signer may have signed what it is not."""
+    said = certificate.predicate
+    try:
+        plan = decode(ErasurePlan, json.loads(log))
+        canon = canonical(encode(plan)).decode()
+    except (ValueError, TypeError, LookupError, RecursionError) as unreadable:
+        raise OtherAnnex("the annex's deletion log is none that rescind writes") from unreadable
+    told = (canon, plan.level.value, plan.stays, said.request in plan.requests)
+    if told != (log, said.erasure.level, said.erasure.stays, True) or len(plan.clients) < len(said.forgotten):
+        raise OtherAnnex("the annex's deletion log says something else than the certificate about what was erased")
 
 
 def agrees(found: Annex, expected: Annex) -> bool:

@@ -16,10 +16,10 @@ from rescind.history.records import Place
 from rescind.history.requests import groups_of
 
 
-def unfounded(history: History, journal: Journal, claim: Claim) -> Iterator[str]:
-    """Say why the recorded facts and rounds do not bear a claim in its mode."""
+def unfounded(history: History, journal: Journal, claim: Claim, knows_them: bool | None) -> Iterator[str]:
+    """Say why the recorded facts and rounds do not bear a claim in its mode; ``knows_them`` is ``touched``."""
     number, facts = claim.asked.number, facts_since(history.run.facts, journal)
-    if claim.mode is Mode.EXACT and touched(history, journal, claim):
+    if claim.mode is Mode.EXACT and knows_them:
         yield f"clients of request {number} took part on the way to a model that is said never to have seen them"
     if claim.mode is Mode.INSTANCE and facts.strict_obstacles:
         yield from (f"what is recorded proves no instance: {obstacle}" for obstacle in facts.obstacles)

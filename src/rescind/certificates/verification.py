@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -71,9 +71,15 @@ def verify(
     threshold: int = 1,
     model: str | os.PathLike[str] | None = None,
     history: History | None = None,
+    witnessed: Collection[bytes] = (),
     annex: bytes | None = None,
 ) -> Verified:
-    """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold."""
+    """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold.
+
+    ``witnessed`` are heads of the history that clients were handed while they trained, for the history at hand only.
+    """
+    if witnessed and history is None:
+        raise ValueError("witnessed heads are looked for in a history: give the history, too")
     found = opened(Statement, content, keys, threshold)
     _check_consistency(found)
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
@@ -88,8 +94,11 @@ def verify(
     else:
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
-        unchecked += _check_history(found, history)
+        unchecked += _check_history(found, history, witnessed)
         holds.append("the history at hand is unbroken, and said the same when it was signed")
+        if witnessed:
+            heads = "the witnessed head is" if len(witnessed) == 1 else f"all {len(witnessed)} witnessed heads are"
+            holds.append(f"{heads} in its chain: up to there it was not rewritten or rolled back since")
     else:
         unchecked += [
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
@@ -376,12 +385,12 @@ def _check_model(found: Statement, path: Path) -> None:
         raise OtherModel(f"{path} has another number of parameters than the certificate says")
 
 
-def _check_history(found: Statement, history: History) -> list[str]:
+def _check_history(found: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
     """Compare a certificate with what the history said at the signed head; give what cannot be told any more."""
     said, head = found.predicate, bytes.fromhex(found.subject[1].digest.sha256)
     if history.ledger.identifier() != said.run:
         raise OtherHistory("it is about another history")
-    problems = history.verify([head])
+    problems = history.verify({head, *witnessed})
     if problems:
         raise OtherHistory(f"the history is broken: {problems[0]}")
     try:
@@ -396,10 +405,11 @@ def _check_history(found: Statement, history: History) -> list[str]:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
     journal = journal_at(history.ledger, head)
     claim = claimed(journal, said.request)
-    for wrong in unfounded(history, journal, claim):
+    knows_them = touched(history, journal, claim) if claim.mode is Mode.EXACT else False
+    for wrong in unfounded(history, journal, claim, knows_them):
         raise OtherHistory(wrong)
     unchecked = [] if model else ["which model was the newest when it was signed: its round was erased since"]
-    if claim.mode is Mode.EXACT and touched(history, journal, claim) is None:
+    if knows_them is None:
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
         )

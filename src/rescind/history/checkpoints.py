@@ -28,6 +28,11 @@ class CheckpointStore:
     def __init__(self, address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._place = _place(address, storage_options or {})
 
+    @property
+    def address(self) -> str:
+        """Where the models are."""
+        return self._place.address
+
     def put(self, tensors: Mapping[str, Tensor]) -> str:
         """Store a model and give its digest; when this returns, the model is complete and durable.
 

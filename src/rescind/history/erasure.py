@@ -7,6 +7,7 @@ the noised model; ``output`` deletes what is no longer needed and says what can 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,13 +187,19 @@ class Eraser:
         roots = [entry.root for entry in self._ledger.entries("round") if _inside(entry.place, plan.spans)]
         digest = hashlib.sha256(b"".join(roots)).hexdigest()
         body = {"erasure": begun.sequence, "rounds": len(roots), "roots": digest, "left": list(left)}
-        self._ledger.append("erased", body, time)
+        self._ledger.append("erased", body | {"suppressed": suppression_digest(self._ledger)}, time)
 
 
 def unfinished(ledger: Ledger) -> list[Entry]:
     """Give the plans that were recorded and not carried out to the end."""
     done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
     return [entry for entry in ledger.entries("erasure") if entry.sequence not in done]
+
+
+def suppression_digest(ledger: Ledger) -> str:
+    """Commit to the list by which erased names are recognised, and to the run's secret."""
+    listed = ",".join(ledger.suppressed())
+    return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
 
 
 def stored_updates(ledger: Ledger) -> dict[tuple[Place, int], str]:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from sqlalchemy.exc import SQLAlchemyError
 
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
@@ -35,6 +36,9 @@ from rescind.history.recorder import Recorder
 from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, described
+
+# What reading tampered values may end with, whatever they were made into.
+_UNREADABLE = (BrokenHistory, SQLAlchemyError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
 
 
 class History:
@@ -241,9 +245,9 @@ class History:
         """Give in words all that does not agree with the chain; empty if everything does."""
         found = []
         try:
-            for problem in verification.problems(self.ledger, self.models, self.run.facts.training, witnessed):
+            for problem in verification.problems(self.ledger, self.models, self.updates, self.run, witnessed):
                 found.append(problem)  # noqa: PERF402, what was found before an error is told as well
-        except (BrokenHistory, ValueError, KeyError) as broken:
+        except _UNREADABLE as broken:
             found.append(f"the rest cannot be read: {broken}")
         return found
 

@@ -251,6 +251,16 @@ class Ledger(ABC):
         What only has to wait, because somebody is reading, is refused with ``StillRead``.
         """
 
+    # Verification
+
+    @abstractmethod
+    def suppressed(self) -> list[str]:
+        """Return the keyed digests by which erased names are recognised, in hexadecimal, sorted."""
+
+    @abstractmethod
+    def strays(self) -> Iterator[str]:
+        """Say in words what the store holds that no ledger put there, or holds in other words than it was put."""
+
 
 def checked_names(names: Sequence[str]) -> list[str]:
     """Refuse what is not a name that every store can hold and give back unchanged."""

@@ -231,6 +231,12 @@ class MemoryLedger(Ledger):
     def compact(self) -> tuple[str, ...]:
         return ()
 
+    def suppressed(self) -> list[str]:
+        return sorted(digest.hex() for digest in self._forgotten)
+
+    def strays(self) -> Iterator[str]:
+        yield from ()
+
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes) -> Entry:
         entry = next_entry(self._entries[-1] if self._entries else None, kind, time, as_stored(body), root)
         self._entries.append(entry)

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from rescind.core._checks import not_negative
 from rescind.core.edges import Clients, Floats, Members, members
-from rescind.history.records import Branch, Place
+from rescind.history.path import lineage
+from rescind.history.records import ROOT, Branch, Place
+from rescind.history.run import Run
 
 # What a dropped node costs: the rounds that clients would lose, weighted. The weights were tried on histories like
 # those of ``python -m benchmarks.retention``; what is lost at Psi* hardly changes if one is halved or doubled.
@@ -212,6 +214,22 @@ def exact_places(
     shares, places = exact_shares(known, capacity), list(kept)
     rounds = {each: exact_rounds(each, last_round(each), shares[each]) for each in {at.branch for at in places}}
     return frozenset(place for place in places if place.round in rounds[place.branch])
+
+
+def surely_kept(known: Mapping[int, Branch], tip: Place, last_round: Callable[[int], int], run: Run) -> set[Place]:
+    """Return models on the line to ``tip`` that no rule of retention ever gives up; only an erasure may.
+
+    Which others are there depends on who took part, and maybe on their Psi, in rounds that may be erased.
+    """
+    line = lineage(known, tip)
+    surely = {ROOT, tip}
+    if run.goal is not None and not run.facts.public_schedule:
+        there = (Place(leg.branch, number) for leg in line for number in range(leg.round + 1))
+        surely |= exact_places(there, known, last_round, run.capacity)
+    # As long as there was room for all, nothing of the newest branch had to go.
+    if sum(leg.round + 1 for leg in line) <= run.capacity + 2:
+        surely |= {Place(tip.branch, number) for number in range(tip.round + 1)}
+    return surely
 
 
 def _rounds_lost(

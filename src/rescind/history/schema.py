@@ -300,7 +300,10 @@ def check(connection: Connection, where: str) -> None:
         columns = {each["name"] for each in inspect(connection).get_columns(run.name)}
         if not {each.name for each in run.columns} <= columns:
             raise NotAHistory(f"{where} is a database of something else: its table 'run' is not a history's")
-        version = connection.execute(select(run.c.schema_version)).scalar()
+        versions = connection.execute(select(run.c.schema_version)).scalars().all()
+        if len(versions) > 1:
+            raise NotAHistory(f"{where} is no history any more: its table 'run' has {len(versions)} rows, not one")
+        version = versions[0] if versions else None
         if version is not None and version != SCHEMA_VERSION:
             raise VersionMismatch(_other_version(where, version))
         if version is not None and expected <= found:

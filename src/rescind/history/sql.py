@@ -59,6 +59,7 @@ from rescind.history.ledger import (
 )
 from rescind.history.records import PARTICIPANT, REMAINING, Entry, Place, Round, Span, Stretch
 from rescind.history.schema import among, listed
+from rescind.history.strays import strange_objects, strange_rows
 
 # A round can hold megabytes, an entry a few hundred bytes.
 _ROUNDS_AT_ONCE = 16
@@ -373,7 +374,19 @@ class SqlLedger(Ledger):
 
     def compact(self) -> tuple[str, ...]:
         with self._held():
-            return self._database.compact()
+            left = self._database.compact()
+        with self._reading() as connection:
+            return (*left, *strange_objects(connection))
+
+    def suppressed(self) -> list[str]:
+        table = schema.suppression
+        with self._reading() as connection:
+            return list(connection.execute(select(table.c.digest).order_by(table.c.digest)).scalars())
+
+    def strays(self) -> Iterator[str]:
+        with self._reading() as connection:
+            yield from strange_objects(connection)
+            yield from strange_rows(connection)
 
     # Transactions
 

@@ -8,27 +8,36 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from rescind.core.edges import sorted_group
-from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
 from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
-from rescind.history.erasure import unfinished
+from rescind.history.erasure import stored_updates, suppression_digest, unfinished
+from rescind.history.errors import HistoryError
 from rescind.history.ledger import Ledger
 from rescind.history.naming import name_problems
-from rescind.history.path import branches
+from rescind.history.path import branches, newest
 from rescind.history.progress import counted
 from rescind.history.records import Branch, Entry, ErasurePlan, Place, Span
 from rescind.history.requests import asked_for
+from rescind.history.retention import surely_kept
+from rescind.history.run import Run
 
 
 def problems(
-    ledger: Ledger, models: CheckpointStore, training: LocalTraining, witnessed: Collection[bytes] = ()
+    ledger: Ledger,
+    models: CheckpointStore,
+    updates: CheckpointStore,
+    run: Run,
+    witnessed: Collection[bytes] = (),
 ) -> Iterator[str]:
     """Give in words everything that does not agree; nothing means that all of it does.
 
     ``witnessed`` are heads that clients were handed: one that is not in the chain shows that history was rewritten,
-    which the chain alone cannot show of its newest entries.
+    which the chain alone cannot show of its newest entries. Every kept model is read, which takes its time.
     """
+    # Before anything else is read: what a writer stores meanwhile is referred to once the rest was looked at.
+    files = [(store, store.digests()) for store in (models, updates)]
+    yield from ledger.strays()
     entries = list(ledger.entries())
     yield from (f"entry {number} does not follow from those before it" for number in broken_links(entries))
     heads = {NO_HEAD, *(entry.head for entry in entries)}
@@ -40,6 +49,8 @@ def problems(
     stored = {Place(each.number, 0): each.model for each in started.values()}
     for number in started:
         span = Span(number, 1, ledger.last_round(number))
+        if span.last != max((place.round for place in roots if place.branch == number), default=0):
+            yield f"branch {number} is said to end with round {span.last}, which is not its last one"
         found = dict(ledger.indexed(span))
         for round_ in counted(ledger.rounds(span), f"checking branch {number}", span.last):
             if not np.array_equal(found.get(round_.place, ()), round_.clients):
@@ -53,7 +64,7 @@ def problems(
                 yield f"{round_.place} has a participant whose key is gone"
             elif round_root(round_, keys) != root:
                 yield f"the numbers of {round_.place} are not those that were recorded"
-            elif not math.isclose(round_.factor, round_.edge(training).factor, rel_tol=1e-12):
+            elif not math.isclose(round_.factor, round_.edge(run.facts.training).factor, rel_tol=1e-12):
                 yield f"the factor of {round_.place} does not follow from its participants"
     yield from (
         f"{place} has lost its numbers, and no erasure says so"
@@ -61,19 +72,75 @@ def problems(
         if not any(place in span for span in erased)
     )
     yield from _stretch_problems(ledger, entries)
+    waiting = unfinished(ledger)
     yield from (
-        f"erasure {entry.sequence} was begun and not finished: record or erase to finish it"
-        for entry in unfinished(ledger)
+        f"erasure {entry.sequence} was begun and not finished: record or erase to finish it" for entry in waiting
     )
     yield from _model_problems(entries, started, stored)
     yield from name_problems(ledger, entries)
     yield from _returned(ledger, entries)
     yield from _not_erased(ledger, entries, stored)
-    for place, digest in ledger.kept().items():
+    yield from _identity_problems(ledger)
+    if not waiting:
+        yield from _suppression_problems(ledger, entries)
+    kept = ledger.kept()
+    yield from (
+        f"{place} has to be kept, and is not"
+        for place in sorted(surely_kept(started, newest(ledger), ledger.last_round, run))
+        if place not in kept and not any(place in span for span in erased)
+    )
+    for place, digest in counted(kept.items(), "reading kept models", len(kept)):
         if stored.get(place) != digest:
             yield f"{place} is kept as another model than was recorded"
         elif digest not in models:
             yield f"the checkpoint of {place} is missing"
+        else:
+            yield from _damage(models, place, digest)
+    yield from _file_problems(ledger, files, erased=any(entry.kind == "erased" for entry in entries))
+
+
+def _damage(models: CheckpointStore, place: Place, digest: str) -> Iterator[str]:
+    try:
+        for _ in models.stream(digest):
+            pass
+    except HistoryError as damaged:
+        yield f"{place}: {damaged}"
+
+
+def _identity_problems(ledger: Ledger) -> Iterator[str]:
+    """Find clients with a name and without a key, and names that were erased and are known again."""
+    known = ledger.identities()
+    keys = ledger.keys(sorted_group(known.values()))
+    yield from (f"client {client} has a name and no key" for client in known.values() if client not in keys)
+    back = ledger.forgotten(list(known))
+    yield from (f"client {client} has a name that was erased" for name, client in known.items() if name in back)
+
+
+def _suppression_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+    """Compare the list by which erased names are recognised with what the last erasure left."""
+    left = [entry.body["suppressed"] for entry in entries if entry.kind == "erased"]
+    if left and left[-1] != suppression_digest(ledger):
+        yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
+    elif not left and ledger.suppressed():
+        yield "names are listed as erased, and no erasure says so"
+
+
+def _file_problems(
+    ledger: Ledger, files: Sequence[tuple[CheckpointStore, set[str]]], *, erased: bool
+) -> Iterator[str]:
+    """Find stored updates without a file; and once something was ``erased``, files that nothing refers to."""
+    needed = set(ledger.kept().values()), set(stored_updates(ledger).values())
+    for (store, there), digests in zip(files, needed, strict=True):
+        strays = [digest for digest in there - digests if erased and digest in store]
+        if strays:
+            yield (
+                f"nothing refers to {len(strays)} files in {store.address}, {min(strays)} for one: somebody put them "
+                "there, or a writer was killed; the next run removes them"
+            )
+    (_, (updates, _)), (_, digests) = files, needed
+    lost = [digest for digest in digests if digest not in updates]
+    if lost:
+        yield f"{len(lost)} stored updates are not in {updates.address}"
 
 
 def _model_problems(
@@ -109,17 +176,19 @@ def _returned(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
 def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[Place, str]) -> Iterator[str]:
     """Find what is still there although the journal says that its erasure is done."""
     done = {int(entry.body["erasure"]) for entry in entries if entry.kind == "erased"}
+    updates = stored_updates(ledger)
     for entry in entries:
         if entry.kind != "erasure" or entry.sequence not in done:
             continue
         plan = decode(ErasurePlan, entry.body)
-        clients = sorted_group(plan.clients)
+        clients, gone = sorted_group(plan.clients), set(plan.clients)
         rounds = {place for place in stored if place.round}
         there = {
             "rounds": any(place in span for place in rounds for span in plan.spans),
             "kept models": any(place in span for place in ledger.kept() for span in plan.spans),
             "names": bool(ledger.names(clients)),
             "keys": bool(ledger.keys(sorted_group(plan.keys))),
+            "updates": any(client in gone or any(place in span for span in plan.spans) for place, client in updates),
         }
         left = ", ".join(what for what, still in there.items() if still)
         if left:

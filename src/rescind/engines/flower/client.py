@@ -14,6 +14,7 @@ from rescind.core.noise import Tensor
 from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, OWN_PLACE, WITNESSED, Instructions
 from rescind.engines.heads import trained_head
 from rescind.engines.seeds import batches
+from rescind.history.witnesses import LOGGED
 
 # Flower shows what this logger says, and keeps it.
 _LOG = logging.getLogger("flwr")
@@ -138,4 +139,4 @@ def _witness(context: Context, told: Instructions) -> None:
     context.state[WITNESSED] = ConfigRecord({f"{told.place}": told.head.hex()})
     # In a simulation nobody keeps the log, and there are hundreds of clients.
     level = logging.DEBUG if "partition-id" in context.node_config else logging.INFO
-    _LOG.log(level, "rescind: trained for %s; the history's head was %s", told.place, told.head.hex())
+    _LOG.log(level, "rescind: trained for %s; %s%s", told.place, LOGGED, told.head.hex())

@@ -1,0 +1,352 @@
+"""Somebody with write access edits a finished history: with plain SQL, or its files. Verification notices."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from psycopg import sql
+from securesystemslib.signer import CryptoSigner, SSlibKey
+from sqlalchemy import make_url
+
+from rescind import History
+from rescind.certificates.envelope import signed
+from rescind.certificates.errors import OtherHistory
+from rescind.certificates.issue import statement
+from rescind.certificates.verification import verify
+from rescind.cli.examination import examined
+from rescind.core.calibration import Budget
+from rescind.core.facts import Sampling
+from rescind.engines.simulation import Simulation
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.commitments import next_entry
+from rescind.history.errors import NotAHistory
+from rescind.history.records import REMAINING
+from rescind.methods import Last
+from rescind.testing.small import simulation
+
+PRIVATE = Ed25519PrivateKey.generate()
+KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+TABLES = ("client", "client_update", "identity", "kept", "participation", "round")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A history with a finished erasure, a copy from before it, and the certificate; ``heads`` are a client's."""
+
+    history: Path
+    before: Path
+    certificate: bytes
+    heads: tuple[bytes, ...]
+
+
+def engine() -> Simulation:
+    return simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+
+
+def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tuple[bytes, ...]]:
+    """Train, ask, copy, forget and erase; return the certificate and heads that were committed on the way."""
+    federation = Revocable(history, engine(), update_interval=2)
+    federation.train(Rounds(6))
+    heads = [history.head]
+    number = history.ask(["clinic-6"], Budget(5.0, 1e-5))
+    backup()
+    federation.forget(Last(), Rounds(4))
+    heads.append(history.head)
+    return signed(statement(history, number), [CryptoSigner(PRIVATE)]), tuple(heads)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("insiders")
+    with History(folder / "history") as history:
+        certificate, heads = forgotten(history, lambda: copied(folder / "history", folder / "before"))
+    return Made(folder / "history", folder / "before", certificate, heads)
+
+
+def copied(history: Path, to: Path) -> None:
+    shutil.copytree(history, to)
+    # Not the writer's lock, nor what SQLite keeps beside an open file: the copy is a backup's.
+    with closing(sqlite3.connect(history / "ledger.sqlite")) as database, closing(sqlite3.connect(to / "x")) as copy:
+        database.backup(copy)
+    for beside in to.glob("ledger.sqlite*"):
+        beside.unlink()
+    (to / "x").rename(to / "ledger.sqlite")
+
+
+EDITS = {
+    "a round's number": "UPDATE round SET update_norm = update_norm / 2 WHERE branch = 1 AND round = 4",
+    "a round's factor": "UPDATE round SET factor = factor / 2 WHERE branch = 1 AND round = 4",
+    "a round deleted": "DELETE FROM round WHERE branch = 1 AND round = 4",
+    "an entry's time": "UPDATE journal SET time = '2020-01-01T00:00:00+00:00' WHERE kind = 'request'",
+    "an entry's body": """UPDATE journal SET body = replace(body, '"epsilon":5.0', '"epsilon":0.5')
+        WHERE kind = 'request'""",
+    "one more name in a body": """UPDATE journal SET body = '{"hidden":"clinic-6",' || substr(body, 2)
+        WHERE kind = 'request'""",
+    "a name twice in a body": """UPDATE journal SET body = '{"deadline":"clinic-6",' || substr(body, 2)
+        WHERE kind = 'request'""",
+    "a body spelled otherwise": "UPDATE journal SET body = ' ' || body WHERE kind = 'request'",
+    "an entry deleted": "DELETE FROM journal WHERE sequence = 3",
+    "the newest entry deleted": "DELETE FROM journal WHERE sequence = (SELECT max(sequence) FROM journal)",
+    "suppression emptied": "DELETE FROM suppression",
+    "suppression replaced": "UPDATE suppression SET digest = 'ab'",
+    "the erased name back": "INSERT INTO identity SELECT * FROM old.identity WHERE name = 'clinic-6'",
+    "the erased name as another client": """INSERT INTO identity (pseudonym, name)
+        SELECT 11, name FROM old.identity WHERE name = 'clinic-6'""",
+    "the erased key back": """UPDATE client SET key = (SELECT key FROM old.client AS b
+        WHERE b.pseudonym = client.pseudonym) WHERE key IS NULL""",
+    "erased rounds back": """INSERT INTO round SELECT * FROM old.round WHERE sequence NOT IN
+        (SELECT sequence FROM round)""",
+    "erased participations back": """INSERT INTO participation SELECT * FROM old.participation WHERE round NOT IN
+        (SELECT round FROM participation)""",
+    "erased kept models back": "INSERT INTO kept SELECT * FROM old.kept WHERE round > 0",
+    "erased updates back": "INSERT INTO client_update SELECT * FROM old.client_update WHERE branch = 0",
+    "the newest model not kept": "DELETE FROM kept WHERE branch = 1 AND round = 4",
+    "theta_0 not kept": "DELETE FROM kept WHERE branch = 0",
+    "another model not kept": "DELETE FROM kept WHERE branch = 1 AND round = 2",
+    "no model kept": "DELETE FROM kept",
+    "the run's secret": "UPDATE run SET secret = (SELECT key FROM client WHERE pseudonym = 4)",
+    "a key deleted": "UPDATE client SET key = NULL WHERE pseudonym = 3",
+    "a key changed": "UPDATE client SET key = (SELECT key FROM client WHERE pseudonym = 4) WHERE pseudonym = 3",
+    "last_round lowered": "UPDATE branch SET last_round = 3 WHERE number = 1",
+    "last_round raised": "UPDATE branch SET last_round = 9 WHERE number = 0",
+    "a participation deleted": "DELETE FROM participation WHERE client = 3",
+    "a participation added": "INSERT INTO participation SELECT 0, 7, max(sequence) FROM round",
+    "a participation in a wrong segment": "INSERT INTO participation SELECT 9, 3, max(sequence) FROM round",
+    "a table": "CREATE TABLE shadow (name text)",
+    "a view": "CREATE VIEW shadow AS SELECT name FROM identity",
+    "a column": "ALTER TABLE client ADD COLUMN alias text",
+    "an index": "CREATE INDEX shadow ON identity (label)",
+    "an index gone": "DROP INDEX journal_kind",
+}
+
+
+OF_SQLITE = {
+    "a trigger": """CREATE TRIGGER keep BEFORE DELETE ON identity
+        BEGIN INSERT INTO kept VALUES (9, old.pseudonym, old.name); END""",
+    "a column that computes": "ALTER TABLE identity ADD COLUMN shadow text GENERATED ALWAYS AS (name) VIRTUAL",
+    "statistics": "ANALYZE main",
+    "numbers in the wrong type": "UPDATE kept SET model = 'text'",
+    "an entry of the wrong type": "UPDATE journal SET body = '[]' WHERE kind = 'request'",
+}
+# Of the others, those that its own statements look for.
+OF_POSTGRESQL = {
+    each: EDITS[each]
+    for each in (
+        *("a name twice in a body", "suppression emptied", "the erased name back", "erased participations back"),
+        *("erased updates back", "the newest model not kept", "a participation in a wrong segment"),
+        *("a table", "a view", "a column", "an index", "an index gone"),
+    )
+} | {
+    "a trigger": """CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN old; END';
+        CREATE TRIGGER keep BEFORE DELETE ON identity FOR EACH ROW EXECUTE FUNCTION public.keep()""",
+    "a rule": "CREATE RULE keep AS ON DELETE TO identity DO ALSO NOTIFY keep",
+    "a function": "CREATE FUNCTION keep() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "a default": "ALTER TABLE client ALTER COLUMN pseudonym SET DEFAULT 7",
+    "a constraint": "ALTER TABLE client ADD CHECK (pseudonym > 0)",
+    "a policy": "CREATE POLICY keep ON identity",
+    "a table below": "CREATE TABLE public.shadow () INHERITS (identity)",
+    "statistics": "CREATE STATISTICS keep ON pseudonym, name FROM identity",
+    "samples of a column": "ALTER TABLE identity ALTER COLUMN name SET STATISTICS 100",
+}
+
+
+def told(location: Path | str) -> list[str]:
+    """Return what ``rescind doctor`` finds to repair in a history."""
+    return [each.detail for each in examined(str(location), ()) if each.verdict == "repair" and each.what != "disk"]
+
+
+def refused(history: History, made: Made, witnessed: tuple[bytes, ...] = ()) -> str:
+    """Return why ``rescind verify --history`` refuses the certificate."""
+    try:
+        verify(made.certificate, [KEY], history=history, witnessed=witnessed)
+    except OtherHistory as refusal:
+        return str(refusal)
+    return ""
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.history, tmp_path / "history"))
+
+
+def edited(history: Path, before: Path, statement: str) -> None:
+    with closing(sqlite3.connect(history / "ledger.sqlite")) as database:
+        database.execute(f"ATTACH '{before / 'ledger.sqlite'}' AS old")
+        assert database.execute(statement).rowcount != 0, "the edit changes nothing"
+        database.commit()
+
+
+def test_what_nobody_edited_is_fine(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        assert refused(history, made, made.heads) == ""
+        assert told(copy) == []
+
+
+@pytest.mark.parametrize("statement", (EDITS | OF_SQLITE).values(), ids=[*EDITS, *OF_SQLITE])
+def test_an_edit_of_the_ledger_is_noticed(statement: str, made: Made, copy: Path) -> None:
+    edited(copy, made.before, statement)
+    assert told(copy)
+    with History(copy, create=False) as history:
+        assert refused(history, made)
+
+
+def test_a_run_with_two_secrets_is_none(made: Made, copy: Path) -> None:
+    edited(copy, made.before, "INSERT INTO run SELECT schema_version + 1, name, secret FROM run")
+    assert told(copy)
+    with pytest.raises(NotAHistory, match="2 rows"):
+        History(copy, create=False)
+
+
+def returned(copy: Path, before: Path, folder: str) -> None:
+    for each in (before / folder).iterdir():
+        shutil.copy(each, copy / folder)
+
+
+def flipped(copy: Path, _: Path) -> None:
+    model = min((copy / "checkpoints").iterdir())
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+
+
+def swapped(copy: Path, _: Path) -> None:
+    one, two, *_ = sorted((copy / "checkpoints").iterdir())
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+
+
+def halved(copy: Path, _: Path) -> None:
+    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
+        (stored,) = database.execute("SELECT remaining FROM stretch").fetchone()
+        remaining = np.frombuffer(stored, REMAINING).copy()
+        remaining["sensitivity"] /= 2
+        database.execute("UPDATE stretch SET remaining = ?", (remaining.tobytes(),))
+        database.commit()
+
+
+def undone(copy: Path, before: Path) -> None:
+    """Put back all that the erasure took: name, key, rounds, kept models, updates and files."""
+    for name in (
+        *("the erased name back", "the erased key back", "erased rounds back", "erased participations back"),
+        *("erased kept models back", "erased updates back"),
+    ):
+        edited(copy, before, EDITS[name])
+    returned(copy, before, "checkpoints")
+    returned(copy, before, "updates")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *(flipped, swapped, halved, undone),
+        *(partial(returned, folder="checkpoints"), partial(returned, folder="updates")),
+        lambda copy, _: min((copy / "checkpoints").iterdir()).unlink(),
+        lambda copy, _: min((copy / "updates").iterdir()).unlink(),
+    ],
+    ids=["flipped", "swapped", "halved", "undone", "models back", "updates back", "model lost", "update lost"],
+)
+def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: Made, copy: Path) -> None:
+    edit(copy, made.before)
+    assert told(copy)
+    with History(copy, create=False) as history:
+        assert refused(history, made)
+
+
+def rechained(copy: Path) -> None:
+    """Compute the chain anew: no key is needed for it."""
+    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
+        previous = None
+        query = "SELECT sequence, kind, time, body, root FROM journal ORDER BY sequence"
+        for sequence, kind, time, body, root in database.execute(query).fetchall():
+            previous = next_entry(previous, kind, time, json.loads(body), root)
+            database.execute("UPDATE journal SET head = ? WHERE sequence = ?", (previous.head, sequence))
+        database.commit()
+
+
+def test_a_recomputed_chain_needs_a_witness(made: Made, copy: Path) -> None:
+    edited(copy, made.before, EDITS["an entry's body"])
+    rechained(copy)
+    assert told(copy) == []
+    with History(copy, create=False) as history:
+        assert "witnessed head" in history.verify(made.heads)[0]
+        # A certificate is a witness, too.
+        assert "witnessed head" in refused(history, made)
+
+
+def test_going_back_to_a_backup_needs_a_witness(made: Made, copy: Path, tmp_path: Path) -> None:
+    """A backup from before the erasure, which the certificate knows of, and one from after it, which it does not."""
+    shutil.copytree(made.before, tmp_path / "before")
+    assert told(tmp_path / "before") == []
+    with History(tmp_path / "before", create=False) as history:
+        assert "witnessed head" in refused(history, made)
+        assert "witnessed head" in history.verify(made.heads)[0]
+    with History(copy, create=False) as history:
+        Revocable(history, engine(), update_interval=2).train(Rounds(5))
+        witnessed = (*made.heads, history.head)
+        assert refused(history, made, witnessed) == ""
+    with History(made.history, create=False) as back:
+        assert refused(back, made) == ""
+        assert "witnessed head" in refused(back, made, witnessed)
+
+
+@pytest.fixture(scope="module")
+def served(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Made, str]]:
+    """The same on PostgreSQL: what was made, and the name of its database."""
+    folder, name = tmp_path_factory.mktemp("insiders"), f"insiders_{secrets.token_hex(8)}"
+    address = database(postgresql, name)
+
+    def backup() -> None:
+        with psycopg.connect(address) as connection:
+            connection.execute("CREATE SCHEMA old")
+            for table in TABLES:
+                connection.execute(
+                    sql.SQL("CREATE TABLE old.{0} AS TABLE rescind_main.{0}").format(sql.Identifier(table))
+                )
+
+    administer(postgresql, f"CREATE DATABASE {name}")
+    with History(address, checkpoints=str(folder)) as history:
+        certificate, heads = forgotten(history, backup)
+    yield Made(folder, folder, certificate, heads), name
+    administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def database(address: str, name: str) -> str:
+    return make_url(address).set(database=name).render_as_string(hide_password=False)
+
+
+def administer(address: str, statement: str) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+@pytest.mark.parametrize("statement", ["", *OF_POSTGRESQL.values()], ids=["none", *OF_POSTGRESQL])
+def test_an_edit_on_postgresql_is_noticed(
+    statement: str, served: tuple[Made, str], postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, original = served
+    name = f"{original}_edited"
+    administer(postgresql, f"CREATE DATABASE {name} TEMPLATE {original}")
+    address = database(postgresql, name)
+    monkeypatch.setenv("RESCIND_CHECKPOINTS", str(made.history))
+    try:
+        with psycopg.connect(address) as connection:
+            connection.execute(f"SET search_path TO rescind_main; {statement}".encode())
+        assert bool(told(address)) is bool(statement)
+        with History(address, checkpoints=str(made.history), create=False) as history:
+            assert bool(refused(history, made)) is bool(statement)
+    finally:
+        administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
