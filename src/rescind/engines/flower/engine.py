@@ -196,7 +196,7 @@ class FlowerEngine:
     def distances(
         self, model: Mapping[str, Tensor], place: Place, names: Sequence[str], most: float
     ) -> dict[str, float]:
-        """Return how far the named clients' results of a round are from its mean, as far as they tell up to ``most``."""
+        """Return how far the named clients say that their results are from a round's mean, if at most ``most``."""
         return _numbers(self._evaluated(model, names, {DISTANCE: str(place)}), DISTANCE, most)
 
     def taken_accepted(self) -> list[Message]:

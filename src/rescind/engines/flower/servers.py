@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rescind.engines.flower.engine import FlowerEngine
 
 _LOG = logging.getLogger("flwr")
-_TOO_FAR = "the mean of all masked updates is longer than any update that the training can make"
+TOO_FAR = "the mean of all masked updates is longer than any update that the training can make"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +67,8 @@ class Reported:
         longest = engine.facts.training.longest_update(norm(model))
         # What masks leave behind where they cancel but for rounding is allowed for.
         if longest is not None and made.measured.update_norm > 1.01 * longest:
-            _LOG.warning("rescind: nothing of %s is used: %s", place, _TOO_FAR)
-            unused = {**replies.rejected, **dict.fromkeys(replies.names, _TOO_FAR)}
+            _LOG.warning("rescind: nothing of %s is used: %s", place, TOO_FAR)
+            unused = {**replies.rejected, **dict.fromkeys(replies.names, TOO_FAR)}
             return averaged(model, Replies((), np.empty(0), (), {}, 0, unused), 1.0)
         furthest = min(NO_BOUND, math.inf if longest is None else longest + made.measured.update_norm)
         told = self.flower.distances(made.model, place, replies.names, furthest)
