@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.noise import Tensor
-from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.flower import FlowerEngine, identify, keep_own, report_distance, train_head
 from rescind.engines.flower.engine import Settings, averaging
@@ -107,6 +107,11 @@ class Recorded:
             raise ValueError("give rate, or the strategy's fraction_train, not both")
         if self.masked and (not self.is_mean or self.training.server_learning_rate != 1):
             raise ValueError("masked updates need a mean, and a server_learning_rate of 1")
+        if self.masked and isinstance(self.training.loss, DeclaredLoss) and self.training.loss.gradient_bound is None:
+            raise ValueError(
+                "masked updates of a declared loss need its gradient_bound: without it any distance that a client "
+                "tells would have to be believed, and one client could raise everybody's bound"
+            )
         if self.equal_weights and not self.is_mean:
             raise ValueError(f"{name} weighs its replies itself: equal_weights needs FedAvg or FedProx")
         if self.most_examples < 1:

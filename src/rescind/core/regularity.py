@@ -108,6 +108,10 @@ class LogisticL2(_L2Head):
 class DeclaredLoss:
     """A loss whose curvature the operator declares: smooth [-beta, beta], convex [0, beta] or better.
 
+    ``gradient_bound`` is the largest norm of one sample's gradient, but for an L2 term of ``curvature.low`` where
+    that is positive. With it, updates that are too long are rejected; without it, one client can raise everybody's
+    bound.
+
     Paper: Eq. (B1), (B2), (B3). Theory: 2.
     """
 

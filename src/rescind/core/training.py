@@ -107,17 +107,8 @@ class LocalTraining:
         not_negative("largest_norm", largest_norm)
         not_negative("batch", batch)
         positive("parameters", parameters)
-        unit, count = UNIT_ROUNDOFF[self.precision], steps or self.steps
-        # Of a loss without a curvature nothing is proven anyway; B = 1, as elsewhere.
-        curvature = self.loss.curvature or Curvature(0.0, 2 / self.learning_rate)
-        sharpness = self.learning_rate * (curvature.high + self.proximal)
-        growth = max(1.0, step_factor(curvature, self.learning_rate, self.proximal))
-        amplified = (count - 1) * math.log(growth)
-        terms = count * (2 + 20 * sharpness) * (parameters + batch + 64) * 2.0**-53
-        casts = 4 * unit + 2.0**-31
-        if sharpness > _SHARPEST or amplified > 100:
-            return NO_BOUND
-        local = terms * math.exp(amplified)
+        count, casts = steps or self.steps, 4 * UNIT_ROUNDOFF[self.precision] + 2.0**-31
+        local = self._entry_error(count) * (parameters + batch + 64)
         slope = 1 + self._reach(1.0, 0.0, count)
         if local * slope + casts > RELATIVE_ROUNDING:
             return NO_BOUND
@@ -127,18 +118,49 @@ class LocalTraining:
         # The last factor pays for the casts of what the steps' own rounding added, and for this evaluation.
         return (total + math.sqrt(parameters) * 2.0**-120) * (1 + 2.0**-20)
 
-    def longest_update(self, parameter_norm: float, steps: int | None = None) -> float | None:
-        """Bound ||theta_i - theta^n|| of whoever executes this; None if nothing bounds it.
+    def most_examples(self, parameters: int) -> float:
+        """Return the most examples that a step may use such that ``rounding`` has a bound; d is ``parameters``.
 
-        ``parameter_norm`` is ||theta^n||, ``steps`` K_i where it differs. The result's cast is allowed for.
+        Infinity where no number of them has one, and whoever has many takes nothing from the others.
 
         Theory: 5.
         """
-        loss = self.loss
-        if not isinstance(loss, SoftmaxL2 | LogisticL2) or self.obstacles:
+        error, slope = self._entry_error(self.steps), 1 + self._reach(1.0, 0.0, self.steps)
+        if self.obstacles or math.isinf(error * slope):
+            return math.inf
+        casts = 4 * UNIT_ROUNDOFF[self.precision] + 2.0**-31
+        # Rounded down, so that ``rounding`` agrees.
+        most = (RELATIVE_ROUNDING - casts) / (error * slope) * (1 - 1e-9) - parameters - 64
+        return math.floor(most) if most >= 1 else math.inf
+
+    def _entry_error(self, steps: int) -> float:
+        """Return K max(1, B)^(K-1) (2 + 20 q) 2^-53, kappa for one entry of a sum; infinity for steps too large."""
+        # Of a loss without a curvature nothing is proven anyway; B = 1, as elsewhere.
+        curvature = self.loss.curvature or Curvature(0.0, 2 / self.learning_rate)
+        sharpness = self.learning_rate * (curvature.high + self.proximal)
+        amplified = (steps - 1) * math.log(max(1.0, step_factor(curvature, self.learning_rate, self.proximal)))
+        if sharpness > _SHARPEST or amplified > 100:
+            return math.inf
+        return steps * (2 + 20 * sharpness) * 2.0**-53 * math.exp(amplified)
+
+    def longest_update(self, parameter_norm: float, steps: int | None = None) -> float | None:
+        """Return a bound of ||theta_i - theta^n|| of whoever executes this; None if nothing bounds it.
+
+        ``parameter_norm`` is ||theta^n||, ``steps`` K_i where it differs. The result's cast is allowed for. Of a
+        declared loss it is eta K (L + mu ||theta^n||), mu being its ``curvature.low`` if that is positive, and 1 %
+        more for the rounding of the clients' own code.
+
+        Theory: 2.
+        """
+        loss, rate = self.loss, self.learning_rate
+        if self.obstacles or loss.gradient_bound is None or loss.curvature is None:
             return None
-        longest = self._reach(parameter_norm, loss.gradient_bound, self.steps if steps is None else steps)
-        return longest * (1 + 1e-6) + 2 * UNIT_ROUNDOFF[self.precision] * (parameter_norm + longest)
+        proven, low = isinstance(loss, SoftmaxL2 | LogisticL2), max(loss.curvature.low, 0.0)
+        scale, added = abs(1 - rate * (low + self.proximal)), rate * (loss.gradient_bound + low * parameter_norm)
+        # L of a declared loss may count the whole gradient, which no L2 term makes shorter.
+        powers = _powers(scale if proven else max(scale, 1.0), self.steps if steps is None else steps)
+        longest = added * powers * (1 + 1e-6 if proven else 1.01)
+        return longest + 2 * UNIT_ROUNDOFF[self.precision] * (parameter_norm + longest)
 
     def _reach(self, norm: float, gradient_bound: float, steps: int) -> float:
         """Bound how far ``steps`` local steps lead away from a model of this norm.
@@ -150,12 +172,7 @@ class LocalTraining:
             abs(1 - self.learning_rate * (l2 + self.proximal)),
             self.learning_rate * (gradient_bound + l2 * norm),
         )
-        logarithm = math.log(max(scale, SMALLEST_FACTOR))
-        if steps * logarithm > 700:
-            return math.inf
-        # 1 + scale + ... + scale^(K-1)
-        powers = math.expm1(steps * logarithm) / math.expm1(logarithm) if logarithm else steps
-        return added * powers * (1 + 1e-9)
+        return added * _powers(scale, steps)
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -168,6 +185,14 @@ class LocalTraining:
     def obstacles(self) -> tuple[Obstacle, ...]:
         """What in this training the theorem does not cover; empty means that it applies."""
         return tuple(_obstacles(self))
+
+
+def _powers(scale: float, steps: int) -> float:
+    """Return 1 + scale + ... + scale^(K-1), rounded up; infinity beyond float64's range."""
+    logarithm = math.log(max(scale, SMALLEST_FACTOR))
+    if steps * logarithm > 700:
+        return math.inf
+    return (math.expm1(steps * logarithm) / math.expm1(logarithm) if logarithm else steps) * (1 + 1e-9)
 
 
 def _obstacles(training: LocalTraining) -> Iterator[Obstacle]:

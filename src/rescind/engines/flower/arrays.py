@@ -18,8 +18,9 @@ _TEXT = re.compile(
     rb"'shape': \((?P<shape>[\d, ]{0,200})\), \} *\n"
 )
 _LONGEST_TEXT = 1024
-# The largest number that a mean can be made of.
-_LARGEST = 1e135
+# The largest numbers that are used, by type: the squares of more of them than any model has can be added up within
+# the type, by a strategy of the user's too, and differences of them can be formed. A mean is never larger.
+_LARGEST = {"float32": 1e13, "float64": 1e135}
 
 
 class UnfitArray(ValueError):
@@ -51,13 +52,15 @@ def view(array: Array, like: Tensor) -> Tensor:
 
 
 def usable(tensor: Tensor) -> bool:
-    """Tell whether all numbers are finite, and small enough for a mean."""
+    """Return whether all numbers are finite, and small enough to be computed with in their own type."""
     flat = tensor.reshape(-1)
+    # A number of the tensor's own type: any other would be cast to it, and may become infinite.
+    largest = flat.dtype.type(_LARGEST.get(str(flat.dtype), np.finfo(flat.dtype).max))
     with np.errstate(over="ignore", invalid="ignore"):
         # One fast pass; only a sum of squares that is too large needs a closer look.
-        if np.dot(flat, flat) < _LARGEST**2:
+        if np.dot(flat, flat) < largest:
             return True
-        return bool((np.abs(flat) <= _LARGEST).all())
+        return bool((np.abs(flat) <= largest).all())
 
 
 def packed(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tuple[str, ...]) -> ArrayRecord:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,6 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.noise import Tensor
-from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.engines.engine import Replies
 from rescind.engines.flower.arrays import packed
 from rescind.engines.flower.grid import FilteredGrid
@@ -28,7 +26,7 @@ from rescind.engines.server import norm
 from rescind.history.records import Place
 
 _LOG = logging.getLogger("flwr")
-# So many rounds without a usable reply, and something is set up wrongly.
+# So many rounds without a usable reply, and something is set up wrongly; unless it is one client that was asked.
 _MOST_IN_VAIN = 3
 _LONGEST_REASON = 200
 _MOST_METRICS = 50
@@ -76,8 +74,8 @@ class FlowerEngine:
     _strategy: Strategy | None = None
     _branch: int = -1
     _weights: dict[str, float] = field(default_factory=dict)
-    _accepted: list[Message] = field(default_factory=list)
-    _in_vain: int = 0
+    _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
+    _in_vain: list[Sequence[str]] = field(default_factory=list)
 
     @property
     def facts(self) -> Facts:
@@ -128,7 +126,8 @@ class FlowerEngine:
         """Send the model to the named clients, and give what comes back from them and passes every check."""
         self._check_names(names)
         mean = averaging(self.original)
-        if self._in_vain >= _MOST_IN_VAIN:
+        alone = len({name for asked in self._in_vain for name in asked}) < min(2, len(self.members))
+        if len(self._in_vain) >= _MOST_IN_VAIN and not alone:
             raise ValueError(
                 f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
                 "they train with rescind.flower.train_head, or is it declared=True that is missing?"
@@ -159,8 +158,8 @@ class FlowerEngine:
                 _LOG.warning("rescind: the reply of %s is not used: %s", self._called(name), reason)
         if not equal:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
-        self._in_vain = 0 if accepted or not names else self._in_vain + 1
-        self._accepted = [answers[name] for name in accepted]
+        self._in_vain = [] if accepted or not names else [*self._in_vain, names]
+        self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
         contents = [reply.content for reply in accepted.values()]
         metrics = _combined(mean.train_metrics_aggr_fn, contents, mean.weighted_by_key)
         if metrics is not None:
@@ -194,19 +193,20 @@ class FlowerEngine:
     def test_accuracy(self, model: Mapping[str, Tensor]) -> None:
         """Give nothing: what belongs to no client is the ServerApp's own, and so is its evaluation."""
 
-    def distances(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> dict[str, float]:
-        """Ask the named clients how far their own results of a round are from its mean, as far as they tell."""
-        return _numbers(self._evaluated(model, names, {DISTANCE: str(place)}), DISTANCE, most=sys.float_info.max)
+    def distances(
+        self, model: Mapping[str, Tensor], place: Place, names: Sequence[str], most: float
+    ) -> dict[str, float]:
+        """Return how far the named clients say that their results are from a round's mean, if at most ``most``."""
+        return _numbers(self._evaluated(model, names, {DISTANCE: str(place)}), DISTANCE, most)
 
     def taken_accepted(self) -> list[Message]:
-        """Give the last round's accepted replies, once, with nothing in them but what was checked."""
+        """Return the last round's accepted replies, once, made anew of nothing but what was checked."""
         mean, taken = averaging(self.original), self._accepted
         self._accepted = []
-        for reply in taken:
-            (metrics,), (arrays,) = reply.content.metric_records.values(), reply.content.array_records.values()
-            weight = MetricRecord({mean.weighted_by_key: metrics[mean.weighted_by_key]})
-            reply.content = RecordDict({mean.arrayrecord_key: arrays, "metrics": weight})
-        return taken
+        for message, reply in taken:
+            weight = MetricRecord({mean.weighted_by_key: reply.examples})
+            message.content = RecordDict({mean.arrayrecord_key: self.packed(reply.tensors), "metrics": weight})
+        return [message for message, _ in taken]
 
     def evaluated_by_clients(
         self, place: Place, model: Mapping[str, Tensor], present: Sequence[str]
@@ -238,16 +238,18 @@ class FlowerEngine:
         return {name: replace(general, seed=client_seed(settings.secret, name, place)) for name in names}
 
     def _longest(self, model: Mapping[str, Tensor]) -> float | None:
-        """Give the length that no update from a model can exceed, where one is proven and updates can be seen."""
-        proven = isinstance(self.facts.training.loss, SoftmaxL2 | LogisticL2)
-        return self.facts.training.longest_update(norm(model)) if proven and not self.settings.masked else None
+        """Return the length that no update from a model can exceed, where one is known and updates can be seen."""
+        return None if self.settings.masked else self.facts.training.longest_update(norm(model))
 
     def _most_examples(self) -> int:
-        """Give how many examples a client may have; a strict bound may rest on that."""
+        """Return how many examples a client may have; a strict bound may rest on that, and everybody's rounding."""
         public, most = self.facts.public, self.settings.most_examples
-        if isinstance(public, PublicHead) and self.facts.batch is None:
-            return min(most, public.batch)
-        return most
+        if self.facts.batch is not None:
+            return most
+        if isinstance(public, PublicHead):
+            most = min(most, public.batch)
+        parameters = sum(tensor.size for tensor in self.start().values())
+        return int(min(most, self.facts.training.most_examples(parameters)))
 
     def _messages(
         self, arrays: ArrayRecord, place: Place, names: Sequence[str], instructions: Mapping[str, Instructions]

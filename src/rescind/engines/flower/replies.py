@@ -14,6 +14,9 @@ from rescind.engines.engine import TOO_LONG
 from rescind.engines.flower.arrays import UnfitArray, usable, view
 from rescind.engines.flower.wire import EXECUTED
 
+# To combine more than any client needs would hold everybody up.
+_MOST_METRICS = 1000
+
 
 class Rejected(ValueError):
     """A reply is not used; the message says why in words that are recorded, so it holds nothing of the reply."""
@@ -90,6 +93,8 @@ def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
     if len(content.metric_records) != 1:
         raise Rejected("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
+    if len(metrics) > _MOST_METRICS:
+        raise Rejected(f"it holds more than {_MOST_METRICS} metrics")
     weight = metrics.get(weighted_by)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise Rejected(f"its {weighted_by} is missing, or no number")

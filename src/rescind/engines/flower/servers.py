@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -9,12 +11,16 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rescind.core.noise import Tensor
-from rescind.engines.engine import Engine
+from rescind.core.training import NO_BOUND
+from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Made, averaged, norm
 from rescind.history.records import Place
 
 if TYPE_CHECKING:
     from rescind.engines.flower.engine import FlowerEngine
+
+_LOG = logging.getLogger("flwr")
+TOO_FAR = "the mean of all masked updates is longer than any update that the training can make"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +36,11 @@ class Delegated:
     def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
         """Train a round, and let the strategy aggregate it."""
         replies = engine.train(model, place, engine.drawn(place, present))
-        arrays, _ = self.flower.strategy.aggregate_train(place.round, self.flower.taken_accepted())
         mean = averaged(model, replies, 1.0)
+        if not replies.names:
+            # Not every strategy knows what to do with nothing.
+            return mean
+        arrays, _ = self.flower.strategy.aggregate_train(place.round, self.flower.taken_accepted())
         if arrays is None:
             return replace(mean, model=dict(model))
         # The sum of float32 weighted in float64 may have become float64.
@@ -43,8 +52,9 @@ class Delegated:
 class Reported:
     """Updates are masked, so each client tells its own distance from the mean, once it knows that.
 
-    Whoever does not tell counts with the longest update that the training can make. Where nothing bounds that, it
-    stops the training.
+    Whoever does not tell, or tells more than the training can make, counts with the furthest that it can: the longest
+    update and the mean's own length. Where nothing bounds that, as for a network, so far that no noise can hide it.
+    A mean that moves further than any update can is not used, as nobody can say whose part of it is wrong.
     """
 
     flower: FlowerEngine
@@ -54,16 +64,22 @@ class Reported:
         """Train a round, make the mean, and ask every participant how far from it it is."""
         replies = engine.train(model, place, engine.drawn(place, present))
         made = averaged(model, replies, engine.facts.training.server_learning_rate)
-        told = raised(self.flower.distances(made.model, place, replies.names), made.model)
+        longest = engine.facts.training.longest_update(norm(model))
+        # What masks leave behind where they cancel but for rounding is allowed for.
+        if longest is not None and made.measured.update_norm > 1.01 * longest:
+            _LOG.warning("rescind: nothing of %s is used: %s", place, TOO_FAR)
+            unused = {**replies.rejected, **dict.fromkeys(replies.names, TOO_FAR)}
+            return averaged(model, Replies((), np.empty(0), (), {}, 0, unused), 1.0)
+        furthest = min(NO_BOUND, math.inf if longest is None else longest + made.measured.update_norm)
+        told = self.flower.distances(made.model, place, replies.names, furthest)
         silent = [name for name in replies.names if name not in told]
-        longest = engine.facts.training.longest_update(norm(model)) if silent else None
-        if longest is not None:
-            told |= dict.fromkeys(silent, longest + made.measured.update_norm)
-        elif silent:
-            raise ValueError(
-                f"{len(silent)} participants of {place} did not tell how far they are from the mean, "
-                f"{silent[0]!r} among them: call rescind.flower.report_distance in the ClientApp's evaluate"
+        if silent:
+            _LOG.warning(
+                "rescind: %d participants of %s did not tell how far they are from the mean, or told what cannot be, "
+                "%r among them: does the ClientApp call rescind.flower.report_distance in evaluate?",
+                *(len(silent), place, silent[0]),
             )
+        told = raised(told, made.model) | dict.fromkeys(silent, furthest)
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
         return replace(made, measured=replace(made.measured, distances=distances, gram=None))
 

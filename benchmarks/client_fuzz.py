@@ -1,0 +1,453 @@
+"""Can a client end a run, have an honest one rejected, or deny it its forgetting?
+
+Federations of honest and hostile clients train and forget on a Grid in this process. Whatever a hostile one sends is
+drawn at random: fields, types, sizes, markup, numbers, counts, told distances, replies late, doubled or none.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg
+
+import rescind.flower
+from benchmarks._measure import finish, parser, progress
+from rescind import Curvature, DeclaredLoss, History, LocalTraining, UnprovenLoss
+from rescind.core.calibration import Budget
+from rescind.core.sensitivity import client_sensitivities
+from rescind.engines.flower.servers import TOO_FAR
+from rescind.engines.flower.wire import Instructions
+from rescind.engines.heads import trained_head
+from rescind.engines.server import norm
+from rescind.flower import Recorded
+from rescind.history.records import Place, Span
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+
+ROUNDS, AFTERWARDS, ATTACKERS, HONEST = 20, 3, 8, 12
+SHARDS = federation(HONEST + ATTACKERS).shards
+NAMES = tuple(SHARDS)
+TRAINED = ("head.bias", "head.weight")
+HEAD32 = replace(TRAINING, precision="float32")
+# What the clients' own code executes is the head's training all the same.
+DECLARED = replace(TRAINING, loss=DeclaredLoss(Curvature(0.02, 1.02), gradient_bound=2.0))
+NETWORK = LocalTraining(TRAINING.steps, TRAINING.learning_rate, UnprovenLoss(), precision="float32")
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"training": HEAD32},
+    "masked": {"training": HEAD32, "masked": True},
+    "declared": {"training": DECLARED, "declared": True},
+    "network": {"training": NETWORK},
+    "DP": {"training": HEAD32, "declared": True, "heuristic": True},
+    "FedAdam": {"training": HEAD32, "declared": True, "heuristic": True},
+}
+# Of the others nothing is claimed that a bound could be denied for.
+BOUNDED = ("plain", "masked", "declared")
+MARKUP = (
+    "[/]",
+    "[link=http://x]a[/link]",
+    "\x1b[2J\x1b[31m",
+    "\u202eabc",
+    "<script>",
+    "a\nb",
+    "",
+    "x" * 5000,
+    "\x00",
+)
+FLOATS = (
+    np.inf,
+    -np.inf,
+    np.nan,
+    3e38,
+    -3e38,
+    1e30,
+    1e13,
+    1e12,
+    -1e134,
+    1e200,
+    sys.float_info.max,
+    1e-42,
+    5e-324,
+    -0.0,
+)
+COUNTS = (0, -1, 1, 0.5, 1e-300, 10**5, 10**6, 10**7, 10**8, 2**63 - 1, float("nan"), float("inf"), [40], [], 40.5)
+DISTANCES = (0.0, -1.0, 1.0, 1e9, 1e300, sys.float_info.max, float("inf"), float("nan"), [1.0], 2**63 - 1, 5e-324)
+
+# Changes a reply, or raises; what it returns is sent instead.
+Attack = Callable[[np.random.Generator, Message, Message], Message | None]
+
+
+def strategy(kind: str, history: History, **options: Any) -> Recorded:
+    """Return the recorded strategy of a kind of run."""
+    common: dict[str, Any] = {"min_train_nodes": 1, "min_evaluate_nodes": 1, "min_available_nodes": 1}
+    inner: Any = FedAdam(**common) if kind == "FedAdam" else FedAvg(**common)
+    if kind == "DP":
+        inner = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, len(NAMES))
+    return Recorded(
+        inner, history, **({"trained": TRAINED, "seed": b"client_fuzz of clients"} | KINDS[kind] | options)
+    )
+
+
+def initial(kind: str) -> ArrayRecord:
+    """Return theta_0^0, with a tensor that nobody trains."""
+    dtype = np.dtype(KINDS[kind]["training"].precision)
+    return ArrayRecord(
+        {
+            "body": Array(np.arange(5, dtype=np.float32)),
+            "head.weight": Array(np.zeros((CLASSES, FEATURES), dtype)),
+            "head.bias": Array(np.zeros(CLASSES, dtype)),
+        }
+    )
+
+
+@dataclass(eq=False)
+class Hostile(InProcessGrid):
+    """A Grid on which some clients are hostile while ``active``; ``replies`` counts what they sent."""
+
+    attack: Attack
+    evaluation: Attack
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    attackers: tuple[str, ...] = NAMES[HONEST:]
+    names: tuple[str, ...] = NAMES
+    authenticated: bool = True
+    active: bool = True
+    replies: int = 0
+
+    def __post_init__(self) -> None:
+        nodes = {name: {"client-id": name} for name in self.names}
+        super().__init__(self._client_app(), nodes, authenticated=self.authenticated)
+        self._late: dict[int, Message] = {}
+
+    def _client_app(self) -> ClientApp:
+        app = ClientApp()
+
+        @app.query()
+        def query(msg: Message, context: Context) -> Message:
+            name = str(context.node_config["client-id"])
+            if not (self.active and name in self.attackers):
+                return rescind.flower.identify(msg, context)
+            self.replies += 1
+            said: Any = [7, name.encode(), [name], MARKUP[self.rng.integers(len(MARKUP))] + name, name]
+            chosen = said[self.rng.integers(len(said))]
+            return Message(RecordDict({"rescind": ConfigRecord({"client-id": chosen})}), reply_to=msg)
+
+        @app.train()
+        def train(msg: Message, context: Context) -> Message:
+            return self._sent(trained(msg, context), msg, context, self.attack)
+
+        @app.evaluate()
+        def evaluate(msg: Message, context: Context) -> Message:
+            metrics = MetricRecord({"accuracy": 0.5, "num-examples": 12})
+            told = rescind.flower.report_distance(msg, context)
+            reply = told or Message(RecordDict({"metrics": metrics}), reply_to=msg)
+            return self._sent(reply, msg, context, self.evaluation)
+
+        return app
+
+    def _sent(self, reply: Message, msg: Message, context: Context, attack: Attack) -> Message:
+        if not (self.active and str(context.node_config["client-id"]) in self.attackers):
+            return reply
+        self.replies += 1
+        return attack(self.rng, reply, msg) or reply
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send, and lose, double or delay some replies of the hostile."""
+        hostile = {self.ids[name] for name in self.attackers}
+        replies: list[Message] = []
+        for reply in super().send_and_receive(messages, timeout=timeout):
+            node = reply.metadata.src_node_id
+            timing = self.rng.integers(20) if self.active and node in hostile else -1
+            late = self._late.pop(node, None)
+            if timing == 0:
+                self._late[node] = reply
+            elif timing == 1:
+                replies += [reply, reply]
+            elif timing == 2 and late is not None:
+                replies += [late, reply]
+            elif timing != 3:
+                replies.append(reply)
+        return replies
+
+
+def trained(msg: Message, context: Context) -> Message:
+    """Return what an honest client sends: our helper's reply, or the same without its word."""
+    shard = SHARDS[str(context.node_config["client-id"])]
+    (config,) = msg.content.config_records.values()
+    if not isinstance(Instructions.of(config).training.loss, DeclaredLoss | UnprovenLoss):
+        return rescind.flower.train_head(msg, context, shard.features, shard.labels)
+    ((key, arrays),) = msg.content.array_records.items()
+    head = {name: arrays[f"head.{name}"].numpy() for name in ("bias", "weight")}
+    result = trained_head(head, shard.features, shard.labels, TRAINING)
+    sent = ArrayRecord({**arrays, **{f"head.{name}": Array(tensor) for name, tensor in result.items()}})
+    metrics = MetricRecord({"num-examples": len(shard.labels)})
+    return Message(RecordDict({key: sent, "metrics": metrics}), reply_to=msg)
+
+
+# What hostile clients do
+
+
+def arrays_of(message: Message) -> ArrayRecord:
+    """Return a message's one record of arrays."""
+    (arrays,) = message.content.array_records.values()
+    return arrays
+
+
+def sent_numbers(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Send a number that no training makes, in one place or everywhere."""
+    arrays, name = arrays_of(reply), str(rng.choice(TRAINED))
+    tensor = arrays[name].numpy().copy()
+    with np.errstate(over="ignore"):
+        value = np.float64(rng.choice(FLOATS)).astype(tensor.dtype)
+    tensor.reshape(-1)[slice(None) if rng.random() < 0.3 else rng.integers(tensor.size)] = value
+    arrays[name] = Array(tensor)
+
+
+def sent_far(
+    rng: np.random.Generator, reply: Message, msg: Message, share: float | None = None, direction: Any = None
+) -> None:
+    """Send an update of a length about the longest that may be."""
+    arrays, came = arrays_of(reply), arrays_of(msg)
+    head = {name: came[name].numpy() for name in TRAINED}
+    away = {name: rng.normal(size=tensor.shape) for name, tensor in head.items()} if direction is None else direction
+    longest = HEAD32.longest_update(norm(head)) or 0.0
+    length = longest * (rng.choice([0.5, 0.9, 0.999, 1.001, 1.2, 1e3]) if share is None else share)
+    for name, tensor in head.items():
+        arrays[name] = Array((tensor + length / max(norm(away), 1e-30) * away[name]).astype(tensor.dtype))
+
+
+def sent_other_type(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Send a tensor of another type or shape."""
+    arrays, name = arrays_of(reply), str(rng.choice(TRAINED))
+    tensor = arrays[name].numpy()
+    kinds = ("<f2", "<f4", "<f8", ">f4", ">f8", "<i8", "<c16", "|b1", "<U5", "|S3")
+    shapes: tuple[Any, ...] = (tensor, tensor.T, tensor.reshape(-1), tensor[:0], tensor.sum(), np.tile(tensor, 2))
+    chosen = shapes[rng.integers(len(shapes))]
+    arrays[name] = Array(np.asarray(chosen if rng.random() < 0.5 else tensor.astype(str(rng.choice(kinds)))))
+
+
+def sent_bytes(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Send bytes that are not what they are called, or call them what they are not."""
+    arrays, name = arrays_of(reply), str(rng.choice(TRAINED))
+    good = arrays[name]
+    data = bytearray(good.data)
+    for at in rng.integers(len(data), size=rng.integers(0, 4)):
+        data[at] = rng.integers(256)
+    pieces = (bytes(data), good.data[: rng.integers(len(data))], good.data + b"\0", rng.bytes(80), b"")
+    shapes: tuple[tuple[int, ...], ...] = (tuple(good.shape), (10**9,), (), (-1, 3))
+    arrays[name] = Array(
+        str(rng.choice([good.dtype, "O", "float99", MARKUP[1]])),
+        shapes[rng.integers(len(shapes))],
+        str(rng.choice([good.stype, "pickle", "torch", MARKUP[0]])),
+        pieces[rng.integers(len(pieces))] if rng.random() < 0.7 else good.data,
+    )
+
+
+def sent_records(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Leave records and tensors out, or add some."""
+    content, arrays, markup = reply.content, arrays_of(reply), str(rng.choice(MARKUP))
+    one = rng.integers(9)
+    if one == 0:
+        del arrays[str(rng.choice(list(arrays)))]
+    elif one == 1:
+        arrays[markup] = Array(np.zeros(3, np.float32))
+    elif one == 2:
+        arrays["body"] = Array(np.zeros(5, np.float32))
+    elif one == 3:
+        content[f"more{markup}"] = ArrayRecord(dict(arrays))
+    elif one == 4:
+        del content[next(iter(content.array_records))]
+    elif one == 5:
+        content[f"more{markup}"] = MetricRecord({"num-examples": 3})
+    elif one == 6:
+        del content["metrics"]
+    elif one == 7:
+        content[f"config{markup}"] = ConfigRecord({markup: markup})
+    else:
+        content["rescind"] = ConfigRecord({"digest": [1, 2] if rng.random() < 0.5 else markup})
+
+
+def sent_metrics(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Tell another number of examples, and metrics of all kinds."""
+    values: dict[str, Any] = {"num-examples": COUNTS[rng.integers(len(COUNTS))]}
+    if rng.random() < 0.3:
+        values[str(rng.choice(MARKUP))] = [float(rng.choice(FLOATS))] * int(rng.integers(1, 5))
+    if rng.random() < 0.05:
+        values |= {f"m{at}": float(at) for at in range(1500)}
+    if rng.random() < 0.1:
+        del values["num-examples"]
+    reply.content["metrics"] = MetricRecord(values)
+
+
+def failed(rng: np.random.Generator, _: Message, msg: Message) -> Message:
+    """Fail, and say something."""
+    text = str(rng.choice(MARKUP))
+    if rng.random() < 0.5:
+        raise RuntimeError(text)
+    return Message(Error(code=int(rng.integers(100)), reason=text), reply_to=msg)
+
+
+def told_distance(rng: np.random.Generator, reply: Message, _: Message) -> None:
+    """Tell any distance, and any accuracy."""
+    value: Any = DISTANCES[rng.integers(len(DISTANCES))]
+    values = {"rescind-distance": value, "accuracy": value, "num-examples": COUNTS[rng.integers(len(COUNTS))]}
+    del values[str(rng.choice(list(values)))]
+    reply.content["metrics"] = MetricRecord(values)
+    if rng.random() < 0.2:
+        reply.content[f"more{rng.choice(MARKUP)}"] = MetricRecord({"rescind-distance": 1e9})
+
+
+TRAINING_ATTACKS: tuple[Attack, ...] = (
+    *(
+        sent_numbers,
+        sent_far,
+        sent_far,
+        sent_other_type,
+        sent_bytes,
+        sent_records,
+        sent_metrics,
+        sent_metrics,
+        failed,
+    ),
+)
+# These leave the tensors alone, which is what a server of masked updates cannot check.
+QUIET_ATTACKS: tuple[Attack, ...] = (sent_records, sent_metrics, sent_metrics, failed)
+
+
+def several(attacks: tuple[Attack, ...]) -> Attack:
+    """Return an attack that is one or two of some, or none."""
+
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> Message | None:
+        for _ in range(rng.integers(3)):
+            try:
+                instead = attacks[rng.integers(len(attacks))](rng, reply, msg)
+            except (ValueError, KeyError, TypeError, StopIteration):
+                # The first one took away what the second one would have changed.
+                continue
+            if instead is not None:
+                return instead
+        return None
+
+    return attack
+
+
+# What came of it
+
+
+def sensitivities(history: History, names: Iterable[str], rounds: int) -> dict[str, float]:
+    """Return Psi of clients after a number of rounds of the first branch, by what they are called."""
+    found = {}
+    for name in names:
+        (client,) = history.clients([name])
+        path = history.path(Place(0, rounds), group=[client])
+        found[name] = float(client_sensitivities(path.edges, [client], [len(path.edges)])[0, 0])
+    return found
+
+
+def limits(history: History, honest: Iterable[str], rounds: int) -> dict[str, float]:
+    """Return what Psi of each honest client can be at most, whatever the others sent.
+
+    Theory: 4.
+    """
+    training = history.run.facts.training
+    ours = {next(iter(history.clients([name]))): name for name in honest}
+    found = dict.fromkeys(ours.values(), 0.0)
+    for round_ in history.ledger.rounds(Span(0, 1, rounds)):
+        edge = round_.edge(training)
+        length = norm(history.model(Place(0, round_.place.round - 1)))
+        longest = training.longest_update(length)
+        assert longest is not None
+        weights = {
+            ours[each]: weight
+            for each, weight in zip(edge.clients.tolist(), edge.weights, strict=True)
+            if each in ours
+        }
+        total = sum(weights.values())
+        for name in found:
+            found[name] *= edge.factor
+            if name in weights:
+                share = weights[name] / (total - weights[name])
+                found[name] += training.server_learning_rate * share * 2.01 * longest
+            found[name] += 2.0**-17 * (length + 8 * longest)
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run: how the honest stood before one of them was forgotten, and who was rejected."""
+
+    ended: str
+    unserved: int
+    honest_rejected: int
+    unused_rounds: int
+    sensitivities: Mapping[str, float]
+    limits: Mapping[str, float]
+
+
+def outcome(on: Hostile, kind: str, rounds: int = ROUNDS) -> Outcome:
+    """Train in a federation, forget an honest client, and return what came of it."""
+    honest = [name for name in on.names if name not in on.attackers]
+    ended, unserved, found, most = "", 0, dict[str, float](), dict[str, float]()
+    with History.in_memory() as history:
+        recorded = strategy(kind, history)
+        try:
+            rescind.flower.run(recorded, on, initial(kind), num_rounds=rounds)
+            clients = history.clients(honest)
+            if kind in BOUNDED:
+                found, most = sensitivities(history, honest, rounds), limits(history, honest, rounds)
+            history.ask(honest[:1], Budget(8.0, 1e-3))
+            rescind.flower.run(recorded, on, initial(kind), num_rounds=AFTERWARDS)
+            unserved = 1 - len(history.outcomes()) + len(history.verify())
+        except Exception as error:
+            return Outcome(repr(error), 1, 0, 0, found, most)
+        noted = [list(entry.body["rejected"]) for entry in history.ledger.entries("rejection")]
+    unused = sum(any(each["reason"] == TOO_FAR for each in round_) for round_ in noted)
+    rejected = sum(each["client"] in clients and each["reason"] != TOO_FAR for round_ in noted for each in round_)
+    return Outcome(ended, unserved, rejected, unused, found, most)
+
+
+def main() -> None:
+    """Run federations until so many hostile replies were sent."""
+    options = parser(__doc__)
+    options.add_argument("--seed", type=int, default=0)
+    chosen = options.parse_args()
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    wanted, rounds = (800, 4) if chosen.quick else (20_000, ROUNDS)
+    calm = {kind: outcome(Hostile(several(()), several(()), active=False), kind, rounds) for kind in BOUNDED}
+    growth = dict.fromkeys(BOUNDED, 0.0)
+    figures = dict.fromkeys(("replies", "runs", "runs_ended", "unserved", "honest_rejected", "beyond_limit"), 0)
+    unused = 0
+
+    def hostile_runs() -> Iterator[int]:
+        while figures["replies"] < wanted:
+            yield figures["runs"]
+
+    for at in progress(hostile_runs(), "client_fuzz", total=wanted // (2 * ATTACKERS * (rounds + AFTERWARDS)) + 1):
+        kind = list(KINDS)[at % len(KINDS)]
+        # One in five masked runs attacks the tensors: a mean that they spoil is not used, by design.
+        quiet = kind == "masked" and at // len(KINDS) % 5 != 4
+        attack = several(QUIET_ATTACKS if quiet else TRAINING_ATTACKS)
+        rng = np.random.default_rng([chosen.seed, at])
+        on = Hostile(attack, several((told_distance,)), rng, authenticated=bool(at // len(KINDS) % 2))
+        seen = outcome(on, kind, rounds)
+        if seen.ended or seen.honest_rejected or seen.unserved:
+            print(f"run {at}, {kind}: {seen.ended or seen}", file=sys.stderr)
+        figures["replies"] += on.replies
+        figures["runs"] += 1
+        figures["runs_ended"] += bool(seen.ended)
+        figures["unserved"] += seen.unserved
+        figures["honest_rejected"] += seen.honest_rejected
+        figures["beyond_limit"] += sum(bool(value > seen.limits[name]) for name, value in seen.sensitivities.items())
+        unused += seen.unused_rounds
+        for name, value in seen.sensitivities.items():
+            growth[kind] = max(growth[kind], value / calm[kind].sensitivities[name])
+    finish({**figures, "unused_masked_rounds": unused, "worst_growth": max(growth.values()), "growth": growth})
+
+
+if __name__ == "__main__":
+    main()
