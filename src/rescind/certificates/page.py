@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from html import escape
+from html import escape as escaped
 
 from rescind.certificates.verification import Verified, in_words, made_of
 from rescind.certificates.wording import at_most, plain, share_at_most
 from rescind.history.places import is_digest
+from rescind.texts import shown
 
 STYLE = """
 :root { color-scheme: light dark; --line: #767676; }
@@ -52,6 +53,11 @@ def page(found: Verified, made: str) -> str:
             "",
         ]
     )
+
+
+def escape(text: str) -> str:
+    """Return a text from outside as HTML."""
+    return escaped(shown(text))
 
 
 def _request(found: Verified) -> Iterator[tuple[str, str]]:

@@ -40,12 +40,18 @@ def doubts(
         "not_means": [f"{place.branch}.{place.round}" for place in strays],
         "lifted_now": len(lifted),
     }
-    words = [f"{each.place}\t{each.time[:10]}\t{each.reason}\t{_answered(each.answer)}" for each in found]
-    words += [f"{place}\tis not the mean of its round's replies, nor may later ones be\ta fact" for place in strays]
-    if lifted:
-        words.append(
-            f"Lifted {len(lifted)} doubt(s), on your word. Plans that were made before have to be made again."
-        )
+    words = [
+        *((str(each.place), each.time[:10], each.reason, _answered(each.answer)) for each in found),
+        *(
+            (str(place), "is not the mean of its round's replies, nor may later ones be", "a fact")
+            for place in strays
+        ),
+        *(
+            [f"Lifted {len(lifted)} doubt(s), on your word. Plans made before have to be made again."]
+            if lifted
+            else []
+        ),
+    ]
     show(result, words or ["Nothing is doubted."], as_json)
 
 

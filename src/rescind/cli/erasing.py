@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescind.cli.shared import AsJson, Location, opened, show, working
+from rescind.texts import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,8 @@ def erase(
         plan = there.plan_erasure(Level(level.value))
         left: tuple[str, ...] | None = None
         if plan.requests and not dry_run:
-            if not yes and not typer.confirm("\n".join([*_words(plan), "This cannot be undone. Go on?"]), err=True):
+            question = "\n".join([*map(shown, _words(plan)), "This cannot be undone. Go on?"])
+            if not yes and not typer.confirm(question, err=True):
                 raise typer.Exit(1)
             with working("erasing"):
                 left = there.erase(plan)
@@ -62,7 +64,7 @@ def erase(
     words = [f"Finished {finished} erasure(s) that had been cut off."] if finished else []
     words += _words(plan)
     if left is not None:
-        words.append("Erased." + "".join(f"\nOut of reach: {each}" for each in left))
+        words += ["Erased.", *(f"Out of reach: {each}" for each in left)]
     show(result, words, as_json)
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, opened, show, working
+from rescind.cli.shared import AsJson, Location, opened, show, table, working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import RenderableType
+    from rich.table import Table
 
     from rescind.core.planning import Candidate, LeftOut
     from rescind.core.summary import Node
@@ -78,19 +78,16 @@ def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
     return [offered[index] for index in sorted(wanted)]
 
 
-def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut]) -> Iterator[RenderableType]:
-    from rich.table import Table
-
-    table = Table("", "restart from", "noise", "claim", "rounds, about", box=None, pad_edge=False)
-    shown = _few(offered, chosen)
-    for each in shown:
+def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut]) -> Iterator[str | Table]:
+    few, rows = _few(offered, chosen), []
+    for each in few:
         start = "model 0.0: from the start" if each.node.index == 0 else f"model {_model(each.node)}"
         noise = f"{each.sigma:.4g}" if each.sigma else "none"
         mark = "->" if each is chosen else ""
-        table.add_row(mark, start, noise, each.mode.value, f"{each.predicted_rounds:.0f}")
-    yield table
-    if len(shown) < len(offered):
-        yield f"and {len(offered) - len(shown)} more, all of them with --json"
+        rows.append((mark, start, noise, each.mode.value, f"{each.predicted_rounds:.0f}"))
+    yield table(("", "restart from", "noise", "claim", "rounds, about"), rows)
+    if len(few) < len(offered):
+        yield f"and {len(offered) - len(few)} more, all of them with --json"
     yield ""
     scratch = next(each for each in offered if each.node.index == 0)
     if chosen is scratch and all(each.mode.value == "exact" for each in offered):

@@ -72,12 +72,12 @@ def list_(history: Location, as_json: AsJson = False) -> None:
             for asked in asked_for(there.ledger)
         ]
     words = [
-        "\t".join(
-            [
-                f"{row['request']}\t{row['asked']}\t{', '.join(row['clients'])}",
-                f"({row['epsilon']:g}, {row['delta']:g})",
-                _due(row),
-            ]
+        (
+            str(row["request"]),
+            row["asked"],
+            ", ".join(row["clients"]),
+            f"({row['epsilon']:g}, {row['delta']:g})",
+            _due(row),
         )
         for row in rows
     ]

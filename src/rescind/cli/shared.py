@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rescind.texts import shown
+
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.table import Table
 
     from rescind.history.history import History
 
@@ -29,19 +31,36 @@ Location = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")]
 
 
-def show(result: Mapping[str, object], words: Iterable[RenderableType], as_json: bool) -> None:
-    """Print a result, for people or for programs."""
+def show(result: Mapping[str, object], words: Iterable[str | Sequence[str] | Table], as_json: bool) -> None:
+    """Print a result, for people or for programs: each of the words is a line, the fields of one, or a ``table``."""
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         return
     for each in words:
         if isinstance(each, str):
-            typer.echo(each)
+            typer.echo(shown(each))
+        elif isinstance(each, Sequence):
+            typer.echo("\t".join(map(shown, each)))
         else:
             from rich.console import Console
 
-            # What goes to a file or through a pipe is not cut at the width of a terminal.
-            Console(soft_wrap=True).print(each)
+            # What goes through a pipe is not cut at a terminal's width; and a client may be called "[/]".
+            Console(soft_wrap=True, markup=False, emoji=False).print(each)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table for ``show``."""
+    from rich.table import Table
+
+    made = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        made.add_row(*map(shown, row))
+    return made
+
+
+def complain(problem: str) -> None:
+    """Tell on standard error what is wrong, in one line, whatever others wrote into it."""
+    typer.echo(f"rescind: {shown(' '.join(problem.split()))}", err=True)
 
 
 @contextmanager
@@ -90,20 +109,20 @@ def told(verdict: str = "") -> Iterator[None]:
         said = str(error.orig).strip()
         full = any(word in said for word in ("disk", "full", "space", "extend"))
         hint = "`rescind doctor` tells whether the disk is full" if full else "Nothing was changed"
-        typer.echo(f"rescind: the history's database says: {said}. {hint}", err=True)
+        complain(f"the history's database says: {said}. {hint}")
         raise typer.Exit(1) from error
     except (CertificateError, HistoryError, OSError, ValueError) as error:
         said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)
         judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKey) else ""
-        typer.echo(f"rescind: {judged}{said}", err=True)
+        complain(f"{judged}{said}")
         raise typer.Exit(getattr(error, "exit_code", 1)) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("aiobotocore", "aiohttp", "botocore", "s3fs"):
             raise
-        typer.echo(f"rescind: the bucket cannot be used: {error}. Check its address, endpoint and keys", err=True)
+        complain(f"the bucket cannot be used: {error}. Check its address, endpoint and keys")
         raise typer.Exit(1) from error
     except KeyboardInterrupt as interrupt:
-        typer.echo("rescind: interrupted. Nothing is half done: the same command goes on where it was.", err=True)
+        complain("interrupted. Nothing is half done: the same command goes on where it was.")
         raise typer.Exit(INTERRUPTED) from interrupt
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, history_at, opened, show, told, working
+from rescind.cli.shared import AsJson, Location, history_at, opened, show, table, told, working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
+    from rich.table import Table
 
     from rescind.history.overview import Overview
 
@@ -48,7 +48,7 @@ def init(history: Location, as_json: AsJson = False) -> None:
         if existed
         else f"A new history is in {history}.",
         "",
-        _SERVER.format(location=history),
+        *_SERVER.format(location=history).splitlines(),
     ]
     show({"history": history, "run": identifier, "new": not existed}, words, as_json)
 
@@ -94,19 +94,18 @@ def status(history: Location, as_json: AsJson = False) -> None:
     show(result, [*_words(found, rows), *beside], as_json)
 
 
-def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[RenderableType]:
+def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Table]:
     from rich.filesize import decimal
-    from rich.table import Table
 
     stored = decimal(found.stored_bytes)
     yield f"{found.newest}, after {found.rounds} rounds with {found.clients} clients; {stored} stored"
     yield ""
     largest = max((each.sensitivity for each in found.influences), default=0.0)
-    table = Table("client", "how far it may have moved the model", "", "recorded rounds", box=None, pad_edge=False)
+    rows = []
     for each in found.influences:
         filled = round(_BAR * each.sensitivity / largest) if 0 < largest < float("inf") else 0
-        table.add_row(each.client, "#" * filled, f"{each.sensitivity:.3g}", str(each.rounds))
-    yield table
+        rows.append((each.client, "#" * filled, f"{each.sensitivity:.3g}", str(each.rounds)))
+    yield table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
     if found.clients > len(found.influences):
         yield f"and {found.clients - len(found.influences)} more"
     yield ""

@@ -40,6 +40,7 @@ from rescind.history.requests import (
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, described
 from rescind.history.tensors import digest
+from rescind.texts import is_plain
 
 
 class Recorder:
@@ -124,6 +125,7 @@ class Recorder:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} is named twice in one round")
+        self._check_names([*names, *(rejected or {})])
         given = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
         for what, length in given.items():
             if length != len(names):
@@ -163,6 +165,16 @@ class Recorder:
         self._let_go(released)
         self._usable = True
         return after[np.argsort(order)]
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        """Refuse new names that cannot be shown as they are; those that a history has already are spelt out."""
+        odd = [name for name in names if not is_plain(name)]
+        new = [name for name in odd if name not in self._ledger.pseudonyms(odd)]
+        if new:
+            raise ValueError(
+                f"{new[0]!a:.80} is no name for a client: it begins or ends with a space, or has a character "
+                "that nobody can see, such as a line break. Call it otherwise"
+            )
 
     def restart(
         self,

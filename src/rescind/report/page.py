@@ -11,6 +11,7 @@ from itertools import groupby
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from rescind import __version__
 from rescind.certificates.issue import attack_on, stated
@@ -27,6 +28,7 @@ from rescind.history.path import branches
 from rescind.history.records import Branch, Place
 from rescind.history.requests import Asked, is_stale, named, plans
 from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, sketch, tree
+from rescind.texts import shown
 
 _CURVES = 5
 # What is measured on clients' data is the operator's alone.
@@ -64,7 +66,9 @@ def report(
         for each in served
         if (given := each.said.guarantee) and each.said.noise
     }
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_fit
+    )
     template = environment.from_string((files("rescind.report") / "report.html").read_text("utf-8"))
     return template.render(
         style=STYLE,
@@ -89,6 +93,11 @@ def report(
         problems=history.verify(),
         made_of=made_of,
     )
+
+
+def _fit(value: object) -> object:
+    """Return what a page may show of a value; pictures and the page's own parts are fit already."""
+    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _released(measured: Mapping[Place, Scores], newest: Place) -> Picture | None:
@@ -140,7 +149,8 @@ def _curves(history: History, found: Overview) -> Picture | None:
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
     names = named(history.ledger, drawn)
     labels = [
-        f"{name} ({client})" if names.count(name) > 1 else name for name, client in zip(names, drawn, strict=True)
+        shown(f"{name} ({client})" if names.count(name) > 1 else name)
+        for name, client in zip(names, drawn, strict=True)
     ]
     curves = {label: values[:, at] for at, label in enumerate(labels) if np.isfinite(values[:, at]).all()}
     # Of erased rounds only the end is known.

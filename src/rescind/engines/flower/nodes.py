@@ -14,6 +14,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from rescind.engines.flower.wire import EXECUTED
+from rescind.texts import is_plain, shown
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -107,7 +108,8 @@ class Nodes:
                 continue
             if name in found:
                 self._warn(f"two nodes say that they are {name!r}: node {node.node_id} came last and takes part")
-            found[name] = Member(name, node.node_id, node.name if self.authenticated else name)
+            label = shown(node.name)[:_LONGEST_NAME].strip() if self.authenticated else name
+            found[name] = Member(name, node.node_id, label or name)
         return found
 
     def _registered(self, nodes: Iterable[NodeInfo]) -> dict[int, str]:
@@ -121,7 +123,7 @@ class Nodes:
         for reply in replies:
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
-            if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable():
+            if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and is_plain(name):
                 self._told[reply.metadata.src_node_id] = name
         if replies and not self._told:
             raise ValueError(

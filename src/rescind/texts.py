@@ -1,0 +1,30 @@
+"""Texts from outside, made fit to be shown: names, labels, certificates, evidence, errors."""
+
+from __future__ import annotations
+
+import re
+
+# What Python calls printable, and nobody sees: joiners, fillers, an empty braille cell, selectors of variants.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def shown(text: str) -> str:
+    r"""Return a text as a terminal, a page or a picture may show it: in one line, with nothing in it that steers.
+
+    Control characters, line breaks, those that turn the direction of writing and those that nobody sees are spelt
+    out, such as ``\x1b`` or ``\u202e``. Markup stays as it is: whoever shows the text must not read it as such.
+    """
+    if _is_seen(text):
+        return text
+    return "".join(each if _is_seen(each) else each.encode("unicode_escape").decode() for each in text)
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text is shown as it is, and looks like no other one that has spaces around it."""
+    return _is_seen(text) and text == text.strip()
+
+
+def _is_seen(text: str) -> bool:
+    return text.isprintable() and not _UNSEEN.search(text)
