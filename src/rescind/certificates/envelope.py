@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Key, Signature, Signer
 
-from rescind.certificates.errors import NoCertificate, NotSigned
+from rescind.certificates.curve import is_sound
+from rescind.certificates.errors import NoCertificate, NotSigned, UnusableKey
 from rescind.certificates.predicate import InToto
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -42,6 +43,11 @@ def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int
     """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
     if not 1 <= threshold <= len(keys):
         raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
+    for key in keys:
+        if key.keytype == "ed25519" and not is_sound(bytes.fromhex(key.keyval["public"])):
+            raise UnusableKey(
+                f"the public key {fingerprint(key)} belongs to no private one: anybody could sign for it"
+            )
     envelope = _envelope(content)
     pae = envelope.pae()
     verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
@@ -56,8 +62,8 @@ def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int
 
 
 def fingerprint(key: Key) -> str:
-    """Give what two people compare to be sure of a key: the beginning of its digest."""
-    return key.keyid[:16]
+    """Return what two people compare to be sure of a key: its whole digest, for a beginning can be matched."""
+    return key.keyid
 
 
 def statement_in(kind: type[Kind], content: bytes) -> Kind:

@@ -95,8 +95,9 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
             "word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
-            "which mode it is, whose removal is hidden, who was forgotten, and when it was asked, due and completed: "
-            "give the history",
+            "which request of which history it is about, which mode it is and why, whose removal is hidden, who was "
+            "forgotten, the epsilon, delta and releases that were asked for, and when it was asked, due and "
+            "completed: give the history",
         ]
     if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")

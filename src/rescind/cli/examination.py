@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Literal
 
 from rescind import __version__
+from rescind.certificates.envelope import fingerprint
+from rescind.certificates.errors import UnusableKey
+from rescind.certificates.keys import LONGEST_KEY, is_public, public_key
+from rescind.certificates.sealing import is_slow
 from rescind.cli.shared import history_at
 from rescind.core.facts import NOT_AVERAGED
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
 from rescind.history.history import History
+from rescind.history.places import bounded
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -58,16 +63,33 @@ def examined(location: str | None, keys: Sequence[Path]) -> Iterator[Examined]:
 
 
 def _key(path: Path) -> Examined:
+    what = f"key {path}"
     if not path.is_file():
-        return Examined(f"key {path}", "repair", "there is no such file")
+        return Examined(what, "repair", "there is no such file")
+    content = bounded(path, LONGEST_KEY, "a key")
+    if is_public(content):
+        return _public(path)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        return Examined(f"key {path}", "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
-    if b"ENCRYPTED" not in path.read_bytes()[:4096]:
+        return Examined(what, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
+    if b"ENCRYPTED" not in content:
+        return Examined(what, "repair", "it is not encrypted, or is no private key: make one with rescind keys new")
+    if not is_slow(content):
         return Examined(
-            f"key {path}", "repair", "it is not encrypted, or is no private key: make one with rescind keys new"
+            what,
+            "note",
+            "encrypted, and its passphrase can be guessed quickly: make another one with rescind keys new, and sign "
+            "with that from now on",
         )
-    return Examined(f"key {path}", "fine", "encrypted, readable by you alone")
+    return Examined(what, "fine", "encrypted, readable by you alone")
+
+
+def _public(path: Path) -> Examined:
+    try:
+        known = fingerprint(public_key(path))
+    except UnusableKey as refused:
+        return Examined(f"key {path}", "repair", str(refused))
+    return Examined(f"key {path}", "note", f"it is a public key, to be handed out: fingerprint {known}")
 
 
 def _history(location: str) -> Iterator[Examined]:

@@ -208,6 +208,15 @@ def open_private(path: str, flags: int) -> int:
     return descriptor
 
 
+def bounded(path: Path, most: int, what: str) -> bytes:
+    """Return a file's content; ``ValueError`` if it is longer than ``what`` may be, however long it is."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path} has more than {most} bytes, and {what} has at most that many: check the path")
+    return content
+
+
 def _sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
