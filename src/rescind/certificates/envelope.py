@@ -18,7 +18,7 @@ from rescind.certificates.predicate import InToto
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 # A certificate has some thousand characters, and 90 more a client; more than this is not worth parsing.
-_LONGEST = 2 * 1024 * 1024
+LONGEST = 2 * 1024 * 1024
 _MOST_SIGNATURES = 16
 
 Kind = TypeVar("Kind", bound=InToto)
@@ -81,9 +81,9 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _written(envelope: Envelope) -> bytes:
     content = (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
-    if len(content) > _LONGEST:
+    if len(content) > LONGEST:
         raise ValueError(
-            f"it would have {len(content)} bytes, and more than {_LONGEST} are not read: split the request"
+            f"it would have {len(content)} bytes, and more than {LONGEST} are not read: split the request"
         )
     return content
 
@@ -115,8 +115,8 @@ def _verifies(key: Key, signature: Signature, data: bytes) -> bool:
 
 def _envelope(content: bytes) -> Envelope:
     """Read an envelope strictly: nothing but payload, type and signatures, none of them twice."""
-    if len(content) > _LONGEST:
-        raise NoCertificate(f"the file has {len(content)} bytes; a certificate has at most {_LONGEST}")
+    if len(content) > LONGEST:
+        raise NoCertificate(f"the file is too long: a certificate has at most {LONGEST} bytes")
     if not content.strip():
         raise NoCertificate("the file is empty")
     try:

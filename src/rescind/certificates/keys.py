@@ -13,10 +13,10 @@ from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import UnusableKey
 from rescind.certificates.sealing import sealed
-from rescind.history.places import bounded, open_private
+from rescind.history.places import beginning, open_private
 
 _SHORTEST_PASSPHRASE = 12
-LONGEST_KEY = 16 * 1024
+_LONGEST = 16 * 1024
 
 
 def new_key(path: str | os.PathLike[str], passphrase: str) -> Path:
@@ -52,7 +52,7 @@ def new_key(path: str | os.PathLike[str], passphrase: str) -> Path:
 def signer(path: str | os.PathLike[str], passphrase: str) -> CryptoSigner:
     """Load a private key for signing; one that others can read is refused."""
     source = Path(path)
-    content = bounded(source, LONGEST_KEY, "a key")
+    content = key_content(source)
     if is_public(content):
         raise UnusableKey(
             f"{source} is the public key: sign with the private one, {str(source).removesuffix('.pub')}"
@@ -74,7 +74,7 @@ def public_key(path: str | os.PathLike[str]) -> Key:
     """Load a public key for verification."""
     source = Path(path)
     try:
-        public = serialization.load_pem_public_key(bounded(source, LONGEST_KEY, "a key"))
+        public = serialization.load_pem_public_key(key_content(source))
     except ValueError as error:
         raise UnusableKey(f"{source} holds no public key: give the file that ends in .pub") from error
     if not isinstance(public, Ed25519PublicKey):
@@ -84,6 +84,14 @@ def public_key(path: str | os.PathLike[str]) -> Key:
             f"{source} holds a public key that belongs to no private one: anybody could sign for it. Ask for another"
         )
     return SSlibKey.from_crypto(public)
+
+
+def key_content(path: Path) -> bytes:
+    """Return what is in a key's file; one that is too long for a key is refused unread."""
+    content = beginning(path, _LONGEST)
+    if len(content) > _LONGEST:
+        raise UnusableKey(f"{path} has more than {_LONGEST} bytes: it is no key")
+    return content
 
 
 def is_public(content: bytes) -> bool:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import wrap
 
@@ -40,6 +40,7 @@ from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
+from rescind.history.clocks import set_back, time_of, times
 from rescind.history.errors import BrokenHistory, HistoryError
 from rescind.history.history import History
 from rescind.history.outcomes import claimed
@@ -114,6 +115,7 @@ def verify(
         if own is not None and not agrees(told, own):
             raise OtherAnnex("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
+    unchecked += _not_yet(found.predicate, datetime.now(UTC))
     if found.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
     since = () if history is None else (*superseded(found, history), *weakened(found, history))
@@ -208,6 +210,14 @@ def superseded(found: Statement, history: History) -> Iterator[str]:
 def _check_consistency(found: Statement) -> None:
     for wrong in _contradictions(found.predicate, found):
         raise Inconsistent(wrong)
+
+
+def _not_yet(said: Predicate, now: datetime) -> Iterator[str]:
+    """Say which of its times a clock that was wrong must have told."""
+    for what, time in (("asked for", said.asked), ("completed", said.erasure.completed)):
+        # Whoever verifies may be a day ahead.
+        if time_of(time) > now + timedelta(days=1):
+            yield f"its times: it says that it was {what} on {time[:10]}, which is still to come, so a clock was wrong"
 
 
 def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
@@ -397,9 +407,12 @@ def _check_history(found: Statement, history: History) -> list[str]:
         raise OtherHistory(f"the history says something else about {', '.join(different)}")
     journal = journal_at(history.ledger, head)
     claim = claimed(journal, said.request)
+    clock = [f"its times: {each}" for each in set_back(times(journal))]
     for wrong in unfounded(history, journal, claim):
         raise OtherHistory(wrong)
-    unchecked = [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    unchecked = clock + (
+        [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    )
     if claim.mode is Mode.EXACT and touched(history, journal, claim) is None:
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"

@@ -16,14 +16,14 @@ from typing import Literal
 from rescind import __version__
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.errors import UnusableKey
-from rescind.certificates.keys import LONGEST_KEY, is_public, public_key
+from rescind.certificates.keys import is_public, key_content, public_key
 from rescind.certificates.sealing import is_slow
 from rescind.cli.shared import history_at
 from rescind.core.facts import NOT_AVERAGED
+from rescind.history.clocks import set_back, still_to_come, times
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
 from rescind.history.history import History
-from rescind.history.places import bounded
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -66,7 +66,10 @@ def _key(path: Path) -> Examined:
     what = f"key {path}"
     if not path.is_file():
         return Examined(what, "repair", "there is no such file")
-    content = bounded(path, LONGEST_KEY, "a key")
+    try:
+        content = key_content(path)
+    except UnusableKey as refused:
+        return Examined(what, "repair", str(refused))
     if is_public(content):
         return _public(path)
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -101,12 +104,9 @@ def _history(location: str) -> Iterator[Examined]:
     with history:
         yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
         yield _lock(history)
-        last = max((entry.time for entry in history.ledger.entries()), default="")
-        if last and datetime.fromisoformat(last) > datetime.now(UTC):
-            yield Examined("clock", "repair", f"the last entry is from {last}, in the future: set the clock")
-        else:
-            yield Examined("clock", "fine", "no entry is from the future")
-        broken = history.verify() if last else []
+        told = times(history.ledger)
+        yield from _clock(told)
+        broken = history.verify() if told else []
         yield from (Examined("chain", "repair", each) for each in broken)
         if not broken:
             yield Examined("chain", "fine", "unbroken")
@@ -114,6 +114,14 @@ def _history(location: str) -> Iterator[Examined]:
         yield from _declarations(history)
         if Path(location).is_dir():
             yield _disk(Path(location))
+
+
+def _clock(found: list[tuple[datetime, int]]) -> Iterator[Examined]:
+    ahead, back = list(still_to_come(found, datetime.now(UTC))), list(set_back(found))
+    yield from (Examined("clock", "repair", f"{each}: set it") for each in ahead)
+    yield from (Examined("clock", "note", each) for each in back)
+    if not ahead and not back:
+        yield Examined("clock", "fine", "no entry is from the future, none earlier than one before it")
 
 
 def _declarations(history: History) -> Iterator[Examined]:
