@@ -1,11 +1,14 @@
-"""Is anything accepted that is not exactly what was signed, and does anything make verification fail otherwise?
+"""Is anything accepted that is not exactly what was signed, or that a signer made up where it has to follow?
 
 A certificate of each kind is changed at random: bits and bytes of the file, fields of the statement swapped,
 removed, added or moved, with the old signature, with a stranger's, or signed again by the operator's own key; another
-model, another history, oversized and deeply nested files. ``accepted`` counts changed statements that were verified
-(what the operator's key signs and what does not contradict itself can be told only with the history, so that counts
-where the history is given; a text that does not follow from the facts counts always), ``crashes`` everything but the
-documented errors, ``slowest_s`` the longest verification.
+model, another history, oversized and deeply nested files. ``accepted`` counts changed statements that were verified,
+``crashes`` everything but the documented errors, ``slowest_s`` the longest verification.
+
+The signer lies, too. What follows from something else (texts, numbers, the mode without its noise, the spelling of
+times and digests) is altered alone: ``lies_accepted`` counts what was verified. Facts are altered and everything that
+follows is made to fit: ``unseen`` lists those that were verified without the history, ``unnamed`` counts the ones of
+these that verification does not name as not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,13 +31,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from benchmarks._measure import finish, parser, progress
-from rescind import History, Sampling
+from rescind import History, LocalTraining, Sampling
 from rescind.certificates.envelope import PAYLOAD_TYPE, signed
 from rescind.certificates.errors import CertificateError
-from rescind.certificates.issue import statement
-from rescind.certificates.predicate import Statement
-from rescind.certificates.verification import verify
+from rescind.certificates.issue import guarantee, request_of, rounds_part, statement, training_part
+from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Predicate
+from rescind.certificates.verification import Verified, verify
+from rescind.certificates.wording import texts
 from rescind.core.calibration import Budget
+from rescind.core.facts import Mode, Scope
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -42,10 +51,24 @@ from rescind.testing.small import simulation
 
 OPERATOR, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(OPERATOR.public_key())
-STRICT_CLAIM = (
-    "Whatever the data are, the released model is (epsilon, delta)-indistinguishable from one that never saw these "
-    "clients; what is listed as public is not hidden."
+LOSSES: dict[str, type[SoftmaxL2 | LogisticL2]] = {"SoftmaxL2": SoftmaxL2, "LogisticL2": LogisticL2}
+ODD = ("\x1b[2J", "\u202e", "\u2066", "\n", "\x00", "\x9b", "\u2028")
+ODD_TIMES = (
+    *("2026-W01-1T00:00:00+00:00", "20260101T000000+00:00", "2026-01-01", "2026-01-01 00:00:00+00:00", "soon"),
+    *("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+14:00", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z"),
+    "\u0662\u0660\u0662\u0666-01-01T00:00:00+00:00",
 )
+# What follows from something else, and the names of texts and times that have one spelling.
+DERIVED = (
+    *("title", "claim", "counterfactual", "sampling", "constants", "public", "assumptions", "not_claimed", "version"),
+    *("mode", "guarantee", "guarantee.mu", "guarantee.epsilons", "guarantee.powers", "noise.grid", "noise.source"),
+    *("rounds.noise_multiplier", "rounds.mu", "training.curvature", "training.gradient_bound"),
+    *("training.expansion", "training.factor"),
+)
+TIMES = ("asked", "deadline", "erasure.completed")
+SPELLED = ("run", "trained", "erasure.stays", "erasure.unreachable", "reasons", "training.loss", "training.precision")
+DIGESTS = ("frozen", "erasure.log", "forgotten", "run")
+WORDS = ("checked by the server", "executed by our helper", "reported by the client", "declared by the operator")
 
 
 class Issued:
@@ -128,22 +151,207 @@ def resigned(rng: random.Random, issued: Issued) -> bytes:
     return enveloped(canonical(changed(rng, issued)), OPERATOR)
 
 
-def reworded(rng: random.Random, issued: Issued) -> bytes:
-    """Other words than the facts have, or a guarantee without its noise, signed by the operator's own key."""
+def at(said: Any, path: str) -> tuple[Any, str]:
+    """Return the table that a field is in, and its name there."""
+    *tables, name = path.split(".")
+    for table in tables:
+        said = said[table]
+    return said, name
+
+
+def stated_at(said: Any, path: str) -> Any:
+    """Return what stands at a path, None where its part is not there."""
+    for name in path.split("."):
+        said = None if said is None else said[name]
+    return said
+
+
+def other_text(rng: random.Random, text: str) -> str:
+    return rng.choice((f"{text}.", f" {text}", text.upper(), "trust", text[:-1] or "x", text + rng.choice(ODD)))
+
+
+def other(rng: random.Random, value: Any, elsewhere: Any) -> Any:
+    """Return another value for a field that has to follow from others; ``elsewhere`` is another certificate's."""
+    if elsewhere not in (value, None) and rng.random() < 0.2:
+        return elsewhere
+    if isinstance(value, str):
+        return other_text(rng, value)
+    if isinstance(value, bool | int | float):
+        return value * rng.choice((0.5, 0.9, 0.999, 1.001, 1.1, 2.0, 1e3)) if isinstance(value, float) else value + 1
+    if value is None:
+        return rng.choice((1.0, [0.5, 1.0], {}))
+    if isinstance(value, dict):
+        return None
+    if not value or rng.random() < 0.2:
+        return [*value, rng.choice(("trust", {"what": "trust", "basis": "proven"}))]
+    found = copy.deepcopy(value)
+    at_ = rng.randrange(len(found))
+    if rng.random() < 0.3:
+        return rng.choice(([], found[1:], found[:-1], [*found, found[0]], [found[-1], *found[:-1], found[0]]))
+    if isinstance(found[at_], dict):
+        name = rng.choice(list(found[at_]))
+        weaker = [each for each in (*WORDS, "proven", "assumed") if each != found[at_][name]]
+        found[at_][name] = rng.choice(weaker) if name == "basis" else other(rng, found[at_][name], None)
+    else:
+        found[at_] = other(rng, found[at_], None)
+    return found
+
+
+def misderived(rng: random.Random, issued: Issued, everybody: Sequence[Issued]) -> bytes:
+    """A field that follows from others says something else, and the operator's own key signs it."""
     document = copy.deepcopy(issued.document)
     said = document["predicate"]
-    name = rng.choice(
-        ("assumptions", "constants", "public", "not_claimed", "counterfactual", "sampling", "claim", "mode")
-    )
-    if name == "mode":
-        said |= {"mode": "strict", "noise": None, "rounds": None, "claim": STRICT_CLAIM}
-    elif isinstance(said[name], str):
-        said[name] = rng.choice(("whatever", "moonlight", f"{said[name]}.", said["title"]))
-    elif not said[name] or rng.random() < 0.3:
-        said[name] = [*said[name], {"what": "trust", "basis": "proven"} if name == "assumptions" else "trust"]
+    path = rng.choice([each for each in DERIVED if "." not in each or stated_at(said, each.partition(".")[0])])
+    elsewhere = stated_at(rng.choice(everybody).document["predicate"], path)
+    table, name = at(said, path)
+    if path == "mode":
+        table[name] = rng.choice([mode.value for mode in Mode if mode.value != said["mode"]])
     else:
-        said[name] = rng.choice(([], said[name][1:], said[name][:-1]))
+        table[name] = other(rng, table[name], copy.deepcopy(elsewhere))
     return enveloped(canonical(document), OPERATOR)
+
+
+def misspelled(rng: random.Random, issued: Issued, everybody: Sequence[Issued]) -> bytes:
+    """A time, a text or a digest in a spelling that none has, and the operator's own key signs it."""
+    document = copy.deepcopy(issued.document)
+    said, kind = document["predicate"], rng.randrange(3)
+    if kind == 0:
+        table, name = at(said, rng.choice(TIMES))
+        table[name] = rng.choice(ODD_TIMES)
+    elif kind == 1:
+        table, name = at(said, rng.choice(SPELLED))
+        odd = f"Verified{rng.choice(ODD)}: all is well"
+        table[name] = odd if isinstance(table[name], str) else [*table[name], odd]
+    else:
+        table, name = at(said, rng.choice(DIGESTS))
+        right = "0123456789abcdef" * (1 if name == "run" else 4)
+        odd = rng.choice((right.upper(), right[:-1], right + "0", right[:-1] + "\u0663", right + "\n"))
+        table[name] = [odd] if name == "forgotten" else odd
+    return enveloped(canonical(document), OPERATOR)
+
+
+def moved(rng: random.Random, time: str, days: tuple[int, int]) -> str:
+    return (datetime.fromisoformat(time) + timedelta(days=rng.randint(*days))).isoformat()
+
+
+def drawn(rng: random.Random) -> dict[str, Any]:
+    kinds = (("everybody", None), ("poisson", 0.3), ("fixed_size", 5.0), ("fraction", 0.5))
+    sampling, sample = rng.choice(kinds)
+    return {"sampling": sampling, "sample": sample}
+
+
+def factor(rng: random.Random, value: float) -> float:
+    return value * rng.choice((0.25, 0.5, 0.9, 1.1, 2.0, 4.0))
+
+
+Change = Callable[[random.Random, Any], Any]
+# Every fact of a certificate: how it is altered, and the words by which verification names it as not checked.
+FACTS: dict[str, tuple[str, Change]] = {
+    "run": ("of which history", lambda rng, _: rng.randbytes(8).hex()),
+    "request": ("which request", lambda rng, _: rng.randint(1, 10**6)),
+    "asked": ("when it was asked", lambda rng, it: moved(rng, it, (-900, -1))),
+    "deadline": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
+    "erasure.completed": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
+    "forgotten": ("who was forgotten", lambda rng, _: sorted(rng.randbytes(32).hex() for _ in range(3))),
+    "mode": ("which mode it is", lambda rng, _: rng.choice([mode.value for mode in Mode])),
+    "scope": ("whose removal is hidden", lambda rng, _: rng.choice([scope.value for scope in Scope])),
+    "facts": ("how participants were drawn", lambda rng, it: {**it, **drawn(rng)}),
+    "facts.batch": ("what they trained", lambda rng, _: rng.randint(1, 99)),
+    "facts.equal_weights": ("weighed", lambda _, it: not it),
+    "facts.parameters": ("what they trained", lambda rng, _: rng.randint(1, 10**4)),
+    **{
+        f"facts.sources.{name}": ("on whose word", lambda rng, _: rng.choice(WORDS))
+        for name in ("training", "identity", "distances", "reachable")
+    },
+    "guarantee.epsilon": ("epsilon, delta and releases", factor),
+    "guarantee.delta": ("epsilon, delta and releases", factor),
+    "guarantee.releases": ("epsilon, delta and releases", lambda rng, it: it + rng.randint(1, 5)),
+    "noise.sigma": ("the noise level", lambda rng, it: it * 2.0 ** rng.randint(-4, 4)),
+    "noise.earlier": ("the noise level", lambda rng, it: it + rng.randint(1, 5)),
+    "rounds.sigma": ("the noise level", lambda rng, it: it * 2.0 ** rng.randint(-4, 4)),
+    "rounds.clip": ("the noise level", factor),
+    "rounds.denominator": ("the noise level", factor),
+    "rounds.rounds": ("how often the forgotten clients took part", lambda rng, it: it + rng.randint(-3, 9)),
+    "rounds.participations": ("how often the forgotten clients took part", lambda rng, it: it + rng.randint(-9, 9)),
+    "trained": ("what they trained", lambda _, it: [*it, "more"]),
+    "frozen": ("what they trained", lambda rng, _: rng.randbytes(32).hex()),
+    "training.loss": ("what they trained", lambda rng, _: rng.choice(("LogisticL2", "UnprovenLoss"))),
+    "training.l2": ("what they trained", factor),
+    "training.row_norm": ("what they trained", factor),
+    "training.learning_rate": ("what they trained", factor),
+    "training.steps": ("what they trained", lambda rng, it: it + rng.randint(1, 9)),
+    "training.proximal": ("what they trained", lambda rng, _: rng.random()),
+    "training.server_learning_rate": ("what they trained", factor),
+    "training.precision": ("what they trained", lambda rng, _: rng.choice(("float32", "float64"))),
+    "erasure.level": ("what was erased", lambda _, it: "output" if it == "purge" else "purge"),
+    "erasure.log": ("what was erased", lambda rng, _: rng.randbytes(32).hex()),
+    "erasure.stays": ("what is still there", lambda rng, it: rng.choice(([], it[1:], [*it, "a copy"]))),
+    "erasure.unreachable": ("what is still there", lambda rng, it: rng.choice(([], it[1:], [*it, "a backup"]))),
+    "reasons": ("which mode it is and why", lambda rng, it: rng.choice((it[1:], ["nobody knows"]))),
+    "evidence": ("the measured evidence", lambda *_: [{"what": "an attack", "found": "nothing", "bound": "1"}]),
+    "model": ("which model it is about", lambda rng, _: rng.randbytes(32).hex()),
+    "head": ("of which history", lambda rng, _: rng.randbytes(32).hex()),
+}
+
+
+def fitted(rng: random.Random, issued: Issued, path: str) -> bytes:
+    """Another fact, with all texts and numbers that follow from it, and the operator's own key signs it."""
+    document = copy.deepcopy(issued.document)
+    said = document["predicate"]
+    change = FACTS[path][1]
+    if path in ("model", "head"):
+        digest = document["subject"][path == "head"]["digest"]
+        digest["sha256"] = change(rng, digest["sha256"])
+    else:
+        table, name = at(said, path)
+        table[name] = change(rng, table[name])
+    # What cannot be derived from such a fact is left as it was.
+    with suppress(ValueError, ArithmeticError):
+        document["predicate"] = json.loads(canonical(derived(said)))
+        kind = REPORT_TYPE if said["mode"] == Mode.HEURISTIC.value else CERTIFICATE_TYPE
+        document["predicateType"] = kind
+    return enveloped(canonical(document), OPERATOR)
+
+
+def derived(said: dict[str, Any]) -> dict[str, Any]:
+    """Give a predicate the texts and numbers that its facts have."""
+    found = Predicate.model_validate_json(canonical(said))
+    mode, training = Mode(found.mode), found.training
+    if mode not in (Mode.STRICT, Mode.INSTANCE):
+        # Noise on the model stays in a report, and what is exact has none.
+        found = found.model_copy(update={"guarantee": None, "rounds": None})
+    if mode is Mode.EXACT:
+        found = found.model_copy(update={"noise": None})
+    reasons = (found.reasons or ("nobody knows",)) if mode is Mode.HEURISTIC else ()
+    found = found.model_copy(update={"reasons": reasons})
+    if training.loss in LOSSES and training.l2 is not None and training.row_norm is not None:
+        loss: Loss = LOSSES[training.loss](training.l2, training.row_norm)
+    else:
+        loss = UnprovenLoss(None)
+    local = LocalTraining(
+        training.steps,
+        training.learning_rate,
+        loss,
+        proximal=training.proximal,
+        server_learning_rate=training.server_learning_rate,
+        precision=training.precision,
+    )
+    rounds = found.rounds
+    if rounds is not None:
+        rounds = rounds_part(rounds.sigma, rounds.clip, rounds.denominator, rounds.rounds, rounds.participations)
+    found = found.model_copy(update={"training": training_part(local), "rounds": rounds})
+    words = texts(
+        mode,
+        Scope(found.scope),
+        found.facts,
+        found.training,
+        frozen=found.frozen,
+        noised_rounds=rounds is not None,
+    )
+    if found.guarantee is not None:
+        asked = request_of(found.guarantee)
+        words["guarantee"] = guarantee(asked, found.facts.parameters, found.noise, rounds)
+    return found.model_copy(update=words).model_dump(mode="json")
 
 
 def of_a_stranger(rng: random.Random, issued: Issued) -> bytes:
@@ -179,9 +387,35 @@ def monstrous(rng: random.Random, issued: Issued) -> bytes:
 
 
 KINDS: tuple[Callable[[random.Random, Issued], bytes], ...] = (
-    *(flipped, flipped, cut, resigned, resigned, resigned),
-    *(reworded, of_a_stranger, with_the_old_signature, respelled, monstrous),
+    *(flipped, cut, resigned, of_a_stranger, with_the_old_signature, respelled, monstrous),
 )
+LIES = (misderived, misspelled)
+
+
+@dataclass
+class Tally:
+    """What came of all documents."""
+
+    accepted: int = 0
+    lies_accepted: int = 0
+    crashes: int = 0
+    slowest: float = 0.0
+    unseen: set[str] = field(default_factory=set)
+    unnamed: set[str] = field(default_factory=set)
+
+    def checked(self, label: str, content: bytes, extra: dict[str, Any]) -> Verified | None:
+        """Verify a document; None if it is refused."""
+        start = perf_counter()
+        try:
+            return verify(content, [KEY], **extra)
+        except CertificateError:
+            return None
+        except Exception as crash:
+            self.crashes += 1
+            print(f"{label}: {crash!r:.300}", file=sys.stderr)
+            return None
+        finally:
+            self.slowest = max(self.slowest, perf_counter() - start)
 
 
 def main() -> None:
@@ -189,9 +423,7 @@ def main() -> None:
     options.add_argument("--mutations", type=int, default=100_000, help="how many (default 100,000)")
     chosen = options.parse_args()
     mutations = 2_000 if chosen.quick else chosen.mutations
-    rng = random.Random(20261115)
-    accepted = crashes = 0
-    slowest = 0.0
+    rng, tally = random.Random(20261115), Tally()
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / str(at) for at in range(4)]
         for folder in folders:
@@ -199,28 +431,68 @@ def main() -> None:
         everybody = [Issued(*each) for each in zip(folders, (Sifu(), Scratch(), FineTuning(), Dp()), strict=True)]
         for issued in everybody:
             verify(issued.content, [KEY], model=issued.model, history=issued.history)
-        for at in progress(range(mutations), "certificate_fuzz"):
-            issued, kind = rng.choice(everybody), rng.choice(KINDS)
-            content = kind(rng, issued)
-            # Every tenth with history and model at hand, as an auditor of the operator's would; and of another run.
-            other = everybody[(everybody.index(issued) + 1) % 4] if at % 50 == 0 else issued
-            extra = {"history": other.history, "model": other.model} if at % 10 == 0 else {}
-            start = perf_counter()
-            try:
-                found: Statement | None = verify(content, [KEY], **extra).statement  # type: ignore[arg-type]
-            except CertificateError:
-                found = None
-            except Exception as crash:
-                found = None
-                crashes += 1
-                print(f"{kind.__name__}: {crash!r:.300}", file=sys.stderr)
-            slowest = max(slowest, perf_counter() - start)
-            # What the operator's own key signs consistently can be told from the truth only by the history.
-            alone = kind is resigned and not extra
-            if found is not None and (found != issued.statement or other is not issued) and not alone:
-                accepted += 1
-                print(f"{kind.__name__}: accepted", file=sys.stderr)
-    finish({"mutations": mutations, "accepted": accepted, "crashes": crashes, "slowest_s": slowest})
+        for number in progress(range(mutations), "certificate_fuzz"):
+            issued = rng.choice(everybody)
+            # Some with history and model at hand, as an auditor of the operator's would; and of another run.
+            other_run = everybody[(everybody.index(issued) + 1) % 4] if number % 400 == 0 else issued
+            extra = {"history": other_run.history, "model": other_run.model} if number % 80 == 0 else {}
+            turn = number % 8
+            if turn < 3:
+                mutate(rng, issued, extra, tally, same_run=other_run is issued)
+            elif turn < 7:
+                lie(rng, issued, everybody, tally)
+            else:
+                alter_a_fact(rng, issued, tally)
+    unseen = sorted(tally.unseen)
+    finish(
+        {
+            "mutations": mutations,
+            "accepted": tally.accepted,
+            "lies_accepted": tally.lies_accepted,
+            "unnamed": len(tally.unnamed),
+            "crashes": tally.crashes,
+            "slowest_s": tally.slowest,
+            "unseen": unseen,
+        }
+    )
+
+
+def mutate(rng: random.Random, issued: Issued, extra: dict[str, Any], tally: Tally, *, same_run: bool) -> None:
+    kind = rng.choice(KINDS)
+    found = tally.checked(kind.__name__, kind(rng, issued), extra)
+    # What the operator's own key signs consistently can be told from the truth only by the history.
+    alone = kind is resigned and not extra
+    if found is not None and (found.statement != issued.statement or not same_run) and not alone:
+        tally.accepted += 1
+        print(f"{kind.__name__}: accepted", file=sys.stderr)
+
+
+def lie(rng: random.Random, issued: Issued, everybody: Sequence[Issued], tally: Tally) -> None:
+    kind = rng.choice(LIES)
+    found = tally.checked(kind.__name__, kind(rng, issued, everybody), {})
+    if found is not None and found.statement != issued.statement:
+        tally.lies_accepted += 1
+        print(f"{kind.__name__}: accepted", file=sys.stderr)
+
+
+def alter_a_fact(rng: random.Random, issued: Issued, tally: Tally) -> None:
+    said = issued.document["predicate"]
+    there = [path for path in FACTS if "." not in path or stated_at(said, path.rpartition(".")[0]) is not None]
+    path = rng.choice(there)
+    content = fitted(rng, issued, path)
+    found = tally.checked(path, content, {})
+    if found is None or found.statement == issued.statement:
+        return
+    tally.unseen.add(path)
+    if not any(FACTS[path][0] in line for line in found.unchecked):
+        tally.unnamed.add(path)
+        print(f"{path}: not named", file=sys.stderr)
+    # Every hundredth of these with the history, which knows better; evidence is in none.
+    if path != "evidence" and rng.random() < 0.01:
+        known = {"history": issued.history, "model": issued.model}
+        if tally.checked(path, content, known) is not None:
+            tally.accepted += 1
+            print(f"{path}: accepted with the history", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from rescind.history.outcomes import Outcome, Scores
 from rescind.history.path import branches
 from rescind.history.recorder import Recorder
 from rescind.history.records import Branch, Level, Place
-from rescind.history.requests import Asked, Planned, asked_for, is_stale, is_unknown, last_change, plans
+from rescind.history.requests import Asked, Planned, are_unknown, asked_for, is_stale, last_change, plans
 from rescind.history.run import Goal
 from rescind.methods.method import Certifying, Heuristic, Method
 
@@ -97,8 +97,9 @@ class Revocable:
         if missing or not numbers:
             raise ValueError(f"give the numbers of open requests, not {list(missing)}: open are {list(known)}")
         batch = [known[number] for number in numbers]
-        for asked in batch:
-            if is_unknown(self.history.ledger, asked.request, self.history.run.facts):
+        unknown = are_unknown(self.history.ledger, [asked.request for asked in batch], self.history.run.facts)
+        for asked, not_known in zip(batch, unknown, strict=True):
+            if not_known:
                 raise ValueError(
                     f"the newest model does not know the clients of request {asked.number}: forget settles it "
                     "without a plan"
@@ -252,9 +253,11 @@ class Revocable:
 
     def _waiting(self, recorder: Recorder) -> list[Asked]:
         """Give the open requests; those whose clients the newest model does not know are settled here and now."""
-        waiting = []
-        for asked in (each for each in asked_for(self.history.ledger) if each.open):
-            if is_unknown(self.history.ledger, asked.request, self.history.run.facts):
+        waiting, ledger = [], self.history.ledger
+        asked_now = [each for each in asked_for(ledger) if each.open]
+        unknown = are_unknown(ledger, [each.request for each in asked_now], self.history.run.facts)
+        for asked, not_known in zip(asked_now, unknown, strict=True):
+            if not_known:
                 recorder.settle(asked.number)
             else:
                 waiting.append(asked)

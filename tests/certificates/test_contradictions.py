@@ -161,7 +161,10 @@ def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
     instance: tuple[History, Statement],
 ) -> None:
     history, found = instance
-    line = "which mode it is, whose removal is hidden, who was forgotten, and when it was asked, due and completed"
+    line = (
+        "which request of which history it is about, which mode it is and why, whose removal is hidden, who was "
+        "forgotten, the epsilon, delta and releases that were asked for, and when it was asked, due and completed"
+    )
     assert any(each.startswith(line) for each in checked(found).unchecked)
     assert not any(each.startswith(line) for each in checked(found, history=history).unchecked)
 

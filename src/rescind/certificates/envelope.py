@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Key, Signature, Signer
 
-from rescind.certificates.errors import NoCertificate, NotSigned
+from rescind.certificates.curve import is_sound
+from rescind.certificates.errors import NoCertificate, NotSigned, UnusableKey
 from rescind.certificates.predicate import InToto
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 # A certificate has some thousand characters, and 90 more a client; more than this is not worth parsing.
-_LONGEST = 2 * 1024 * 1024
+LONGEST = 2 * 1024 * 1024
 _MOST_SIGNATURES = 16
 
 Kind = TypeVar("Kind", bound=InToto)
@@ -42,6 +43,11 @@ def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int
     """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
     if not 1 <= threshold <= len(keys):
         raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
+    for key in keys:
+        if key.keytype == "ed25519" and not is_sound(bytes.fromhex(key.keyval["public"])):
+            raise UnusableKey(
+                f"the public key {fingerprint(key)} belongs to no private one: anybody could sign for it"
+            )
     envelope = _envelope(content)
     pae = envelope.pae()
     verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
@@ -56,8 +62,8 @@ def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int
 
 
 def fingerprint(key: Key) -> str:
-    """Give what two people compare to be sure of a key: the beginning of its digest."""
-    return key.keyid[:16]
+    """Return what two people compare to be sure of a key: its whole digest, for a beginning can be matched."""
+    return key.keyid
 
 
 def statement_in(kind: type[Kind], content: bytes) -> Kind:
@@ -75,9 +81,9 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _written(envelope: Envelope) -> bytes:
     content = (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
-    if len(content) > _LONGEST:
+    if len(content) > LONGEST:
         raise ValueError(
-            f"it would have {len(content)} bytes, and more than {_LONGEST} are not read: split the request"
+            f"it would have {len(content)} bytes, and more than {LONGEST} are not read: split the request"
         )
     return content
 
@@ -109,8 +115,8 @@ def _verifies(key: Key, signature: Signature, data: bytes) -> bool:
 
 def _envelope(content: bytes) -> Envelope:
     """Read an envelope strictly: nothing but payload, type and signatures, none of them twice."""
-    if len(content) > _LONGEST:
-        raise NoCertificate(f"the file has {len(content)} bytes; a certificate has at most {_LONGEST}")
+    if len(content) > LONGEST:
+        raise NoCertificate(f"the file is too long: a certificate has at most {LONGEST} bytes")
     if not content.strip():
         raise NoCertificate("the file is empty")
     try:

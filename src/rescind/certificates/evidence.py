@@ -9,14 +9,14 @@ from pydantic import TypeAdapter, ValidationError
 from rescind.certificates.envelope import once
 from rescind.certificates.predicate import MOST_EVIDENCE, Evidence
 
-_LONGEST = 64 * 1024
+LONGEST = 64 * 1024
 _LIST = TypeAdapter(tuple[Evidence, ...])
 
 
 def evidence_in(content: bytes) -> tuple[Evidence, ...]:
     """Read a JSON list of objects with ``what``, ``found`` and ``bound``, strictly."""
-    if len(content) > _LONGEST:
-        raise ValueError(f"the evidence has {len(content)} bytes; at most {_LONGEST} are read")
+    if len(content) > LONGEST:
+        raise ValueError(f"the evidence is too long: at most {LONGEST} bytes are read")
     try:
         # Whatever stands there twice would be read once.
         json.loads(content, object_pairs_hook=once)

@@ -34,6 +34,7 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
 from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
+from rescind.history.clocks import later
 from rescind.history.codec import encode
 from rescind.history.commitments import canonical
 from rescind.history.doubts import facts_since
@@ -103,7 +104,8 @@ def stated(
         training=training,
         erasure=Erasure(
             level=outcome.erasure.level.value,
-            completed=outcome.completed,
+            # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
+            completed=later(asked.time, outcome.completed),
             log=deletion_digest(*deletion_log(history.ledger, outcome)),
             stays=outcome.erasure.stays,
             unreachable=outcome.left,

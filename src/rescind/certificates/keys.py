@@ -10,41 +10,50 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 
+from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import UnusableKey
-from rescind.history.places import open_private
+from rescind.certificates.sealing import sealed
+from rescind.history.places import beginning, open_private
 
 _SHORTEST_PASSPHRASE = 12
+_LONGEST = 16 * 1024
 
 
 def new_key(path: str | os.PathLike[str], passphrase: str) -> Path:
-    """Make a key: the private half, encrypted, at ``path`` with mode 600, the public half beside it as ``.pub``.
+    """Make a key, and return the path of its public half.
 
-    A file that is there is not overwritten. Gives the public half's path.
+    The private half is at ``path``, encrypted under scrypt and with mode 600, the public half beside it as ``.pub``.
+    A file that is there, of either name, is not overwritten.
     """
     if len(passphrase) < _SHORTEST_PASSPHRASE:
         raise UnusableKey(f"a passphrase of fewer than {_SHORTEST_PASSPHRASE} characters protects nothing")
     private, target = Ed25519PrivateKey.generate(), Path(path)
-    encrypted = private.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(passphrase.encode()),
-    )
-    try:
-        with open(target, "xb", opener=open_private) as file:
-            file.write(encrypted)
-    except FileExistsError as error:
-        raise UnusableKey(f"{target} is there already: keys are not overwritten, choose another name") from error
     public = target.with_name(target.name + ".pub")
-    public.write_bytes(
-        private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
+    encoding, form = serialization.Encoding, serialization.PublicFormat.SubjectPublicKeyInfo
+    plain = private.private_bytes(encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    halves = {public: private.public_key().public_bytes(encoding.PEM, form), target: sealed(plain, passphrase)}
+    made: list[Path] = []
+    try:
+        for half, content in halves.items():
+            with open(half, "xb", opener=open_private if half == target else None) as file:
+                made.append(half)
+                file.write(content)
+    except OSError as error:
+        # Half a key is none.
+        for each in made:
+            each.unlink()
+        if not isinstance(error, FileExistsError):
+            raise
+        taken = f"{error.filename} is there already: keys are not overwritten, choose another name"
+        raise UnusableKey(taken) from error
     return public
 
 
 def signer(path: str | os.PathLike[str], passphrase: str) -> CryptoSigner:
     """Load a private key for signing; one that others can read is refused."""
     source = Path(path)
-    if source.read_bytes()[:200].lstrip().startswith(b"-----BEGIN PUBLIC KEY"):
+    content = key_content(source)
+    if is_public(content):
         raise UnusableKey(
             f"{source} is the public key: sign with the private one, {str(source).removesuffix('.pub')}"
         )
@@ -52,7 +61,7 @@ def signer(path: str | os.PathLike[str], passphrase: str) -> CryptoSigner:
     if mode & 0o077:
         raise UnusableKey(f"{source} is open to other users (mode {mode:o}): run chmod 600 on it, or make a new key")
     try:
-        private = serialization.load_pem_private_key(source.read_bytes(), passphrase.encode())
+        private = serialization.load_pem_private_key(content, passphrase.encode())
     except (ValueError, TypeError) as error:
         # Nothing of the key or of the passphrase is in the message.
         raise UnusableKey(f"{source} holds no private key that this passphrase opens") from error
@@ -65,9 +74,26 @@ def public_key(path: str | os.PathLike[str]) -> Key:
     """Load a public key for verification."""
     source = Path(path)
     try:
-        public = serialization.load_pem_public_key(source.read_bytes())
+        public = serialization.load_pem_public_key(key_content(source))
     except ValueError as error:
         raise UnusableKey(f"{source} holds no public key: give the file that ends in .pub") from error
     if not isinstance(public, Ed25519PublicKey):
         raise UnusableKey(f"{source} holds a key of another kind: certificates are signed with Ed25519")
+    if not is_sound(public.public_bytes_raw()):
+        raise UnusableKey(
+            f"{source} holds a public key that belongs to no private one: anybody could sign for it. Ask for another"
+        )
     return SSlibKey.from_crypto(public)
+
+
+def key_content(path: Path) -> bytes:
+    """Return what is in a key's file; one that is too long for a key is refused unread."""
+    content = beginning(path, _LONGEST)
+    if len(content) > _LONGEST:
+        raise UnusableKey(f"{path} has more than {_LONGEST} bytes: it is no key")
+    return content
+
+
+def is_public(content: bytes) -> bool:
+    """Return whether a file's content is a public key."""
+    return content[:200].lstrip().startswith(b"-----BEGIN PUBLIC KEY")

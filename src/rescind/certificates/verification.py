@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import wrap
 
@@ -40,6 +40,7 @@ from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
+from rescind.history.clocks import set_back, time_of, times
 from rescind.history.errors import BrokenHistory, HistoryError
 from rescind.history.history import History
 from rescind.history.outcomes import claimed
@@ -104,8 +105,9 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
             "word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
-            "which mode it is, whose removal is hidden, who was forgotten, and when it was asked, due and completed: "
-            "give the history",
+            "which request of which history it is about, which mode it is and why, whose removal is hidden, who was "
+            "forgotten, the epsilon, delta and releases that were asked for, and when it was asked, due and "
+            "completed: give the history",
         ]
     if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
@@ -122,6 +124,7 @@ def verify(
         if own is not None and not agrees(told, own):
             raise OtherAnnex("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
+    unchecked += _not_yet(found.predicate, datetime.now(UTC))
     if found.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
     since = () if history is None else (*superseded(found, history), *weakened(found, history))
@@ -216,6 +219,14 @@ def superseded(found: Statement, history: History) -> Iterator[str]:
 def _check_consistency(found: Statement) -> None:
     for wrong in _contradictions(found.predicate, found):
         raise Inconsistent(wrong)
+
+
+def _not_yet(said: Predicate, now: datetime) -> Iterator[str]:
+    """Say which of its times a clock that was wrong must have told."""
+    for what, time in (("asked for", said.asked), ("completed", said.erasure.completed)):
+        # Whoever verifies may be a day ahead.
+        if time_of(time) > now + timedelta(days=1):
+            yield f"its times: it says that it was {what} on {time[:10]}, which is still to come, so a clock was wrong"
 
 
 def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
@@ -408,7 +419,9 @@ def _check_history(found: Statement, history: History, witnessed: Collection[byt
     knows_them = touched(history, journal, claim) if claim.mode is Mode.EXACT else False
     for wrong in unfounded(history, journal, claim, knows_them):
         raise OtherHistory(wrong)
-    unchecked = [] if model else ["which model was the newest when it was signed: its round was erased since"]
+    unchecked = [f"its times: {each}" for each in set_back(times(journal))]
+    if not model:
+        unchecked.append("which model was the newest when it was signed: its round was erased since")
     if knows_them is None:
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"

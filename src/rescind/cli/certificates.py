@@ -30,14 +30,14 @@ def certify(
     """
     with opened(history) as there:
         from rescind.certificates.annex import annex as annex_of
-        from rescind.certificates.evidence import evidence_in
-        from rescind.certificates.files import signed_for, signed_head
+        from rescind.certificates.evidence import LONGEST, evidence_in
+        from rescind.certificates.files import check_verifies, signed_for, signed_head
         from rescind.certificates.issue import statement
         from rescind.certificates.keys import signer
         from rescind.history.outcomes import claimed
-        from rescind.history.places import open_private
+        from rescind.history.places import beginning, open_private
 
-        measured = () if evidence is None else evidence_in(evidence.read_bytes())
+        measured = () if evidence is None else evidence_in(beginning(evidence, LONGEST))
         claimed(there.ledger, number)
         again = signed_head(output, there, number)
         with working("looking up what may be claimed"):
@@ -45,8 +45,10 @@ def certify(
             private = None if annex is None else annex_of(there, found)
         own = signer(key, passphrase())
         content = signed_for(output, found, own)
-        if annex is not None and private is not None:
-            secret = signed_for(annex, private, own)
+        secret = None if annex is None or private is None else signed_for(annex, private, own)
+        with working("checking what is signed"):
+            check_verifies(content, own, there, secret)
+        if annex is not None and secret is not None:
             with open(annex, "wb", opener=open_private) as file:
                 file.write(secret)
         output.write_bytes(content)
@@ -83,6 +85,7 @@ def verify(
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
     with told("not verified: "), ExitStack() as open_:
+        from rescind.certificates.files import content_of
         from rescind.certificates.keys import public_key
         from rescind.certificates.page import page
         from rescind.certificates.verification import explained
@@ -93,13 +96,13 @@ def verify(
             check_page(html)
         with working("checking"):
             found = verified(
-                certificate.read_bytes(),
+                content_of(certificate),
                 [public_key(each) for each in key],
                 threshold=len(key) if threshold is None else threshold,
                 model=model,
                 history=None if history is None else open_.enter_context(history_at(history)),
                 witnessed=frozenset().union(*map(heads_in, witness or ())),
-                annex=None if annex is None else annex.read_bytes(),
+                annex=None if annex is None else content_of(annex),
             )
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."

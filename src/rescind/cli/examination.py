@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from rescind import __version__
+from rescind.certificates.envelope import fingerprint
+from rescind.certificates.errors import UnusableKey
+from rescind.certificates.keys import is_public, key_content, public_key
+from rescind.certificates.sealing import is_slow
 from rescind.cli.shared import history_at
 from rescind.core.facts import NOT_AVERAGED
+from rescind.history.clocks import set_back, still_to_come, times
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
 from rescind.history.history import History
@@ -58,16 +63,36 @@ def examined(location: str | None, keys: Sequence[Path]) -> Iterator[Examined]:
 
 
 def _key(path: Path) -> Examined:
+    what = f"key {path}"
     if not path.is_file():
-        return Examined(f"key {path}", "repair", "there is no such file")
+        return Examined(what, "repair", "there is no such file")
+    try:
+        content = key_content(path)
+    except UnusableKey as refused:
+        return Examined(what, "repair", str(refused))
+    if is_public(content):
+        return _public(path)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        return Examined(f"key {path}", "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
-    if b"ENCRYPTED" not in path.read_bytes()[:4096]:
+        return Examined(what, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
+    if b"ENCRYPTED" not in content:
+        return Examined(what, "repair", "it is not encrypted, or is no private key: make one with rescind keys new")
+    if not is_slow(content):
         return Examined(
-            f"key {path}", "repair", "it is not encrypted, or is no private key: make one with rescind keys new"
+            what,
+            "note",
+            "encrypted, and its passphrase can be guessed quickly: make another one with rescind keys new, and sign "
+            "with that from now on",
         )
-    return Examined(f"key {path}", "fine", "encrypted, readable by you alone")
+    return Examined(what, "fine", "encrypted, readable by you alone")
+
+
+def _public(path: Path) -> Examined:
+    try:
+        known = fingerprint(public_key(path))
+    except UnusableKey as refused:
+        return Examined(f"key {path}", "repair", str(refused))
+    return Examined(f"key {path}", "note", f"it is a public key, to be handed out: fingerprint {known}")
 
 
 def _history(location: str) -> Iterator[Examined]:
@@ -79,12 +104,9 @@ def _history(location: str) -> Iterator[Examined]:
     with history:
         yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
         yield _lock(history)
-        last = max((entry.time for entry in history.ledger.entries()), default="")
-        if last and datetime.fromisoformat(last) > datetime.now(UTC):
-            yield Examined("clock", "repair", f"the last entry is from {last}, in the future: set the clock")
-        else:
-            yield Examined("clock", "fine", "no entry is from the future")
-        broken = history.verify() if last else []
+        told = times(history.ledger)
+        yield from _clock(told)
+        broken = history.verify() if told else []
         yield from (Examined("chain", "repair", each) for each in broken)
         if not broken:
             yield Examined("chain", "fine", "unbroken")
@@ -92,6 +114,14 @@ def _history(location: str) -> Iterator[Examined]:
         yield from _declarations(history)
         if Path(location).is_dir():
             yield _disk(Path(location))
+
+
+def _clock(found: list[tuple[datetime, int]]) -> Iterator[Examined]:
+    ahead, back = list(still_to_come(found, datetime.now(UTC))), list(set_back(found))
+    yield from (Examined("clock", "repair", f"{each}: set it") for each in ahead)
+    yield from (Examined("clock", "note", each) for each in back)
+    if not ahead and not back:
+        yield Examined("clock", "fine", "no entry is from the future, none earlier than one before it")
 
 
 def _declarations(history: History) -> Iterator[Examined]:

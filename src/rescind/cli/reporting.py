@@ -42,6 +42,7 @@ def report(
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
 
+        from rescind.certificates.files import content_of
         from rescind.certificates.keys import public_key
         from rescind.certificates.verification import verify
         from rescind.engines.accuracies import accuracies_in
@@ -52,7 +53,7 @@ def report(
             there,
             private=private,
             certificates=[
-                verify(each.read_bytes(), keys, threshold=len(keys), model=model, history=there)
+                verify(content_of(each), keys, threshold=len(keys), model=model, history=there)
                 for each in certificate or []
             ],
             measured=None if accuracies is None else accuracies_in(accuracies),

@@ -56,20 +56,22 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     Example: rescind request list hospital-history
     """
     with opened(history) as there:
-        from rescind.history.requests import asked_for, named
+        from rescind.history.requests import asked_for, named_each
 
+        everything = asked_for(there.ledger)
+        names = named_each(there.ledger, [asked.request.group for asked in everything])
         done = {asked.number for outcome in there.outcomes() for asked in outcome.asked}
         rows: list[dict[str, Any]] = [
             {
                 "request": asked.number,
                 "asked": asked.time[:10],
-                "clients": named(there.ledger, asked.request.group),
+                "clients": clients,
                 "epsilon": asked.request.budget.epsilon,
                 "delta": asked.request.budget.delta,
                 "state": _state(asked, asked.number in done),
                 "deadline": asked.deadline[:10],
             }
-            for asked in asked_for(there.ledger)
+            for asked, clients in zip(everything, names, strict=True)
         ]
     words = [
         (

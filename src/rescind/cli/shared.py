@@ -145,5 +145,7 @@ def check_page(path: Path) -> None:
     """Refuse to write a page over something else, such as the certificate."""
     if not path.parent.is_dir():
         raise ValueError(f"the folder {path.parent} for the page does not exist")
-    if path.exists() and not (path.is_file() and path.read_bytes().startswith(b"<!doctype html>")):
+    from rescind.history.places import beginning
+
+    if path.exists() and not (path.is_file() and beginning(path, 20).startswith(b"<!doctype html>")):
         raise ValueError(f"{path} is there already and is no page: choose another name for it")

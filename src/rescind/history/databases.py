@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 from rescind.history import schema
 from rescind.history.commitments import KEY_BYTES
 from rescind.history.errors import HistoryError, NotAHistory, StillRead
-from rescind.history.locks import application_name, file_lock, session_lock
+from rescind.history.locks import application_name, folder_lock, session_lock
 
 # Seconds that a transaction waits for another process's.
 _PATIENCE = 60
@@ -84,7 +84,7 @@ class Database(ABC):
 
 
 class Sqlite(Database):
-    """One file, and beside it SQLite's own -wal and -shm and the writer's .lock."""
+    """One file, and beside it SQLite's own -wal and -shm and, in .lock, who is writing; one run a folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -104,7 +104,7 @@ class Sqlite(Database):
 
     @contextmanager
     def hold(self) -> Iterator[Connection]:
-        with file_lock(Path(f"{self._path}.lock")), self.engine.connect() as connection:
+        with folder_lock(Path(f"{self._path}.lock")), self.engine.connect() as connection:
             yield connection
 
     def create(self) -> None:

@@ -39,6 +39,10 @@ from rescind.history.run import Goal, Run, described
 
 # What reading tampered values may end with, whatever they were made into.
 _UNREADABLE = (BrokenHistory, SQLAlchemyError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
+# GDPR art. 12 (3) allows three months; whatever else may hold, a year is a mistake.
+_LONGEST_WAIT = timedelta(days=366)
+# A clock in another year is not set.
+_YEARS = (2000, 9000)
 
 
 class History:
@@ -192,7 +196,8 @@ class History:
         """Return those of the requests whose clients the newest model knows; of a branch only new rounds are read."""
         facts, tip, looked = self.run.facts, self.newest, self._looked
         if looked is None or looked.branch != tip.branch or facts.redrawn_rounds:
-            known = [asked for asked in waiting if not requests.is_unknown(self.ledger, asked.request, facts)]
+            unknown = requests.are_unknown(self.ledger, [asked.request for asked in waiting], facts)
+            known = [asked for asked, not_known in zip(waiting, unknown, strict=True) if not not_known]
         else:
             # Somebody who asked while a round was under way is part of that round.
             rounds = self.ledger.rounds(Span(tip.branch, looked.round + 1, tip.round)) if tip != looked else ()
@@ -290,7 +295,7 @@ class History:
         """Record that clients ask to be forgotten, and give the request's number; also while training runs.
 
         The number is that of its entry in the journal.
-        Without another ``deadline`` it is a month from now, as in GDPR art. 12.
+        Without another ``deadline``, a year from now at most, it is a month from now, as in GDPR art. 12.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
         for asked in requests.asked_for(self.ledger):
@@ -299,9 +304,16 @@ class History:
                     f"request {asked.number} is about some of these clients already: leave them out, or take it back "
                     f"if it is still open (rescind request withdraw HISTORY {asked.number})"
                 )
+        if not _YEARS[0] <= now.year < _YEARS[1]:
+            raise ValueError(f"this machine's clock says {now.isoformat()}: set it, then ask")
         if deadline is not None and (deadline.tzinfo is None or deadline < now):
             raise ValueError(
                 f"the deadline, {deadline.isoformat()}, has no time zone or has passed: give a later one"
+            )
+        if deadline is not None and deadline > now + _LONGEST_WAIT:
+            raise ValueError(
+                f"the deadline, {deadline.isoformat()}, is more than a year away: nobody waits so long, give an "
+                "earlier one"
             )
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 

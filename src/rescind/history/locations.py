@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from rescind.history.checkpoints import CheckpointStore
-from rescind.history.errors import HalfMadeHistory, HistoryError, NotAHistory, UnsafePermissions
+from rescind.history.errors import HalfMadeHistory, HistoryError, NotAHistory
 from rescind.history.ledger import Ledger
+from rescind.history.places import check_private
 from rescind.history.sql import SqlLedger
 
 _DATABASE = "ledger.sqlite"
@@ -77,9 +76,9 @@ def _folder(folder: Path, *, create: bool) -> Path:
     if not folder.exists():
         folder.mkdir(parents=True)
         folder.chmod(0o700)
-    mode = stat.S_IMODE(folder.stat().st_mode)
-    if mode & 0o077:
-        raise UnsafePermissions(
-            f"{folder} is open to other users (mode {mode:o}): run chmod 700 {shlex.quote(str(folder))}"
-        )
+    check_private(folder)
+    for name in sorted(found):
+        # With SQLite's own files beside it.
+        if name.startswith(_DATABASE):
+            check_private(folder / name)
     return folder

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from rescind.history.errors import HeldByAnother
+from rescind.history.places import beginning
 
 _LONGEST_DESCRIPTION = 4096
 
@@ -34,25 +35,28 @@ _SESSION = text(
 
 
 @contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Hold a file for this process; the kernel lets it go when the process ends, however it ends.
+def folder_lock(said: Path) -> Iterator[None]:
+    """Hold the folder of a file for this process; the kernel lets it go when the process ends, however it ends.
 
-    The file stays, because deleting it would let two processes hold two files of the same name.
+    ``said`` is the file that says who holds it. It is the folder that is held: a file of its own could be deleted,
+    and two processes would hold two files of the same name.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    folder = os.open(said.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise HeldByAnother(_file_holder(descriptor)) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(_description()).encode(), 0)
+            raise HeldByAnother(_folder_holder(said)) from None
+        descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(_description()).encode(), 0)
             yield
         finally:
             os.ftruncate(descriptor, 0)
+            os.close(descriptor)
     finally:
-        os.close(descriptor)
+        os.close(folder)
 
 
 @contextmanager
@@ -104,12 +108,12 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _file_holder(descriptor: int) -> str:
+def _folder_holder(said: Path) -> str:
     try:
-        holder = json.loads(os.pread(descriptor, _LONGEST_DESCRIPTION, 0))
+        holder = json.loads(beginning(said, _LONGEST_DESCRIPTION))
         return "process {process} on {host} ({command}, user {user}, since {since})".format(**holder)
-    except (ValueError, TypeError, KeyError):
-        # It has the lock and has not yet said who it is.
+    except (OSError, ValueError, TypeError, KeyError):
+        # It has the lock and has not yet said who it is, or somebody deleted what it said.
         return "another process"
 
 

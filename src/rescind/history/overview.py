@@ -13,7 +13,7 @@ from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
 from rescind.history.progress import counted
 from rescind.history.records import Place
-from rescind.history.requests import Asked, asked_for, forgotten_clients, named
+from rescind.history.requests import Asked, asked_for, forgotten_clients, named, named_each
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
@@ -126,11 +126,8 @@ class Waiting:
 
 def waiting(history: History, found: Overview, now: datetime) -> list[Waiting]:
     """Give the open requests as people want to see them."""
+    names = named_each(history.ledger, [asked.request.group for asked in found.open_requests])
     return [
-        Waiting(
-            asked,
-            named(history.ledger, asked.request.group),
-            (datetime.fromisoformat(asked.deadline).date() - now.date()).days,
-        )
-        for asked in found.open_requests
+        Waiting(asked, clients, (datetime.fromisoformat(asked.deadline).date() - now.date()).days)
+        for asked, clients in zip(found.open_requests, names, strict=True)
     ]

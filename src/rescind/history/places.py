@@ -70,7 +70,7 @@ class Folder(Place):
         self.address = str(folder)
         self._folder = folder
         if folder.exists():
-            self._check_permissions()
+            check_private(self._folder)
 
     def put(self, tensors: Mapping[str, Tensor]) -> str:
         self._prepare()
@@ -96,6 +96,7 @@ class Folder(Place):
     def open(self, name: str) -> AbstractContextManager[SeekableFile]:
         if self.size(name) is None:
             raise FileNotFoundError(name)
+        check_private(self._folder / name)
         return open(self._folder / name, "rb")
 
     def size(self, name: str) -> int | None:
@@ -144,14 +145,7 @@ class Folder(Place):
                 folder.mkdir(0o700)
                 folder.chmod(0o700)
                 _sync(folder.parent)
-        self._check_permissions()
-
-    def _check_permissions(self) -> None:
-        mode = stat.S_IMODE(self._folder.stat().st_mode)
-        if mode & 0o077:
-            raise UnsafePermissions(
-                f"{self._folder} is open to other users (mode {mode:o}): run chmod 700 {shlex.quote(self.address)}"
-            )
+        check_private(self._folder)
 
 
 class Memory(Place):
@@ -206,6 +200,22 @@ def open_private(path: str, flags: int) -> int:
     # The process's mask may have taken away even the owner's rights.
     os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def beginning(path: Path, most: int) -> bytes:
+    """Return a file's content; of one that is longer than ``most`` one byte more, by which that can be told."""
+    with path.open("rb") as file:
+        return file.read(most + 1)
+
+
+def check_private(path: Path) -> None:
+    """Refuse a file or a folder that other users can read, write or enter."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        right = "700" if path.is_dir() else "600"
+        raise UnsafePermissions(
+            f"{path} is open to other users (mode {mode:o}): run chmod {right} {shlex.quote(str(path))}"
+        )
 
 
 def _sync(folder: Path) -> None:

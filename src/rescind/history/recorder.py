@@ -30,7 +30,7 @@ from rescind.history.ledger import Ledger
 from rescind.history.path import Path, branches, newest, path_to, start_edges
 from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
 from rescind.history.requests import (
-    check_open,
+    check_all_open,
     forgotten_clients,
     hidden_at,
     participations_at,
@@ -199,7 +199,7 @@ class Recorder:
         if parent not in self._kept or parent not in self._index:
             there = ", ".join(str(place) for place in sorted(self._kept) if place in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
-        asked = [check_open(self._ledger, number) for number in requests]
+        asked = check_all_open(self._ledger, requests)
         hidden = hidden_at(self._ledger, parent, self._run.facts.training, asked)
         branch = Branch(
             number=max(branches(self._ledger)) + 1,

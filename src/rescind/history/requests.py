@@ -14,7 +14,7 @@ import numpy as np
 from rescind.core.edges import sorted_group
 from rescind.core.facts import DpFedAvg, Facts, Mode, Scope
 from rescind.core.planning import Candidate
-from rescind.core.sensitivity import first_joined
+from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
 from rescind.core.summary import Forgotten, Request
 from rescind.core.training import LocalTraining
@@ -28,6 +28,8 @@ from rescind.history.records import ROOT, Branch, Place
 _WEAKEST_LAST = list(Mode)
 # GDPR art. 12 (3): a month, and two further ones where that is necessary.
 _MOST_EXTENDED = 61
+# A certificate lists them all, and one that nobody reads is not signed.
+MOST_CLIENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,12 @@ class Planned:
 
 
 def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) -> int:
-    """Record a request and give its number."""
+    """Record a request and give its number; ``ValueError`` if it names more than a certificate can."""
+    if len(request.group) > MOST_CLIENTS:
+        raise ValueError(
+            f"a request is about at most {MOST_CLIENTS} clients, as a certificate lists them, and this one is about "
+            f"{len(request.group)}: split it"
+        )
     check_names(ledger, request.group)
     names = ledger.names(sorted_group(request.group)).values()
     # Sorted, so that their order tells nothing.
@@ -106,7 +113,7 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
     if not reason.strip():
         raise ValueError("give a reason: without one a deadline is not extended")
     first = next(entry for entry in ledger.entries("request") if entry.sequence == number)
-    deadline = datetime.fromisoformat(asked.deadline) + timedelta(days=days)
+    deadline = datetime.fromisoformat(asked.deadline) + timedelta(days=min(max(days, 0), _MOST_EXTENDED + 1))
     latest = datetime.fromisoformat(str(first.body["deadline"])) + timedelta(days=_MOST_EXTENDED)
     if days < 1 or deadline > latest:
         raise ValueError(
@@ -118,10 +125,16 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
 
 
 def named(ledger: Ledger, group: Iterable[int]) -> list[str]:
-    """Give what people call these clients, or else their names; of whom both are erased the pseudonym."""
-    clients = sorted_group(group)
-    known = ledger.names(clients) | ledger.labels()
-    return [known.get(client, f"forgotten (pseudonym {client})") for client in clients.tolist()]
+    """Return what people call these clients, or else their names; of whom both are erased the pseudonym."""
+    return named_each(ledger, [group])[0]
+
+
+def named_each(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:
+    """Return the same for many groups, for which the ledger is asked once."""
+    sorted_groups = [sorted_group(group).tolist() for group in groups]
+    everybody = sorted_group(client for group in sorted_groups for client in group)
+    known = ledger.names(everybody) | ledger.labels()
+    return [[known.get(client, f"forgotten (pseudonym {client})") for client in clients] for clients in sorted_groups]
 
 
 def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
@@ -129,8 +142,7 @@ def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
 
     The predicted rounds are rounded: they were computed from models that may have to be erased.
     """
-    for number in plan.requests:
-        check_open(ledger, number)
+    check_all_open(ledger, plan.requests)
     candidate = replace(plan.candidate, predicted_rounds=float(round(plan.candidate.predicted_rounds)))
     body = {
         "requests": list(plan.requests),
@@ -191,11 +203,20 @@ def asked_for(journal: Journal) -> tuple[Asked, ...]:
 
 
 def is_unknown(ledger: Ledger, request: Request, facts: Facts) -> bool:
-    """Tell whether nobody of a request ever touched the newest model."""
-    path = path_to(ledger, newest(ledger), facts.training, sorted_group(request.group))
+    """Return whether nobody of a request ever touched the newest model."""
+    return are_unknown(ledger, [request], facts)[0]
+
+
+def are_unknown(ledger: Ledger, requests: Sequence[Request], facts: Facts) -> list[bool]:
+    """Return of each request whether nobody of it ever touched the newest model, whose path is read once."""
+    if not requests:
+        return []
+    everybody = sorted_group(client for request in requests for client in request.group)
+    path = path_to(ledger, newest(ledger), facts.training, everybody)
     # Where rounds were drawn again, who was absent may have had a part in that.
     redrawn = facts.redrawn_rounds and len(path.edges) > 0
-    return not redrawn and first_joined(path.edges, request.group) == len(path.edges)
+    absent = frozenset[int]() if redrawn else frozenset(never_joined(path.edges, everybody).tolist())
+    return [request.group <= absent for request in requests]
 
 
 def settle(ledger: Ledger, number: int, facts: Facts, time: str) -> None:
@@ -325,13 +346,20 @@ def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mappi
 
 
 def check_open(ledger: Ledger, number: int) -> Asked:
-    """Give an open request; refuse any other."""
-    for asked in asked_for(ledger):
-        if asked.number == number and asked.open:
-            return asked
-    raise ValueError(
-        f"there is no open request {number}: it was served, withdrawn or never made; `rescind request list` tells"
-    )
+    """Return an open request; refuse any other."""
+    return check_all_open(ledger, [number])[0]
+
+
+def check_all_open(ledger: Ledger, numbers: Sequence[int]) -> list[Asked]:
+    """Return open requests; refuse any other."""
+    waiting = {asked.number: asked for asked in asked_for(ledger) if asked.open}
+    for number in numbers:
+        if number not in waiting:
+            raise ValueError(
+                f"there is no open request {number}: it was served, withdrawn or never made; `rescind request list` "
+                "tells"
+            )
+    return [waiting[number] for number in numbers]
 
 
 def _upstream(branch: Branch, known: Mapping[int, Branch]) -> Iterator[int]:

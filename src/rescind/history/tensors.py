@@ -26,8 +26,8 @@ Tensor: TypeAlias = NDArray[Any]
 
 # A piece stays in a core's cache between being copied and being hashed.
 _PIECE = 2**20
-# The format's own limit, which keeps a hostile header from filling the memory.
-_LONGEST_HEADER = 100_000_000
+# A hundred thousand tensors. The format allows ten times as much, which as JSON would fill the memory.
+_LONGEST_HEADER = 10_000_000
 _MOST_DIMENSIONS = 64
 
 _CODES = {
@@ -91,7 +91,9 @@ def layout(tensors: Mapping[str, Tensor]) -> bytes:
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > _LONGEST_HEADER:
-        raise ValueError(f"{len(tensors)} tensors need a header of {len(text)} bytes, the format allows 100 MB")
+        raise ValueError(
+            f"{len(tensors)} tensors need a header of {len(text)} bytes, and at most {_LONGEST_HEADER} are read"
+        )
     return len(text).to_bytes(8, "little") + text
 
 
@@ -147,7 +149,9 @@ def read(
         raise DamagedCheckpoint(f"the file has {size} bytes, too few for a header")
     length = int.from_bytes(_filled(file, 8, observe), "little")
     if length > min(_LONGEST_HEADER, size - 8):
-        raise DamagedCheckpoint(f"the header claims {length} bytes, in a file of {size}")
+        raise DamagedCheckpoint(
+            f"the header claims {length} bytes, in a file of {size}; at most {_LONGEST_HEADER} are read"
+        )
     for entry in _entries(_filled(file, length, observe), size - 8 - length):
         # Without a name of its own here, a tensor is gone as soon as the caller lets go of it.
         yield entry.name, _tensor(file, entry, observe)

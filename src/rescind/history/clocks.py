@@ -1,0 +1,51 @@
+"""The times of a journal: those of the coordinator's clock, which can be wrong and can be set back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
+
+from rescind.history.ledger import Journal
+
+# Clocks are set right by seconds every day, and two processes do not append in the order in which they looked.
+_USUAL = timedelta(minutes=1)
+
+
+def time_of(text: str) -> datetime:
+    """Return a time; ``ValueError`` if it is none, or has no zone."""
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"the time {text!r:.80} has no zone")
+    return found
+
+
+def later(one: str, other: str) -> str:
+    """Return the later of two times."""
+    return max(one, other, key=time_of)
+
+
+def times(journal: Journal) -> list[tuple[datetime, int]]:
+    """Return the times of all entries with their numbers; one that is no time is passed over."""
+    found = []
+    for entry in journal.entries():
+        with suppress(ValueError):
+            found.append((time_of(entry.time), entry.sequence))
+    return found
+
+
+def set_back(found: list[tuple[datetime, int]]) -> Iterator[str]:
+    """Say so if an entry is earlier than one before it."""
+    latest = accumulate((time for time, _ in found), max)
+    for (_, (time, number)), before in zip(pairwise(found), latest, strict=False):
+        if time < before - _USUAL:
+            yield f"entry {number} is earlier than one before it: the clock was set back, so times are not exact"
+            return
+
+
+def still_to_come(found: list[tuple[datetime, int]], now: datetime) -> Iterator[str]:
+    """Say so if an entry is later than now."""
+    time, number = max(found, default=(now, 0))
+    if time > now + _USUAL:
+        yield f"entry {number} is from {time.isoformat()}, in the future: a clock is wrong"

@@ -1,0 +1,125 @@
+"""Files that come from outside or must be private: refused when they are too long, or open to others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rescind import History
+from rescind.certificates.envelope import statement_in
+from rescind.certificates.errors import NoCertificate, UnusableKey
+from rescind.certificates.files import content_of
+from rescind.certificates.keys import new_key, public_key, signer
+from rescind.certificates.predicate import Statement
+from rescind.cli import app
+from rescind.core.calibration import Budget
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.errors import DamagedCheckpoint, HeldByAnother, UnsafePermissions
+from rescind.history.tensors import read
+from rescind.testing.small import simulation
+
+PASSPHRASE = "correct horse battery"  # noqa: S105
+LARGE = 3 * 2**30
+WRITER = """
+import sys
+from rescind import History
+with History(sys.argv[1]) as history, history.ledger.writing():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with History(tmp_path / "history") as history:
+        Revocable(history, simulation(10, secret_noise=True)).train(Rounds(2))
+        history.ask(["clinic-1"], Budget(3.0, 1e-5))
+    return tmp_path / "history"
+
+
+def hollow(path: Path, size: int = LARGE) -> Path:
+    """Make a file of that size, of which nothing is on the disk."""
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def test_what_is_too_long_is_refused_before_it_is_read(folder: Path, tmp_path: Path) -> None:
+    public = new_key(tmp_path / "key", PASSPHRASE)
+    large = hollow(tmp_path / "large")
+    large.chmod(0o600)
+    tracemalloc.start()
+    try:
+        for words, code, said in (
+            (["verify", large, "--key", public], 11, "at most 2097152 bytes"),
+            (["verify", large, "--key", large], 10, "more than 16384 bytes"),
+            (["certify", folder, 5, "--key", tmp_path / "key", "--evidence", large], 1, "at most 65536 bytes"),
+            (["doctor", "--key", large], 1, "more than 16384 bytes"),
+        ):
+            result = CliRunner().invoke(app, list(map(str, words)), env={"RESCIND_PASSPHRASE": PASSPHRASE})
+            assert (result.exit_code, said in result.output) == (code, True), result.output
+        for refused in (lambda: signer(large, PASSPHRASE), lambda: public_key(large)):
+            with pytest.raises(UnusableKey, match="more than 16384 bytes"):
+                refused()
+        # A certificate that is to be signed once more.
+        with pytest.raises(NoCertificate, match="at most 2097152 bytes"):
+            statement_in(Statement, content_of(large))
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_of_88_megabytes_is_not_parsed(tmp_path: Path) -> None:
+    claimed = 88_000_000
+    path = hollow(tmp_path / "model.safetensors", claimed + 1000)
+    with path.open("r+b") as file:
+        file.write(claimed.to_bytes(8, "little"))
+    tracemalloc.start()
+    try:
+        with path.open("rb") as file, pytest.raises(DamagedCheckpoint, match="at most 10000000 are read"):
+            next(read(file))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o666, 0o640, 0o602])
+def test_a_history_whose_files_are_open_to_others_is_refused(mode: int, folder: Path) -> None:
+    (folder / "ledger.sqlite").chmod(mode)
+    with pytest.raises(UnsafePermissions, match=rf"mode {mode:o}\): run chmod 600 .*ledger\.sqlite"):
+        History(folder)
+    result = CliRunner().invoke(app, ["doctor", str(folder)])
+    assert (result.exit_code, "chmod 600" in result.output) == (1, True)
+    (folder / "ledger.sqlite").chmod(0o600)
+    with History(folder) as history:
+        model = next((folder / "checkpoints").glob("*.safetensors"))
+        history.models.load(model.stem)
+        model.chmod(mode)
+        with pytest.raises(UnsafePermissions, match="run chmod 600"):
+            history.models.load(model.stem)
+
+
+def test_a_deleted_lock_file_lets_no_second_writer_in(folder: Path) -> None:
+    writer = [sys.executable, "-c", WRITER, str(folder)]
+    with subprocess.Popen(writer, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            with History(folder) as history:
+                with pytest.raises(HeldByAnother, match=f"process {process.pid} on"), history.ledger.writing():
+                    pass
+                (folder / "ledger.sqlite.lock").unlink()
+                with pytest.raises(HeldByAnother, match="another process"), history.ledger.writing():
+                    pass
+                process.kill()
+                process.wait()
+                with history.ledger.writing():
+                    pass
+        finally:
+            process.kill()
