@@ -70,7 +70,7 @@ class Deployment:
             "PYTHONUNBUFFERED": "1",
         }
         self._superlink = _Member(self._folder / "superlink.log", self._environment)
-        self._members = {name: _Member(self._folder / f"node-{name}.log", self._environment) for name in self._nodes}
+        self._members = {name: self._member(name) for name in self._nodes}
 
     def __enter__(self) -> Self:
         (self._folder / "flwr-home").mkdir(parents=True)
@@ -139,6 +139,28 @@ class Deployment:
         self._launch(name)
         self._await_node(name)
 
+    def join(self, node: Node) -> None:
+        """Add a node while the federation runs, and start it; it is there in its own time."""
+        if node.name in self._nodes:
+            raise ValueError(f"there is a node called {node.name} already")
+        if self._secure:
+            self._register(node.name)
+        self._nodes[node.name], self._members[node.name] = node, self._member(node.name)
+        self._launch(node.name)
+
+    def revive(self, name: str) -> None:
+        """Start a node if it does not run, without waiting: one that is refused ends, and is to be revived again."""
+        if self._members[name].ended():
+            self._launch(name)
+
+    def superlink(self) -> list[int]:
+        """Return the process of the SuperLink, if it runs."""
+        return self._superlink.running("flower-superlink")
+
+    def server_apps(self) -> list[int]:
+        """Return the processes of the ServerApps that run."""
+        return self._superlink.running("flwr-serverapp")
+
     def kill_superlink(self) -> None:
         """End the SuperLink and the ServerApp that it runs at once."""
         self._superlink.kill()
@@ -164,6 +186,9 @@ class Deployment:
 
     def superlink_log(self) -> str:
         return self._superlink.log.read_text(errors="replace")
+
+    def _member(self, name: str) -> _Member:
+        return _Member(self._folder / f"node-{name}.log", self._environment)
 
     def _register(self, name: str) -> None:
         key = ec.generate_private_key(ec.SECP384R1())
@@ -309,6 +334,16 @@ class _Member:
                 with suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
             sleep(0.01)
+
+    def running(self, program: str) -> list[int]:
+        """Return the processes that run a program for this member."""
+        found = []
+        for process in self._alive():
+            with suppress(OSError):
+                words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[:2]
+                if any(Path(word.decode(errors="replace")).name == program for word in words):
+                    found.append(process)
+        return found
 
     def _alive(self) -> list[int]:
         found = []

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 # Debian keeps the server's programs out of the path, in a folder for each version.
@@ -16,9 +17,28 @@ _DEBIAN = Path("/usr/lib/postgresql")
 _SECONDS_TO_START = 60
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that runs: its address, and the command that controls it."""
+
+    address: str
+    control: tuple[object, ...]
+
+    def restart(self, mode: str) -> None:
+        """Stop it in one of PostgreSQL's modes (``fast``; ``immediate`` is a crash), and start it as it was."""
+        _run([*self.control, "-m", mode, "restart"])
+
+
 @contextmanager
 def server(settings: dict[str, str] | None = None) -> Iterator[str]:
     """Start a server and give its address; at the end it is stopped and its folder deleted."""
+    with restartable(settings) as running:
+        yield running.address
+
+
+@contextmanager
+def restartable(settings: dict[str, str] | None = None) -> Iterator[Server]:
+    """Start a server that can be restarted; at the end it is stopped and its folder deleted."""
     with tempfile.TemporaryDirectory(prefix="rescind-postgresql-") as folder:
         data, as_user = Path(folder) / "data", _unprivileged(Path(folder))
         # No password: the folder and the socket's address are this machine's and live as long as the run.
@@ -26,10 +46,11 @@ def server(settings: dict[str, str] | None = None) -> Iterator[str]:
         port = _free_port()
         chosen = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": "", "fsync": "on"}
         options = " ".join(f"-c {name}={value!r}" for name, value in (chosen | (settings or {})).items())
-        control = [*as_user, _program("pg_ctl"), "-D", data, "-w", "-s"]
-        _run([*control, "-t", str(_SECONDS_TO_START), "-l", data / "server.log", "-o", options, "start"])
+        control = (*as_user, _program("pg_ctl"), "-D", data, "-w", "-s", "-t", str(_SECONDS_TO_START))
+        control = (*control, "-l", data / "server.log")
+        _run([*control, "-o", options, "start"])
         try:
-            yield f"postgresql://rescind@127.0.0.1:{port}/postgres"
+            yield Server(f"postgresql://rescind@127.0.0.1:{port}/postgres", control)
         finally:
             _run([*control, "-m", "immediate", "stop"])
 

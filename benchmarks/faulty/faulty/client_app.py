@@ -13,6 +13,9 @@ from flwr.clientapp import ClientApp
 import rescind.flower
 from faulty.server_app import CLASSES, FEATURES
 
+# Seconds for which a client does nothing.
+PAUSES = {"slow": 12.0, "hangs": 45.0, "hangs for long": 90.0}
+
 app = ClientApp()
 
 
@@ -30,8 +33,7 @@ def train(msg: Message, context: Context) -> Message:
     fault = path.read_text().strip() if path.exists() else ""
     if fault == "raises":
         raise RuntimeError("this client was told to fail")
-    if fault in {"hangs", "slow"}:
-        time.sleep(45 if fault == "hangs" else 12)
+    time.sleep(PAUSES.get(fault, 0.0))
     reply = rescind.flower.train_head(msg, context, *data(str(context.node_config["client"])))
     spoil(reply.content, fault)
     return reply
@@ -42,6 +44,10 @@ def spoil(content: RecordDict, fault: str) -> None:
     arrays = content.array_records["arrays"]
     if fault == "NaN":
         arrays["head.weight"] = Array(np.full((CLASSES, FEATURES), np.nan))
+    elif fault == "infinite":
+        arrays["head.bias"] = Array(np.full(CLASSES, np.inf))
+    elif fault == "too far":
+        arrays["head.weight"] = Array(np.full((CLASSES, FEATURES), 1e6))
     elif fault == "wrong shape":
         arrays["head.weight"] = Array(np.zeros((CLASSES, FEATURES + 1)))
     elif fault == "thousandfold num-examples":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -36,9 +39,20 @@ def recorded(history: rescind.History, nodes: int) -> rescind.flower.Recorded:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train."""
+    """Train; with a file to look for, train and forget until somebody makes it."""
     config = context.run_config
-    with rescind.History(str(config["history"])) as history:
-        rescind.flower.run(
-            recorded(history, 3), grid, initial(), int(config["num-rounds"]), timeout=float(config["timeout"])
-        )
+    stop, timeout = Path(str(config["stop"])), float(config["timeout"])
+    with rescind.History(str(config["history"]), checkpoints=str(config["checkpoints"]) or None) as history:
+        strategy = recorded(history, int(config["nodes"]))
+        while True:
+            rescind.flower.run(
+                strategy,
+                grid,
+                initial(),
+                int(config["num-rounds"]),
+                timeout=timeout,
+                save_to=str(config["model"]) or None,
+            )
+            if not config["stop"] or stop.exists():
+                return
+            time.sleep(1)
