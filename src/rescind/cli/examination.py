@@ -19,6 +19,7 @@ from rescind.core.facts import NOT_AVERAGED
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
 from rescind.history.history import History
+from rescind.history.ledger import RETURNING
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -78,6 +79,7 @@ def _history(location: str) -> Iterator[Examined]:
         return
     with history:
         yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
+        yield _secret(history)
         yield _lock(history)
         last = max((entry.time for entry in history.ledger.entries()), default="")
         if last and datetime.fromisoformat(last) > datetime.now(UTC):
@@ -110,6 +112,14 @@ def _models(history: History) -> Examined:
         except HistoryError as damaged:
             return Examined("models", "repair", f"{place}: {damaged}")
     return Examined("models", "fine", f"all {len(kept)} that are kept can be read")
+
+
+def _secret(history: History) -> Examined:
+    try:
+        history.ledger.name_secret(RETURNING)
+    except HistoryError as problem:
+        return Examined("secret", "repair", str(problem))
+    return Examined("secret", "fine", f"{history.ledger.secret_file}, readable by you alone")
 
 
 def _lock(history: History) -> Examined:
