@@ -44,11 +44,11 @@ class Location:
     def open(self) -> History:
         if self.backend == "sqlite":
             return History(self.address)
-        return History(self.address, checkpoints=self.folder, run=self.run)
+        return History(self.address, checkpoints=self.folder, run=self.run, secret=Path(self.folder, "secret"))
 
     def folders(self) -> list[Path]:
         """Give what belongs to the run and to no other; PostgreSQL's models are in a folder with a longer name."""
-        return list(Path(self.folder).glob(f"{self.run}*"))
+        return [each for each in Path(self.folder).glob(f"{self.run}*") if each.is_dir()]
 
     def files(self, *suffixes: str) -> list[Path]:
         """Give the files below the history's own folders, with whatever ending unless some are given."""

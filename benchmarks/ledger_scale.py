@@ -123,7 +123,7 @@ def in_a_folder() -> Iterator[Callable[[str], Location]]:
             path = Path(folder) / f"{run}.sqlite"
             # Asked after closing, when the write-ahead log has gone into the file; whatever is left counts too.
             return Location(
-                lambda create: SqlLedger.sqlite(path, create=create),
+                lambda create: SqlLedger.sqlite(path, path.with_suffix(".secret"), create=create),
                 lambda: sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")),
             )
 
@@ -132,7 +132,7 @@ def in_a_folder() -> Iterator[Callable[[str], Location]]:
 
 @contextmanager
 def on_a_server() -> Iterator[Callable[[str], Location]]:
-    with server() as address:
+    with server() as address, tempfile.TemporaryDirectory(prefix="rescind-ledger-scale-") as folder:
         engine = create_engine(address.replace("postgresql:", "postgresql+psycopg:"))
         query = text(
             "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class AS c JOIN pg_namespace AS n "
@@ -145,7 +145,8 @@ def on_a_server() -> Iterator[Callable[[str], Location]]:
 
         try:
             yield lambda run: Location(
-                lambda create: SqlLedger.postgresql(address, run, create=create), lambda: size(run)
+                lambda create: SqlLedger.postgresql(address, run, Path(folder, "secret"), create=create),
+                lambda: size(run),
             )
         finally:
             engine.dispose()

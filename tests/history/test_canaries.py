@@ -156,7 +156,8 @@ def place(
         monkeypatch.setenv(variable, value)
     bucket = Bucket(endpoint)
     # A server of its own: another test's history would be searched too.
-    with server() as address, History(address, checkpoints=f"s3://{bucket.name}", run="canary") as history:
+    place = {"checkpoints": f"s3://{bucket.name}", "run": "canary", "secret": tmp_path / "secret"}
+    with server() as address, History(address, **place) as history:
         yield Federation(history), lambda: bucket.contents() + postgresql_bytes(address)
 
 

@@ -55,7 +55,9 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]
             if request.param == "folder":
                 return opened.enter_context(History(tmp_path / "history"))
             address = request.getfixturevalue("postgresql")
-            return opened.enter_context(History(address, checkpoints=str(tmp_path / "models"), run=run))
+            return opened.enter_context(
+                History(address, checkpoints=str(tmp_path / "models"), run=run, secret=tmp_path / "secret")
+            )
 
         yield reopen
 

@@ -60,7 +60,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     @initialize()
     def create(self):
-        makers = (MemoryLedger, lambda: SqlLedger.sqlite(self.path, create=True))
+        makers = (MemoryLedger, lambda: SqlLedger.sqlite(self.path, self.folder / "secret", create=True))
         self.ledgers = [self.drawing(draw, make) for draw, make in zip(self.draws, makers, strict=True)]
 
     def teardown(self):
@@ -151,7 +151,7 @@ class TwoLedgers(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.ledgers[1].close()
-        self.ledgers[1] = SqlLedger.sqlite(self.path)
+        self.ledgers[1] = SqlLedger.sqlite(self.path, self.folder / "secret")
 
     @invariant()
     def all_that_can_be_read_is_equal(self):

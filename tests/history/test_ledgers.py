@@ -29,7 +29,7 @@ class TestSqlite(LedgerConformance):
     @pytest.fixture
     def open_ledger(self, tmp_path, opened):
         def open_ledger():
-            opened.append(SqlLedger.sqlite(tmp_path / "run.db", create=not opened))
+            opened.append(SqlLedger.sqlite(tmp_path / "run.db", tmp_path / "secret", create=not opened))
             return opened[-1]
 
         return open_ledger
@@ -37,11 +37,11 @@ class TestSqlite(LedgerConformance):
 
 class TestPostgresql(LedgerConformance):
     @pytest.fixture
-    def open_ledger(self, postgresql, opened):
+    def open_ledger(self, postgresql, opened, tmp_path):
         run = f"test_{uuid.uuid4().hex}"
 
         def open_ledger():
-            opened.append(SqlLedger.postgresql(postgresql, run, create=not opened))
+            opened.append(SqlLedger.postgresql(postgresql, run, tmp_path / "secret", create=not opened))
             return opened[-1]
 
         return open_ledger

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
+import os
+import secrets
 import sqlite3
+import stat
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +15,15 @@ import numpy as np
 import pytest
 
 from benchmarks.recorded import FACTS, federation, name, train
+from rescind.cli.examination import examined
+from rescind.cli.shared import history_at
 from rescind.core.calibration import Budget
 from rescind.history.commitments import name_leaf, round_root
-from rescind.history.errors import BrokenHistory
+from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
 from rescind.history.history import History
+from rescind.history.ledger import RETURNING, derived_secret, name_digest
 from rescind.history.records import Level, Place, Round, Span
+from rescind.history.requests import asked_for, name_in_certificates
 from tests.history.test_erasure import START, restarted
 
 
@@ -132,6 +140,131 @@ def test_an_erased_name_is_hidden_and_the_others_still_verify(history: History) 
     (key,) = history.ledger.keys(np.array([leaver])).values()
     assert before[leaver] not in (name_leaf(each, leaver, name(0)) for each in (key, b"", bytes(32)))
     assert history.ask([name(1)], Budget(5.0, 1e-3))
+
+
+def everything(folder: Path) -> set[bytes]:
+    """Return every value in the tables, as whoever copies the folder has them."""
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
+        tables = [each for (each,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = [row for table in tables for row in database.execute(f"SELECT * FROM {table}")]  # noqa: S608
+    values = {value for row in rows for value in row if isinstance(value, bytes | str)}
+    return {each.encode() if isinstance(each, str) else each for each in values}
+
+
+def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History, tmp_path: Path) -> None:
+    """A hundred thousand guesses took 1.4 seconds while the secret of the digests lay beside them."""
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, federation(1), 4, range(6))
+    receipt = history.receipt(name(0))
+    restarted(history, [name(0)], Place(0, 3))
+    plan = history.plan_erasure()
+    history.erase(plan)
+    (asked,) = asked_for(history.ledger)
+    there = everything(tmp_path / "history")
+    listed = next(
+        each for each in there if len(each) == 64 and name_digest(_key(history), name(0)).hex().encode() == each
+    )
+    keys = [each for each in there if len(each) == 32]
+    assert len(keys) > 10
+    for key in [*keys, *(derived_secret(each, purpose) for each in keys for purpose in (RETURNING, "receipts"))]:
+        assert name_digest(key, name(0)).hex().encode() != listed
+        guessed = name_in_certificates(hmac.digest(key, name(0).encode(), "sha256"), name(0))
+        assert guessed not in asked.forgotten
+    # Whoever has the file as well can.
+    assert history.ledger.forgotten([name(0), name(1)]) == {name(0)}
+    assert name_in_certificates(bytes.fromhex(history.receipt(name(0))), name(0)) in asked.forgotten
+    assert history.receipt(name(0)) == receipt
+    assert any("secret file" in each and "guess" in each for each in plan.stays)
+
+
+def test_the_secret_lies_beside_the_folder_and_is_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with History(tmp_path / "history") as history:
+            receipt = history.receipt("ann")
+    finally:
+        os.umask(before)
+    file = tmp_path / "history.secret"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["history", "history.secret"]
+    content = file.read_bytes()
+    assert not any(
+        content.strip() in each or bytes.fromhex(content.decode()) in each
+        for each in everything(tmp_path / "history")
+    )
+    with History(tmp_path / "history", secret=file) as history:
+        assert history.receipt("ann") == receipt
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("loss", ["gone", "another history's", "no secret", "too long", "open to others", "a folder"])
+def test_without_its_secret_a_history_is_read_and_nothing_else(history: History, tmp_path: Path, loss: str) -> None:
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, federation(1), 4, range(6))
+    restarted(history, [name(0)], Place(0, 3))
+    history.close()
+    file, whole = tmp_path / "history.secret", (tmp_path / "history.secret").read_bytes()
+    if loss == "another history's":
+        History(tmp_path / "other").close()
+        (tmp_path / "other.secret").replace(file)
+    elif loss == "open to others":
+        file.chmod(0o640)
+    elif loss in ("gone", "a folder"):
+        file.unlink()
+        if loss == "a folder":
+            file.mkdir()
+    else:
+        file.write_bytes(b"hunter2" if loss == "no secret" else whole + whole)
+    with History(tmp_path / "history") as opened:
+        assert opened.verify() == []
+        head = opened.head
+        for refused in (
+            lambda: opened.recording(FACTS, START).__enter__(),
+            lambda: opened.ask([name(1)], Budget(5.0, 1e-3)),
+            lambda: opened.erase(opened.plan_erasure()),
+            lambda: opened.receipt(name(1)),
+            lambda: opened.ledger.register(["new"], "now"),
+        ):
+            with pytest.raises(HistoryError, match=f"{file}.*(backup|put the right one|chmod 600)"):
+                refused()
+        assert opened.head == head
+        told = {each.what: each for each in examined(str(tmp_path / "history"), [])}
+        assert told["secret"].verdict == "repair"
+    file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
+    file.write_bytes(whole)
+    file.chmod(0o600)
+    with History(tmp_path / "history") as opened:
+        opened.erase(opened.plan_erasure())
+        assert opened.verify() == []
+        with opened.recording(FACTS, START) as recorder, pytest.raises(ForgottenClient):
+            train(recorder, federation(1), 1, range(6))
+    assert {each.what: each.verdict for each in examined(str(tmp_path / "history"), [])}["secret"] == "fine"  # noqa: S105
+
+
+def test_a_history_on_a_server_is_told_where_its_secret_lies(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"checkpoints": str(tmp_path / "models"), "run": f"secret_{secrets.token_hex(8)}"}
+    with pytest.raises(HistoryError, match=r"needs a file for its secret.*RESCIND_SECRET"):
+        History(postgresql, **place)
+    with pytest.raises(HistoryError, match="cannot be made"):
+        History(postgresql, **place, secret=tmp_path / "nowhere" / "secret")
+    with History(postgresql, **place, secret=tmp_path / "secret") as history:
+        receipt = history.receipt("ann")
+    # A signer reads, and has no use for it.
+    with History(postgresql, **place) as history:
+        assert history.ledger.identities() == {}
+        with pytest.raises(HistoryError, match=r"not named.*RESCIND_SECRET"):
+            history.receipt("ann")
+    monkeypatch.setenv("RESCIND_SECRET", str(tmp_path / "secret"))
+    monkeypatch.setenv("RESCIND_CHECKPOINTS", place["checkpoints"])
+    monkeypatch.setenv("RESCIND_RUN", place["run"])
+    with history_at(postgresql) as history:
+        assert history.receipt("ann") == receipt
+
+
+def _key(history: History) -> bytes:
+    return history.ledger.name_secret(RETURNING)
 
 
 def _edit(folder: Path, statements: list[str]) -> None:

@@ -36,11 +36,12 @@ class InAFile:
     """A place for a run in SQLite, and what a test needs to tamper with it."""
 
     def __init__(self, folder):
-        self.path = folder / "run.db"
-        self.source = f"from pathlib import Path; ledger = SqlLedger.sqlite(Path({str(self.path)!r}))"
+        self.path, self.secret = folder / "run.db", folder / "secret"
+        opened = f"SqlLedger.sqlite(Path({str(self.path)!r}), Path({str(self.secret)!r}))"
+        self.source = f"from pathlib import Path; ledger = {opened}"
 
     def open(self, create=False):
-        return SqlLedger.sqlite(self.path, create=create)
+        return SqlLedger.sqlite(self.path, self.secret, create=create)
 
     @contextmanager
     def by_hand(self):
@@ -55,12 +56,13 @@ class InAFile:
 class OnAServer:
     """A place for a run in PostgreSQL, and what a test needs to tamper with it."""
 
-    def __init__(self, address):
-        self.address, self.run = address, f"test_{uuid.uuid4().hex}"
-        self.source = f"ledger = SqlLedger.postgresql({address!r}, {self.run!r})"
+    def __init__(self, address, folder):
+        self.address, self.run, self.secret = address, f"test_{uuid.uuid4().hex}", folder / "secret"
+        opened = f"SqlLedger.postgresql({address!r}, {self.run!r}, Path({str(self.secret)!r}))"
+        self.source = f"from pathlib import Path; ledger = {opened}"
 
     def open(self, create=False):
-        return SqlLedger.postgresql(self.address, self.run, create=create)
+        return SqlLedger.postgresql(self.address, self.run, self.secret, create=create)
 
     @contextmanager
     def by_hand(self):
@@ -92,12 +94,14 @@ class OnAServer:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def home(request, tmp_path):
-    return InAFile(tmp_path) if request.param == "sqlite" else OnAServer(request.getfixturevalue("postgresql"))
+    return (
+        InAFile(tmp_path) if request.param == "sqlite" else OnAServer(request.getfixturevalue("postgresql"), tmp_path)
+    )
 
 
 @pytest.fixture
-def on_server(postgresql):
-    return OnAServer(postgresql)
+def on_server(postgresql, tmp_path):
+    return OnAServer(postgresql, tmp_path)
 
 
 @pytest.fixture
@@ -244,7 +248,7 @@ def test_a_copy_that_sqlites_tools_made_is_a_history(in_file, tmp_path):
         copy = tmp_path / "copy.db"
         with in_file.by_hand() as execute:
             execute("VACUUM INTO ?", (str(copy),))
-        with closing(SqlLedger.sqlite(copy)) as copied, copied._reading() as connection:
+        with closing(SqlLedger.sqlite(copy, None)) as copied, copied._reading() as connection:
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
             assert copied.head() == ledger.head()
 
@@ -252,7 +256,7 @@ def test_a_copy_that_sqlites_tools_made_is_a_history(in_file, tmp_path):
 @pytest.mark.parametrize("name", ["a b?c#d%20e.db", ":memory:", "file:x?mode=memory", "é病.db"])
 def test_paths_are_taken_as_they_are(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    SqlLedger.sqlite(type(tmp_path)(name), create=True).close()
+    SqlLedger.sqlite(type(tmp_path)(name), tmp_path / "secret", create=True).close()
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
@@ -270,7 +274,7 @@ def test_a_closed_ledger_says_so(home):
 @pytest.mark.parametrize("run", ["", "A", "a-b", "a" * 51, "ü", 'x"; DROP SCHEMA public; --', "a\n"])
 def test_a_run_name_that_could_be_anything_else_is_refused(postgresql, run):
     with pytest.raises(ValueError, match="no name for a run"):
-        SqlLedger.postgresql(postgresql, run, create=True)
+        SqlLedger.postgresql(postgresql, run, None, create=True)
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
@@ -291,7 +295,7 @@ def test_the_usual_schemes_are_taken(on_server, scheme):
 )
 def test_passwords_stay_out_of_messages(address):
     with pytest.raises((HistoryError, ValueError)) as caught:
-        SqlLedger.postgresql(address, "x")
+        SqlLedger.postgresql(address, "x", None)
     errors, error = [], caught.value
     while error is not None:
         errors.append(f"{error} {error!r}")
@@ -308,7 +312,7 @@ def test_values_stay_out_of_messages(home):
         assert "confidential" not in str(caught.value)
 
 
-def test_an_encoding_that_lacks_letters_is_refused(postgresql):
+def test_an_encoding_that_lacks_letters_is_refused(postgresql, tmp_path):
     name = f"latin_{uuid.uuid4().hex}"
     engine = create_engine(make_url(postgresql).set(drivername="postgresql+psycopg"))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -316,7 +320,7 @@ def test_an_encoding_that_lacks_letters_is_refused(postgresql):
         try:
             address = make_url(postgresql).set(database=name).render_as_string(hide_password=False)
             with pytest.raises(ValueError, match=r"LATIN1.*UTF8"):
-                SqlLedger.postgresql(address, "x", create=True)
+                SqlLedger.postgresql(address, "x", tmp_path / "secret", create=True)
         finally:
             connection.exec_driver_sql(f"DROP DATABASE {name}")
     engine.dispose()

@@ -24,6 +24,7 @@ from rescind.history.clocks import set_back, still_to_come, times
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
 from rescind.history.history import History
+from rescind.history.ledger import RETURNING
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -103,6 +104,7 @@ def _history(location: str) -> Iterator[Examined]:
         return
     with history:
         yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
+        yield _secret(history)
         yield _lock(history)
         told = times(history.ledger)
         yield from _clock(told)
@@ -129,6 +131,14 @@ def _declarations(history: History) -> Iterator[Examined]:
     yield from (Examined("declarations", "note", each) for each in against)
     if not against:
         yield Examined("declarations", "fine", "nothing that was recorded contradicts them")
+
+
+def _secret(history: History) -> Examined:
+    try:
+        history.ledger.name_secret(RETURNING)
+    except HistoryError as problem:
+        return Examined("secret", "repair", str(problem))
+    return Examined("secret", "fine", f"{history.ledger.secret_file}, readable by you alone")
 
 
 def _lock(history: History) -> Examined:

@@ -24,8 +24,8 @@ Location = Annotated[
     str,
     typer.Argument(
         metavar="HISTORY",
-        help="The history's folder; or its PostgreSQL address, with RESCIND_CHECKPOINTS saying where its models are "
-        "and RESCIND_RUN which run it is, if it has a name.",
+        help="The history's folder; or its PostgreSQL address, with RESCIND_CHECKPOINTS saying where its models are, "
+        "RESCIND_SECRET where its secret file is, and RESCIND_RUN which run it is, if it has a name.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")]
@@ -138,7 +138,8 @@ def history_at(location: str, *, create: bool = False) -> History:
     from rescind.history.history import History
 
     checkpoints, run = os.environ.get("RESCIND_CHECKPOINTS"), os.environ.get("RESCIND_RUN", "main")
-    return History(location, checkpoints=checkpoints, run=run, create=create)
+    secret = os.environ.get("RESCIND_SECRET") or None
+    return History(location, checkpoints=checkpoints, run=run, secret=secret, create=create)
 
 
 def check_page(path: Path) -> None:

@@ -42,11 +42,12 @@ def init(history: Location, as_json: AsJson = False) -> None:
     with told():
         existed = Path(history).is_dir() and any(Path(history).iterdir())
         with history_at(history, create=True) as there:
-            identifier = there.ledger.identifier()
+            identifier, secret = there.ledger.identifier(), there.ledger.secret_file
     words = [
         f"There is a history in {history} already, of run {identifier}."
         if existed
-        else f"A new history is in {history}.",
+        else f"A new history is in {history}. Its secret file is {secret}: keep it, and back it up apart from the "
+        "history.",
         "",
         *_SERVER.format(location=history).splitlines(),
     ]

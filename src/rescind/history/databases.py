@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 from rescind.history import schema
 from rescind.history.commitments import KEY_BYTES
 from rescind.history.errors import HistoryError, NotAHistory, StillRead
+from rescind.history.ledger import CHECK, bound_secret, derived_secret
 from rescind.history.locks import application_name, folder_lock, session_lock
 
 # Seconds that a transaction waits for another process's.
@@ -59,8 +60,8 @@ class Database(ABC):
         """Overwrite or give back what deleted rows occupied; say what could not be reached."""
 
     @abstractmethod
-    def create(self) -> None:
-        """Make the history, in one transaction, where nothing is yet."""
+    def create(self, outside: bytes) -> None:
+        """Make the history, in one transaction, where nothing is yet; ``outside`` is the secret in its file."""
 
     @abstractmethod
     def open(self) -> None:
@@ -76,11 +77,12 @@ class Database(ABC):
         with connection.execution_options(rescind_writes=True).begin():
             yield connection
 
-    def _fill(self, connection: Connection) -> None:
+    def _fill(self, connection: Connection, outside: bytes) -> None:
         found = schema.tables_found(connection)
         if found:
             raise FileExistsError(f"{self.where} already holds {'a history' if 'journal' in found else 'tables'}")
-        schema.create(connection, self._name, secrets.token_bytes(KEY_BYTES))
+        secret = secrets.token_bytes(KEY_BYTES)
+        schema.create(connection, self._name, secret, derived_secret(bound_secret(outside, secret), CHECK))
 
 
 class Sqlite(Database):
@@ -107,7 +109,7 @@ class Sqlite(Database):
         with folder_lock(Path(f"{self._path}.lock")), self.engine.connect() as connection:
             yield connection
 
-    def create(self) -> None:
+    def create(self, outside: bytes) -> None:
         try:
             # Private from its first byte on; SQLite gives its other files the same mode.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -117,7 +119,7 @@ class Sqlite(Database):
                 raise FileExistsError(f"{self.where} already holds something else") from None
         self._switch_to_wal()
         with self.transaction() as connection:
-            self._fill(connection)
+            self._fill(connection, outside)
 
     def open(self) -> None:
         if not self._path.is_file():
@@ -191,7 +193,7 @@ class Postgresql(Database):
         with self.engine.connect() as connection, session_lock(connection, self.schema):
             yield connection
 
-    def create(self) -> None:
+    def create(self, outside: bytes) -> None:
         with self._reached() as connection, self.transaction(connection):
             encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
             if encoding != "UTF8":
@@ -200,7 +202,7 @@ class Postgresql(Database):
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:schema))"), {"schema": self.schema})
             if not self._is_there(connection):
                 connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
-            self._fill(connection)
+            self._fill(connection, outside)
 
     def open(self) -> None:
         with self._reached() as connection:

@@ -23,7 +23,7 @@ from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.commitments import KEY_BYTES, stretch_digest
-from rescind.history.ledger import Ledger
+from rescind.history.ledger import RETURNING, Ledger
 from rescind.history.naming import check_names
 from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
 from rescind.history.progress import counted
@@ -51,9 +51,11 @@ _PURGE_STAYS = (
     "the pseudonym, in the list of those who once took part, and before which round it first did",
 )
 _ALWAYS_STAYS = (
-    "keyed digests of the name, by which a returning client is recognised and finds itself in a certificate",
-    "the pseudonym, in the request; the restart's round and noise, in the plan",
-    "the roots of erased rounds, which commit to numbers under salts that are gone",
+    "keyed digests of the name, by which a returning client is recognised and finds itself in a certificate: whoever "
+    "holds the run's secret file too, which lies outside of the ledger, can test guesses of the name",
+    "the pseudonym, in the request and in its registration, whose time tells when the client first took part; the "
+    "restart's round and noise, in the plan",
+    "the roots of erased rounds and of registrations, which commit to numbers and the name under salts that are gone",
 )
 
 # Largest weights are rounded up to powers of this root of 2: exact ones would tell the leaver's number of examples.
@@ -136,6 +138,8 @@ class Eraser:
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, plan.clients)
+        # Whose file is missing is told before anything is begun.
+        self._ledger.name_secret(RETURNING)
         self._ledger.append("erasure", encode(plan), time)
         self.finish(time)
         *_, log = self._ledger.entries("erased")

@@ -25,6 +25,10 @@ class UnsafePermissions(HistoryError):
     """Others can read or write what is private."""
 
 
+class MissingSecret(HistoryError):
+    """The secret file of a history is not there, or is not its own."""
+
+
 class HeldByAnother(HistoryError):
     """Another process is writing to this run."""
 

@@ -27,7 +27,7 @@ from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.doubts import Doubt, facts_since, lift_doubts
 from rescind.history.errors import BrokenHistory, NotAHistory, UnknownClient
-from rescind.history.ledger import Ledger
+from rescind.history.ledger import RETURNING, Ledger
 from rescind.history.locations import opened
 from rescind.history.memory import MemoryLedger
 from rescind.history.outcomes import Outcome, outcomes
@@ -50,10 +50,12 @@ class History:
 
     >>> history = History("hospital-history")                                          # doctest: +SKIP
     >>> history = History("postgresql://rescind@db/federation", checkpoints="s3://bucket/federation",
-    ...                   run="spring")                                                # doctest: +SKIP
+    ...                   run="spring", secret="/etc/rescind/spring.secret")           # doctest: +SKIP
 
-    A folder that does not exist is made, with mode 700, unless ``create`` is false. Reading needs no lock; whoever
-    records or erases is alone (``recording``, ``erase``).
+    A folder that does not exist is made, with mode 700, unless ``create`` is false. ``secret`` is a file that lies
+    neither in the folder nor in the database, ``hospital-history.secret`` for the first of these unless it is named:
+    by it names that were erased are recognised. It is made with the history, and needed to record, to ask and to
+    erase. Reading needs neither it nor a lock; whoever records or erases is alone (``recording``, ``erase``).
     """
 
     def __init__(
@@ -62,9 +64,10 @@ class History:
         *,
         checkpoints: str | None = None,
         run: str = "main",
+        secret: str | os.PathLike[str] | None = None,
         create: bool = True,
     ) -> None:
-        self._set_up(*opened(location, checkpoints, run, create=create))
+        self._set_up(*opened(location, checkpoints, run, secret, create=create))
 
     @classmethod
     def in_memory(cls) -> Self:
@@ -276,6 +279,8 @@ class History:
         that were interrupted are finished first, and files that nothing refers to are removed.
         """
         with self.ledger.writing():
+            # Without it a forgotten client that comes back would not be recognised.
+            self.ledger.name_secret(RETURNING)
             self._check_run(Run(facts, described(start), capacity, goal, update_interval))
             self._recover()
             if not branches(self.ledger):

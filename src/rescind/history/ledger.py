@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,7 +75,12 @@ class Ledger(ABC):
 
     **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
     either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
+
+    **Secrets.** What keys digests of names follows from nothing in the store: it lies in ``secret_file``, or in
+    memory.
     """
+
+    secret_file: Path | None = None
 
     @abstractmethod
     def close(self) -> None:
@@ -101,6 +107,13 @@ class Ledger(ABC):
     @abstractmethod
     def secret(self, purpose: str) -> bytes:
         """Give 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
+
+    @abstractmethod
+    def name_secret(self, purpose: str) -> bytes:
+        """Return 32 secret bytes for a purpose that has to do with names; they follow from nothing in the store.
+
+        ``MissingSecret`` if what they follow from is not at hand.
+        """
 
     @abstractmethod
     def head(self) -> bytes:
@@ -282,8 +295,13 @@ def derived_secret(secret: bytes, purpose: str) -> bytes:
     return hmac.digest(secret, b"purpose\0" + purpose.encode(), "sha256")
 
 
+def bound_secret(outside: bytes, secret: bytes) -> bytes:
+    """Derive the secret of a run's names from the one outside of its store; ``secret`` is the run's own."""
+    return hmac.digest(outside, b"names of\0" + secret, "sha256")
+
+
 def name_digest(secret: bytes, name: str) -> bytes:
-    """Give what stays of an erased name: enough to recognise it, with the run's secret, and not to read it."""
+    """Return what stays of an erased name: enough to recognise it, with the secret of names, and not to read it."""
     return hmac.digest(secret, name.encode(), "sha256")
 
 
@@ -325,6 +343,10 @@ def registration(clients: Collection[int]) -> dict[str, Any]:
 def labelling(leaves: Mapping[int, bytes]) -> dict[str, Any]:
     """Return the body of an entry about labels that changed."""
     return {"labels": {str(client): leaf.hex() for client, leaf in leaves.items()}}
+
+
+# What a returning client is recognised by, and what shows that a secret is the right one.
+RETURNING, CHECK = "returning clients", "check"
 
 
 def rejection(place: Place, rejected: Mapping[int, str]) -> dict[str, Any]:

@@ -19,10 +19,15 @@ _POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 def opened(
-    location: str | os.PathLike[str], checkpoints: str | None, run: str, *, create: bool
+    location: str | os.PathLike[str],
+    checkpoints: str | None,
+    run: str,
+    secret: str | os.PathLike[str] | None,
+    *,
+    create: bool,
 ) -> tuple[Ledger, CheckpointStore, CheckpointStore]:
     """Open the ledger and the stores of models and of client updates, or make them."""
-    address = os.fspath(location)
+    address, secret_file = os.fspath(location), None if secret is None else Path(secret)
     if not address:
         raise HistoryError("no history is named: give a folder, or a PostgreSQL address")
     if address.startswith(_POSTGRESQL):
@@ -30,7 +35,7 @@ def opened(
             raise HistoryError(
                 "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
             )
-        ledger = _opened_or_made(partial(SqlLedger.postgresql, address, run), create=create)
+        ledger = _opened_or_made(partial(SqlLedger.postgresql, address, run, secret_file), create=create)
         # Two runs must not take each other's models for orphans, however their addresses coincide.
         place = f"{checkpoints.rstrip('/')}/{run}-{ledger.identifier()}"
     elif "://" in address:
@@ -39,7 +44,9 @@ def opened(
         )
     else:
         folder = _folder(Path(address), create=create)
-        ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / _DATABASE), create=create)
+        # Beside the folder: a copy of the folder is a copy without the secret.
+        beside = folder.resolve().with_name(f"{folder.resolve().name}.secret")
+        ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / _DATABASE, secret_file or beside), create=create)
         place = f"{checkpoints.rstrip('/')}/{ledger.identifier()}" if checkpoints else str(folder)
     return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
 

@@ -22,9 +22,11 @@ from rescind.history.commitments import (
 )
 from rescind.history.errors import ForgottenClient, HeldByAnother
 from rescind.history.ledger import (
+    RETURNING,
     UNTOUCHED,
     Ledger,
     as_stored,
+    bound_secret,
     check_round,
     checked_digest,
     checked_names,
@@ -42,7 +44,9 @@ class MemoryLedger(Ledger):
     """A ledger that ends with its process."""
 
     def __init__(self) -> None:
+        outside = secrets.token_bytes(KEY_BYTES)
         self._secret = secrets.token_bytes(KEY_BYTES)
+        self._name_secret = bound_secret(outside, self._secret)
         self._entries: list[Entry] = []
         self._names: dict[str, int] = {}
         self._nonces: dict[int, bytes] = {}
@@ -83,6 +87,9 @@ class MemoryLedger(Ledger):
     def secret(self, purpose: str) -> bytes:
         return derived_secret(self._secret, purpose)
 
+    def name_secret(self, purpose: str) -> bytes:
+        return derived_secret(self._name_secret, purpose)
+
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
 
@@ -113,7 +120,8 @@ class MemoryLedger(Ledger):
         return {name: self._names[name] for name in checked_names(names) if name in self._names}
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
-        return {name for name in checked_names(names) if name_digest(self._secret, name) in self._forgotten}
+        secret = self.name_secret(RETURNING)
+        return {name for name in checked_names(names) if name_digest(secret, name) in self._forgotten}
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
         checked_names([*labels, *labels.values()])
@@ -193,7 +201,7 @@ class MemoryLedger(Ledger):
 
     def erase_identities(self, clients: Clients) -> None:
         for client, name in self.names(clients).items():
-            self._forgotten.add(name_digest(self._secret, name))
+            self._forgotten.add(name_digest(self.name_secret(RETURNING), name))
             self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 

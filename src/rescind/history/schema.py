@@ -65,8 +65,9 @@ run = Table(
     TABLES,
     _number("schema_version", primary_key=True),
     Column("name", Text, nullable=False),
-    # Keys the digests of erased names.
     _bytes("secret"),
+    # Tells whether a secret file is this run's own.
+    _bytes("secret_check"),
 )
 
 journal = Table(
@@ -278,12 +279,13 @@ def listed(values: Iterable[int]) -> ColumnElement[int]:
     return table.c.value
 
 
-def create(connection: Connection, name: str, secret: bytes) -> None:
+def create(connection: Connection, name: str, secret: bytes, check: bytes) -> None:
     """Make all tables and the row of the run, within the caller's transaction."""
     TABLES.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         _keep_values_in_their_tables(connection)
-    connection.execute(insert(run), {"schema_version": SCHEMA_VERSION, "name": name, "secret": secret})
+    row = {"schema_version": SCHEMA_VERSION, "name": name, "secret": secret, "secret_check": check}
+    connection.execute(insert(run), row)
 
 
 def tables_found(connection: Connection) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import secrets
 import threading
@@ -44,9 +45,12 @@ from rescind.history.commitments import (
 from rescind.history.databases import Database, Postgresql, Sqlite
 from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
 from rescind.history.ledger import (
+    CHECK,
+    RETURNING,
     UNTOUCHED,
     Ledger,
     as_stored,
+    bound_secret,
     check_round,
     checked_digest,
     checked_names,
@@ -59,6 +63,7 @@ from rescind.history.ledger import (
 )
 from rescind.history.records import PARTICIPANT, REMAINING, Entry, Place, Round, Span, Stretch
 from rescind.history.schema import among, listed
+from rescind.history.secret_file import make_secret, read_secret, wrong_secret
 from rescind.history.strays import strange_objects, strange_rows
 
 # A round can hold megabytes, an entry a few hundred bytes.
@@ -72,34 +77,35 @@ class SqlLedger(Ledger):
     Whoever writes without ``writing`` holds the run for that one call. It can be used by several threads.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, secret: Path | None) -> None:
+        self._database, self.secret_file = database, secret
+        self._name_secret: bytes | None = None
         self._writer: Connection | None = None
         self._hold = ExitStack()
         self._turn = threading.RLock()
         self._closed = False
 
     @classmethod
-    def sqlite(cls, path: Path, *, create: bool = False) -> SqlLedger:
-        """Open the file of a run, or make a new one, which only its owner can read."""
-        return cls._opened(Sqlite(path), create)
+    def sqlite(cls, path: Path, secret: Path | None, *, create: bool = False) -> SqlLedger:
+        """Open the file of a run, or make a new one, which only its owner can read; ``secret`` is its secret file."""
+        return cls._opened(Sqlite(path), secret, create)
 
     @classmethod
-    def postgresql(cls, address: str, run: str, *, create: bool = False) -> SqlLedger:
+    def postgresql(cls, address: str, run: str, secret: Path | None, *, create: bool = False) -> SqlLedger:
         """Open a run of a PostgreSQL database, or make a new one, in the schema ``rescind_<run>``."""
-        return cls._opened(Postgresql(address, run), create)
+        return cls._opened(Postgresql(address, run), secret, create)
 
     @classmethod
-    def _opened(cls, database: Database, create: bool) -> SqlLedger:
+    def _opened(cls, database: Database, secret: Path | None, create: bool) -> SqlLedger:
         try:
             if create:
-                database.create()
+                database.create(make_secret(secret))
             else:
                 database.open()
         except BaseException:
             database.engine.dispose()
             raise
-        return cls(database)
+        return cls(database, secret)
 
     def close(self) -> None:
         self._closed, self._writer = True, None
@@ -143,6 +149,17 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             return derived_secret(connection.execute(select(schema.run.c.secret)).scalar_one(), purpose)
 
+    def name_secret(self, purpose: str) -> bytes:
+        if self._name_secret is None:
+            outside = read_secret(self.secret_file)
+            with self._reading() as connection:
+                run = connection.execute(select(schema.run)).one()
+            bound = bound_secret(outside, run.secret)
+            if not hmac.compare_digest(derived_secret(bound, CHECK), run.secret_check):
+                raise wrong_secret(self.secret_file)
+            self._name_secret = bound
+        return derived_secret(self._name_secret, purpose)
+
     def head(self) -> bytes:
         with self._reading() as connection:
             last = _last_entry(connection)
@@ -156,11 +173,12 @@ class SqlLedger(Ledger):
         known = self.pseudonyms(checked)
         if all(name in known for name in checked):
             return np.array([known[name] for name in checked], dtype=np.int64)
+        secret = self.name_secret(RETURNING)
         with self._beside_the_writer() as connection:
             known = _pseudonyms(connection, checked)
             new = [name for name in dict.fromkeys(checked) if name not in known]
             # Whoever is known was not erased.
-            gone = _forgotten(connection, new)
+            gone = _forgotten(connection, secret, new)
             if gone:
                 raise ForgottenClient(sorted(gone))
             given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
@@ -185,8 +203,9 @@ class SqlLedger(Ledger):
             return _pseudonyms(connection, checked_names(names))
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
+        checked, secret = checked_names(names), self.name_secret(RETURNING)
         with self._reading() as connection:
-            return _forgotten(connection, checked_names(names))
+            return _forgotten(connection, secret, checked)
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
         checked_names([*labels, *labels.values()])
@@ -326,10 +345,9 @@ class SqlLedger(Ledger):
     # Erasure
 
     def erase_identities(self, clients: Clients) -> None:
-        table = schema.identity
+        table, secret = schema.identity, self.name_secret(RETURNING)
         with self._transaction() as connection:
             rows = connection.execute(select(table).where(among(table.c.pseudonym, clients.tolist()))).all()
-            secret = _secret(connection)
             _insert(connection, schema.suppression, [(name_digest(secret, row.name).hex(),) for row in rows])
             for row in rows:
                 leaf, chosen = (
@@ -400,13 +418,13 @@ class SqlLedger(Ledger):
     def _beside_the_writer(self) -> Iterator[Connection]:
         self._check_open()
         with self._database.transaction() as connection:
-            _secret(connection)
+            _take_turn(connection)
             yield connection
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         with self._held() as writer, self._database.transaction(writer):
-            _secret(writer)
+            _take_turn(writer)
             yield writer
 
     @contextmanager
@@ -425,10 +443,9 @@ class SqlLedger(Ledger):
             raise ValueError("this ledger is closed: open it again")
 
 
-def _secret(connection: Connection) -> bytes:
-    """Give the run's secret; in a transaction that writes this is also where PostgreSQL makes it wait its turn."""
-    query = select(schema.run.c.secret).with_for_update()
-    return bytes(connection.execute(query).scalar_one())
+def _take_turn(connection: Connection) -> None:
+    """Wait, in a transaction that writes, until PostgreSQL gives it its turn."""
+    connection.execute(select(schema.run.c.schema_version).with_for_update()).one()
 
 
 def _append(connection: Connection, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
@@ -451,9 +468,8 @@ def _last_round(connection: Connection, branch: int) -> int:
     return -1 if found is None else found
 
 
-def _forgotten(connection: Connection, names: Sequence[str]) -> set[str]:
+def _forgotten(connection: Connection, secret: bytes, names: Sequence[str]) -> set[str]:
     table = schema.suppression
-    secret = connection.execute(select(schema.run.c.secret)).scalar_one()
     digests = {name_digest(secret, name).hex(): name for name in names}
     found = connection.execute(select(table.c.digest).where(among(table.c.digest, digests))).scalars()
     return {digests[digest] for digest in found}

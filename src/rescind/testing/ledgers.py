@@ -115,6 +115,7 @@ def readable(
         "name leaves": ledger.name_leaves(0, 2**31 - 1),
         "label leaves": ledger.label_leaves(),
         "secret": ledger.secret("tests"),
+        "name secret": ledger.name_secret("tests"),
         "keys": ledger.keys(group(*clients)),
         "last rounds": [ledger.last_round(branch) for branch in branches],
         "rounds": [_bits(each) for span in spans for each in ledger.rounds(span)],
@@ -570,6 +571,12 @@ class LedgerConformance:
         assert len(ledger.secret("seeds")) == 32
         assert ledger.secret("seeds") == open_ledger().secret("seeds")
         assert ledger.secret("seeds") != ledger.secret("noise")
+
+    def test_the_secret_of_names_is_the_runs_own_and_another_one(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        assert len(ledger.name_secret("receipts")) == 32
+        assert ledger.name_secret("receipts") == open_ledger().name_secret("receipts")
+        assert len({ledger.name_secret("receipts"), ledger.name_secret("more"), ledger.secret("receipts")}) == 3
 
     def test_an_erased_identity_is_gone_and_recognised(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()

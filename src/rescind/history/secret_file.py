@@ -1,0 +1,92 @@
+"""The secret that keys what stays of erased names: a file of its own, beside the ledger and never in it.
+
+Names are short and can be guessed. Whoever has the ledger and not this file can test no guess.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import stat
+import tempfile
+from pathlib import Path
+
+from rescind.history.commitments import KEY_BYTES
+from rescind.history.errors import HistoryError, MissingSecret, UnsafePermissions
+
+_CONTENT = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}\n?")
+_HOW = "name it with History(..., secret=...), on the command line with RESCIND_SECRET"
+
+
+def make_secret(path: Path | None) -> bytes:
+    """Return the secret of a new history: that of the file if there is one already, else a new one.
+
+    Raises:
+        HistoryError: no file is named, or it cannot be made.
+    """
+    if path is None:
+        raise HistoryError(
+            f"a history on PostgreSQL needs a file for its secret, which must not lie in the database: {_HOW}"
+        )
+    if not path.exists():
+        try:
+            _write(path, secrets.token_bytes(KEY_BYTES))
+        except OSError as error:
+            raise HistoryError(
+                f"{path}, the secret file of the new history, cannot be made ({error.strerror}): choose another "
+                f"place, and {_HOW}"
+            ) from error
+    return read_secret(path)
+
+
+def read_secret(path: Path | None) -> bytes:
+    """Return the secret that a file holds, which nobody else may be able to read.
+
+    Raises:
+        MissingSecret: there is no such file, or it holds something else.
+        UnsafePermissions: others can read it.
+    """
+    if path is None:
+        raise MissingSecret(f"the secret file of this history is not named: {_HOW}")
+    if not path.is_file():
+        raise MissingSecret(
+            f"{path}, the secret file of this history, is missing: a forgotten client that comes back would not be "
+            f"recognised, and no receipt can be given. Put it back from its backup; if it lies elsewhere, {_HOW}"
+        )
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise UnsafePermissions(
+            f"{path} is open to other users (mode {mode:o}): run chmod 600 {shlex.quote(str(path))}"
+        )
+    with path.open("rb") as file:
+        content = file.read(2 * KEY_BYTES + 2).decode(errors="replace")
+    if not _CONTENT.fullmatch(content):
+        raise MissingSecret(f"{path} is no secret file: put the right one back from its backup, or {_HOW}")
+    return bytes.fromhex(content)
+
+
+def wrong_secret(path: Path | None) -> MissingSecret:
+    """Return the error about a file that holds another history's secret."""
+    return MissingSecret(f"{path} is the secret file of another history: put the right one there, or {_HOW}")
+
+
+def _write(path: Path, secret: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all; one that another process made first stays."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(f"{secret.hex()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    except FileExistsError:
+        return
+    finally:
+        os.unlink(name)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
