@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -234,6 +235,36 @@ def test_evidence_is_read_strictly(wrong: Any) -> None:
         with pytest.raises(ValueError, match="the evidence"):
             evidence_in(broken)
     assert len(evidence_in(json.dumps([{"what": "x", "found": "y", "bound": "z"}] * 32).encode())) == 32
+
+
+def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: Path, tmp_path: Path) -> None:
+    certificate, heads = tmp_path / "certificate.json", tmp_path / "heads"
+    said("certify", forgotten, 5, "--key", tmp_path / "operator", "-o", certificate)
+    shutil.copytree(forgotten, tmp_path / "backup")
+    with History(forgotten) as history:
+        Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))
+        told = [entry.head.hex() for entry in history.ledger.entries()]
+    heads.write_text(f"{told[0]}\n\nINFO : rescind: trained for model 1.2; the history's head was {told[-1]}\n")
+    words = ("verify", certificate, "--key", tmp_path / "operator.pub", "--witness", heads)
+    result = said(*words, "--history", forgotten)
+    assert result.exit_code == 0, result.output
+    assert "all 2 witnessed heads are in its chain" in result.output
+    result = said(*words, "--history", tmp_path / "backup")
+    assert (result.exit_code, f"the witnessed head {told[-1]} is not in the chain" in result.output) == (15, True)
+    assert "give the history, too" in said(*words).output
+    for content, hint in (
+        (b"", "has no head in it"),
+        (f"{told[0]}\n\x1b[2Jverified\n".encode(), "line 2 of"),
+        (f"{told[0][:-1]}\n".encode(), "line 1 of"),
+        (f"{told[0]}0\n".encode(), "line 1 of"),
+        (f"the model was {told[0]}\n".encode(), "line 1 of"),
+        (b"\xff" * 100, "line 1 of"),
+        (b"\0" * (2**24 + 1), "more than 16 MiB"),
+    ):
+        heads.write_bytes(content)
+        result = said(*words, "--history", forgotten)
+        assert (result.exit_code, hint in result.output) == (1, True), result.output
+        assert "\x1b" not in result.output
 
 
 def test_a_sceptics_arguments_are_answered(forgotten: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rescind import History
 from rescind.certificates.annex import Annex, agrees, annex, check_annex
 from rescind.certificates.envelope import PAYLOAD_TYPE, signed
 from rescind.certificates.errors import NoCertificate, OtherAnnex
-from rescind.certificates.issue import statement
+from rescind.certificates.issue import deletion_digest, statement
 from rescind.certificates.predicate import Sha256, Statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
@@ -266,6 +266,48 @@ def test_hiding_by_noise_that_the_certificate_does_not_have_is_refused(
     )
     with pytest.raises(OtherAnnex, match="the certificate has none"):
         check_annex(found.model_copy(update={"subject": (subject,)}), noiseless)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda log: log.replace('"name":"OUTPUT"', '"name":"PURGE"'),
+        lambda log: changed(log, "requests", [1000]),
+        lambda log: changed(log, "clients", [4]),
+        lambda log: changed(log, "stays", []),
+        lambda log: changed(log, "clients", 4),
+        lambda log: changed(log, "level", "output"),
+        lambda _: "[" * 100_000,
+        lambda log: " " + log,
+        lambda log: '{"stays":["nothing"],' + log[1:],
+        lambda _: "nothing was erased",
+    ],
+)
+def test_a_log_that_contradicts_its_certificate_is_refused_although_both_are_signed(
+    lie: Callable[[str], str], issued: tuple[History, Statement, Annex]
+) -> None:
+    _, certificate, found = issued
+    log = lie(found.predicate.log)
+    assert log != found.predicate.log
+    erasure = certificate.predicate.erasure.model_copy(
+        update={"log": deletion_digest(bytes.fromhex(found.predicate.salt), log.encode())}
+    )
+    lying = certificate.model_copy(
+        update={"predicate": certificate.predicate.model_copy(update={"erasure": erasure})}
+    )
+    digest = Sha256(sha256=hashlib.sha256(lying.payload()).hexdigest())
+    told = found.model_copy(
+        update={
+            "subject": (found.subject[0].model_copy(update={"digest": digest}),),
+            "predicate": found.predicate.model_copy(update={"log": log}),
+        }
+    )
+    with pytest.raises(OtherAnnex, match="deletion log"):
+        checked(lying, signed(told, [CryptoSigner(PRIVATE)]))
+
+
+def changed(log: str, name: str, value: object) -> str:
+    return canonical(json.loads(log) | {name: value}).decode()
 
 
 def test_it_is_read_as_strictly_as_a_certificate(issued: tuple[History, Statement, Annex]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from rescind.flower import Recorded
 from rescind.forgetting import Revocable
 from rescind.history.errors import DifferentRun
 from rescind.history.records import Level, Place, Span
+from rescind.history.witnesses import LOGGED, heads_in
 from rescind.methods import Last, Scratch
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
@@ -840,6 +842,25 @@ def test_clients_witness_the_head_of_the_chain(history: History) -> None:
     assert len(set(seen)) == 3
     assert history.verify(seen) == []
     assert history.verify([b"\0" * 32]) != []
+
+
+def test_the_head_that_a_client_logs_was_committed_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Another process finds it while the round is still under way; and the log is what ``verify --witness`` reads."""
+
+    def look(content: RecordDict, context: Context) -> None:
+        (told,) = context.state.config_records["rescind.witnessed"].values()
+        with History(tmp_path / "history", create=False) as elsewhere:
+            committed = [entry.head.hex() for entry in elsewhere.ledger.entries()]
+        assert told in committed
+
+    with History(tmp_path / "history") as history, caplog.at_level(logging.INFO):
+        rescind.flower.run(recorded(history), grid(look), initial(), num_rounds=3)
+        assert history.newest == Place(0, 3)
+        log = [record.getMessage() for record in caplog.records if LOGGED in record.getMessage()]
+        (tmp_path / "log").write_text("".join(f"2026-11-16 INFO: {line}\n" for line in log))
+        heads = heads_in(tmp_path / "log")
+        assert len(heads) == 3
+        assert history.verify(heads) == []
 
 
 def test_clients_whose_updates_are_masked_tell_their_distances(history: History) -> None:

@@ -33,8 +33,9 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.commitments import next_entry
 from rescind.history.errors import NotAHistory
-from rescind.history.records import REMAINING
-from rescind.methods import Last
+from rescind.history.records import REMAINING, Level
+from rescind.history.run import Goal
+from rescind.methods import Last, Scratch, Sifu
 from rescind.testing.small import simulation
 
 PRIVATE = Ed25519PrivateKey.generate()
@@ -350,3 +351,22 @@ def test_an_edit_on_postgresql_is_noticed(
             assert bool(refused(history, made)) is bool(statement)
     finally:
         administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("capacity", [1, 4])
+@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("goal", [None, Goal(Budget(5.0, 1e-5), 0.5)])
+def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: bool, capacity: int) -> None:
+    """Restarts from anywhere, erasures of both levels and training on between them: nothing is missed."""
+    run = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public_schedule=public)
+    with History.in_memory() as history:
+        federation = Revocable(history, run, capacity=capacity, goal=goal, scored=False)
+        for left, (method, level) in enumerate(
+            [(Sifu(), Level.OUTPUT), (Last(), Level.PURGE), (Scratch(), Level.OUTPUT), (Sifu(), Level.PURGE)]
+        ):
+            for rounds in (3, 7):
+                federation.train(Rounds(rounds))
+                assert history.verify() == []
+            history.ask([f"clinic-{left}"], Budget(5.0, 1e-5))
+            federation.forget(method, Rounds(2), level=level)
+            assert history.verify() == []

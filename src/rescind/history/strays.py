@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, create_mock_engine, select, text
@@ -72,7 +73,7 @@ _STRAY_PARTICIPATIONS = text(
 def strange_objects(connection: Connection) -> Iterator[str]:
     """Say which tables, columns, indices, triggers, views or functions a ledger did not make, or made and lacks."""
     found = set(connection.execute(text(_OBJECTS[connection.dialect.name])).scalars())
-    expected = set(_made(connection))
+    expected = _made(f"{connection.dialect.name}+{connection.dialect.driver}://")
     # Names are somebody else's text: shown without what a terminal would obey.
     yield from (
         f"the database has what rescind did not make, and what may keep erased values: {ascii(each)[1:-1]:.120}"
@@ -94,20 +95,20 @@ def strange_rows(connection: Connection) -> Iterator[str]:
         yield f"{strays} rows of participations belong to no round that is there"
 
 
-def _made(connection: Connection) -> Iterator[str]:
-    """Return what ``schema.create`` makes, in the words of the queries above."""
+@cache
+def _made(address: str) -> frozenset[str]:
+    """Return what ``schema.create`` makes in a kind of database, in the words of the queries above."""
     made: list[Any] = []
-    dialect = connection.dialect
-    engine = create_mock_engine(f"{dialect.name}+{dialect.driver}://", lambda ddl, *_, **__: made.append(ddl))
+    engine = create_mock_engine(address, lambda ddl, *_, **__: made.append(ddl))
     schema.TABLES.create_all(engine, checkfirst=False)
-    for ddl in made:
-        if isinstance(ddl, CreateIndex):
-            yield f"index {ddl.element.name}"
-        elif isinstance(ddl, CreateTable):
-            yield f"table {ddl.element.name}"
-            for each in ddl.element.columns:
-                kind = each.type.compile(dialect).partition(" COLLATE")[0].lower()
-                yield f"column {ddl.element.name}.{each.name} {kind}"
+    tables = [each.element for each in made if isinstance(each, CreateTable)]
+    columns = (
+        f"column {table.name}.{each.name} {each.type.compile(engine.dialect).partition(' COLLATE')[0].lower()}"
+        for table in tables
+        for each in table.columns
+    )
+    indices = (f"index {each.element.name}" for each in made if isinstance(each, CreateIndex))
+    return frozenset((*columns, *indices, *(f"table {each.name}" for each in tables)))
 
 
 def _is_canonical(body: object) -> bool:

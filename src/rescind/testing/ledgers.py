@@ -125,6 +125,7 @@ def readable(
         "kept": list(ledger.kept().items()),
         "updates": [list(ledger.updates(span).items()) for span in spans],
         "stretches": [_stretch_bits(branch, each) for branch, each in ledger.stretches().items()],
+        "suppressed": ledger.suppressed(),
     }
 
 
@@ -586,6 +587,8 @@ class LedgerConformance:
         assert ledger.names(group(1, 2, 3)) == {2: "bob"}
         assert ledger.pseudonyms(["ann", "bob"]) == {"bob": 2}
         assert ledger.forgotten(["ann", "bob", "cyd", "nobody"]) == {"ann", "cyd"}
+        assert ledger.suppressed() == sorted(set(ledger.suppressed()))
+        assert len(ledger.suppressed()) == 2
         assert sorted(ledger.keys(group(1, 2, 3))) == [1, 2, 3]
         before = readable(ledger)
         with refused(ForgottenClient, "'ann'"):
@@ -614,6 +617,7 @@ class LedgerConformance:
         ledger = _busy(open_ledger())
         entries, head, given = list(ledger.entries()), ledger.head(), list(ledger.rounds(Span(0, 0, 99)))
         ledger.erase_rounds([Span(0, 2, 3)])
+        assert list(ledger.strays()) == []
         assert (list(ledger.entries()), ledger.head()) == (entries, head)
         assert broken_links(ledger.entries()) == []
         assert ledger.last_round(0) == 5
