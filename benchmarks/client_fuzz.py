@@ -108,7 +108,10 @@ def initial(kind: str) -> ArrayRecord:
 
 @dataclass(eq=False)
 class Hostile(InProcessGrid):
-    """A Grid on which some clients are hostile while ``active``; ``replies`` counts what they sent."""
+    """A Grid on which some clients are hostile while ``active``; ``replies`` counts what they sent.
+
+    ``loses``: some of their replies are lost, doubled or late.
+    """
 
     attack: Attack
     evaluation: Attack
@@ -117,6 +120,7 @@ class Hostile(InProcessGrid):
     names: tuple[str, ...] = NAMES
     authenticated: bool = True
     active: bool = True
+    loses: bool = True
     replies: int = 0
 
     def __post_init__(self) -> None:
@@ -162,7 +166,7 @@ class Hostile(InProcessGrid):
         replies: list[Message] = []
         for reply in super().send_and_receive(messages, timeout=timeout):
             node = reply.metadata.src_node_id
-            timing = self.rng.integers(20) if self.active and node in hostile else -1
+            timing = self.rng.integers(20) if self.active and self.loses and node in hostile else -1
             late = self._late.pop(node, None)
             if timing == 0:
                 self._late[node] = reply
@@ -202,8 +206,7 @@ def sent_numbers(rng: np.random.Generator, reply: Message, _: Message) -> None:
     """Send a number that no training makes, in one place or everywhere."""
     arrays, name = arrays_of(reply), str(rng.choice(TRAINED))
     tensor = arrays[name].numpy().copy()
-    with np.errstate(over="ignore"):
-        value = np.float64(rng.choice(FLOATS)).astype(tensor.dtype)
+    value = np.float64(rng.choice(FLOATS)).astype(tensor.dtype)
     tensor.reshape(-1)[slice(None) if rng.random() < 0.3 else rng.integers(tensor.size)] = value
     arrays[name] = Array(tensor)
 
@@ -325,7 +328,8 @@ def several(attacks: tuple[Attack, ...]) -> Attack:
     def attack(rng: np.random.Generator, reply: Message, msg: Message) -> Message | None:
         for _ in range(rng.integers(3)):
             try:
-                instead = attacks[rng.integers(len(attacks))](rng, reply, msg)
+                with np.errstate(all="ignore"):
+                    instead = attacks[rng.integers(len(attacks))](rng, reply, msg)
             except (ValueError, KeyError, TypeError, StopIteration):
                 # The first one took away what the second one would have changed.
                 continue

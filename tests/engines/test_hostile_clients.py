@@ -1,0 +1,347 @@
+"""No client ends a run, has another one rejected, or raises another one's bound beyond what is stated."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, Message, MetricRecord
+from flwr.serverapp.strategy import FedAvg, FedMedian
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rescind.flower
+from benchmarks.client_fuzz import (
+    BOUNDED,
+    DECLARED,
+    HEAD32,
+    KINDS,
+    NAMES,
+    Attack,
+    Hostile,
+    arrays_of,
+    initial,
+    limits,
+    sensitivities,
+    sent_far,
+    strategy,
+)
+from rescind import DeclaredLoss, History, LocalTraining
+from rescind.core.calibration import Budget
+from rescind.core.regularity import Curvature
+from rescind.core.training import NO_BOUND
+from rescind.engines.engine import TOO_LONG
+from rescind.engines.flower.arrays import usable
+from rescind.engines.flower.servers import TOO_FAR
+from rescind.history.records import Place, Span
+
+EVIL, HONEST = NAMES[4], NAMES[:4]
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def nothing(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+    """Send what an honest client sends."""
+
+
+def grid(attack: Attack = nothing, evaluation: Attack = nothing, names: tuple[str, ...] = NAMES[:5]) -> Hostile:
+    return Hostile(attack, evaluation, attackers=(EVIL,), names=names, loses=False)
+
+
+def run(history: History, kind: str, on: Hostile, rounds: int = 3, **options: Any) -> None:
+    rescind.flower.run(strategy(kind, history, **options), on, initial(kind), num_rounds=rounds)
+
+
+def participants(history: History, rounds: int = 3) -> list[set[str]]:
+    labels = history.ledger.labels()
+    return [
+        {labels[each] for each in round_.clients.tolist()} for round_ in history.ledger.rounds(Span(0, 1, rounds))
+    ]
+
+
+def reasons(history: History) -> list[str]:
+    return [each["reason"] for entry in history.ledger.entries("rejection") for each in entry.body["rejected"]]
+
+
+def honest_sensitivities(kind: str, on: Hostile, rounds: int = 3, **options: Any) -> dict[str, float]:
+    with History.in_memory() as history:
+        run(history, kind, on, rounds, **options)
+        return sensitivities(history, HONEST, rounds)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_is_not_usable_in_any_type(dtype: Any, value: float) -> None:
+    assert usable(np.ones(5, dtype))
+    assert usable(np.full(5, 1e4, dtype))
+    assert not usable(np.array([0, value, 0], dtype))
+
+
+@pytest.mark.parametrize(("dtype", "fine", "large"), [(np.float32, 1e12, 1e14), (np.float64, 1e134, 1e136)])
+def test_numbers_whose_squares_cannot_be_added_are_not_usable(dtype: Any, fine: float, large: float) -> None:
+    tensor = np.full(10**4, fine, dtype)
+    assert usable(tensor)
+    assert np.isfinite(np.dot(tensor - -tensor, tensor - -tensor))
+    for value in (large, -large, np.finfo(dtype).max):
+        assert not usable(np.array([0, value], dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.inf, -3e38])
+def test_no_number_ends_a_run_or_leaves_a_request_half_served(history: History, kind: str, value: float) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        tensor = arrays_of(reply)["head.weight"].numpy().copy()
+        tensor[0, 0] = value
+        arrays_of(reply)["head.weight"] = Array(tensor)
+
+    on = grid(attack)
+    on.active = False
+    run(history, kind, on, rounds=1)
+    on.active = True
+    run(history, kind, on, rounds=2)
+    assert participants(history, 2) == [{*HONEST, EVIL}, {*HONEST}]
+    history.ask([HONEST[0]], Budget(8.0, 1e-3))
+    run(history, kind, on, rounds=1)
+    assert len(history.outcomes()) == 1
+    assert len(reasons(history)) == 2
+
+
+# What a strategy of the user's gets
+
+
+def foreign(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+    """Call arrays what they are not, and add what nobody asked for."""
+    arrays = arrays_of(reply)
+    for name in list(arrays):
+        arrays[name] = Array("O", (10**9,), "pickle", arrays[name].data)
+    reply.content["metrics"] = MetricRecord({"num-examples": 12, "[/]": [1.0, 2.0]})
+
+
+def test_an_array_that_says_it_is_a_pickle_changes_nothing(history: History) -> None:
+    run(history, "FedAdam", grid(foreign))
+    with History.in_memory() as other:
+        run(other, "FedAdam", grid())
+        for name, tensor in other.model(other.newest).items():
+            np.testing.assert_array_equal(history.model(history.newest)[name], tensor)
+
+
+def test_a_strategy_is_handed_nothing_that_a_client_made(history: History) -> None:
+    seen: list[Any] = []
+
+    class Curious(FedMedian):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            seen.extend(copy.deepcopy(list(replies)))
+            return super().aggregate_train(server_round, replies)
+
+    common: dict[str, Any] = {"min_train_nodes": 1, "min_available_nodes": 1, "fraction_evaluate": 0.0}
+    chosen = replace(strategy("FedAdam", history), strategy=Curious(**common))
+    rescind.flower.run(chosen, grid(foreign), initial("FedAdam"), num_rounds=1)
+    assert len(seen) == 5
+    for reply in seen:
+        assert set(reply.content) == {"arrays", "metrics"}
+        assert list(reply.content["metrics"]) == ["num-examples"]
+        described = {name: (array.dtype, tuple(array.shape), array.stype) for name, array in arrays_of(reply).items()}
+        first = initial("FedAdam")
+        assert described == {name: (each.dtype, tuple(each.shape), each.stype) for name, each in first.items()}
+
+
+def test_where_every_reply_is_rejected_a_strategy_is_not_asked(history: History) -> None:
+    class Proud(FedMedian):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            assert list(replies)
+            return super().aggregate_train(server_round, replies)
+
+    common: dict[str, Any] = {"min_train_nodes": 1, "min_available_nodes": 1, "fraction_evaluate": 0.0}
+    chosen = replace(strategy("FedAdam", history), strategy=Proud(**common))
+
+    def no_arrays(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        del reply.content["arrays"]
+
+    on = grid(no_arrays, names=(EVIL,))
+    rescind.flower.run(chosen, on, initial("FedAdam"), num_rounds=2)
+    assert history.newest == Place(0, 2)
+
+
+def test_more_metrics_than_anybody_needs_are_a_rejection(history: History) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": 12} | {f"m{at}": 1.0 for at in range(1500)})
+
+    run(history, "plain", grid(attack), rounds=1)
+    assert reasons(history) == ["it holds more than 1000 metrics"]
+
+
+# Denial of forgetting
+
+
+def test_no_number_of_examples_raises_another_clients_bound(history: History) -> None:
+    """The more one client weighs, the less the others do; rounding adds next to nothing."""
+
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": 10**7})
+
+    calm, attacked = honest_sensitivities("plain", grid()), honest_sensitivities("plain", grid(attack))
+    assert all(attacked[name] < 0.01 * calm[name] for name in HONEST)
+
+
+def test_a_number_of_examples_that_would_leave_no_rounding_bound_is_rejected(history: History) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": 10**7})
+
+    training = replace(HEAD32, steps=400)
+    most = training.most_examples(parameters=21)
+    assert training.rounding(1.0, 21, int(most)) < 1
+    assert training.rounding(1.0, 21, int(1.001 * most)) == NO_BOUND
+    run(history, "plain", grid(attack), rounds=1, training=training)
+    assert participants(history, 1) == [{*HONEST}]
+    assert sensitivities(history, HONEST, 1)[HONEST[0]] < 10
+    # In batches it takes nothing from anybody.
+    with History.in_memory() as other:
+        run(other, "plain", grid(attack), rounds=1, training=training, batch=5)
+        assert participants(other, 1) == [{*HONEST, EVIL}]
+
+
+@pytest.mark.parametrize("told", [1e9, sys.float_info.max, float("inf"), float("nan"), -1.0, [1.0], None])
+def test_no_told_distance_raises_another_clients_bound(history: History, told: Any) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord({} if told is None else {"rescind-distance": told})
+
+    run(history, "masked", grid(evaluation=attack))
+    calm, attacked = honest_sensitivities("masked", grid()), sensitivities(history, HONEST, 3)
+    assert attacked == pytest.approx(calm, rel=1e-4)
+    # Whoever tells what cannot be counts as far away as it can be.
+    (client,) = history.clients([EVIL])
+    for round_ in history.ledger.rounds(Span(0, 1, 1)):
+        distance = float(round_.participants["distance"][round_.clients == client][0])
+        assert distance == HEAD32.longest_update(0.0) + round_.update_norm
+
+
+@pytest.mark.parametrize("told", [sys.float_info.max, None])
+def test_no_told_distance_ends_the_training_of_a_network(history: History, told: Any) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord({} if told is None else {"rescind-distance": told})
+
+    run(history, "network", grid(evaluation=attack), masked=True)
+    history.ask([HONEST[0]], Budget(8.0, 1e-3))
+    run(history, "network", grid(evaluation=attack), rounds=1, masked=True)
+    assert len(history.outcomes()) == 1
+
+
+def test_masked_updates_of_a_declared_loss_need_its_gradient_bound(history: History) -> None:
+    loss = DeclaredLoss(Curvature(0.0, 1.0))
+    with pytest.raises(ValueError, match="gradient_bound"):
+        strategy("declared", history, training=replace(DECLARED, loss=loss), masked=True)
+    strategy("declared", history, masked=True)
+
+
+def test_a_masked_mean_that_no_training_makes_is_not_used(history: History) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        arrays_of(reply)["head.bias"] = Array(np.full(3, 1e3, np.float32))
+
+    on = grid(attack)
+    on.active = False
+    run(history, "masked", on, rounds=1)
+    before = history.model(history.newest)
+    on.active = True
+    run(history, "masked", on, rounds=2)
+    for name, tensor in history.model(history.newest).items():
+        np.testing.assert_array_equal(tensor, before[name])
+    assert reasons(history) == [TOO_FAR] * 5
+    assert not history.facts.doubts
+    on.active = False
+    run(history, "masked", on, rounds=3)
+    assert participants(history) == [{*HONEST, EVIL}, set(), {*HONEST, EVIL}]
+
+
+@pytest.mark.parametrize("length", [2.0, 1e3, 1e30])
+def test_an_update_longer_than_a_declared_loss_makes_is_rejected(history: History, length: float) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        sent_far(rng, reply, msg, share=length)
+
+    run(history, "declared", grid(attack))
+    assert participants(history) == [{*HONEST}] * 3
+    assert reasons(history) == [TOO_LONG] * 3
+
+
+@pytest.mark.parametrize("low", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("proximal", [0.0, 0.3])
+def test_no_update_of_a_declared_loss_is_longer_than_its_bound(low: float, proximal: float) -> None:
+    """Gradients of the full length in the worst direction, with the L2 term beside the bound or within it."""
+    loss = DeclaredLoss(Curvature(low, 2.0), gradient_bound=1.0)
+    training = LocalTraining(7, 0.9, loss, proximal=proximal, precision="float32")
+    start = np.array([3.0, 0.0], np.float32)
+    bound = training.longest_update(3.0)
+    assert bound is not None
+    for l2 in (low, 0.0):
+        for direction in (np.array([1, 0]), np.array([0, 1]), np.array([-1, 0])):
+            model = start.copy()
+            for _ in range(7):
+                gradient = direction + l2 * model + proximal * (model - start)
+                model = (model - 0.9 * gradient).astype(np.float32)
+            assert np.linalg.norm(model - start) <= bound
+    assert replace(training, momentum=0.9).longest_update(3.0) is None
+    assert replace(training, loss=DeclaredLoss(Curvature(low, 2.0))).longest_update(3.0) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(BOUNDED),
+    examples=st.sampled_from([1, 12, 48, 200, 10**4, 10**7]),
+    share=st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.999, 1.5, 1e3])),
+    turns=st.sampled_from(["stays", "alternates", "random", "away from the mean"]),
+    told=st.sampled_from([0.0, 1.0, 1e9]),
+)
+def test_the_search_for_the_worst_that_one_client_can_do_finds_nothing_beyond_the_limit(
+    kind: str, examples: int, share: float, turns: str, told: float
+) -> None:
+    sign = 1.0
+
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        nonlocal sign
+        sign = -sign if turns == "alternates" else sign
+        direction: Any = {"head.bias": np.full(3, sign), "head.weight": np.zeros((3, 6))}
+        if turns == "away from the mean":
+            came, mine = arrays_of(msg), arrays_of(reply)
+            direction = {name: came[name].numpy() - mine[name].numpy() for name in direction}
+        sent_far(rng, reply, msg, share, None if turns == "random" else direction)
+        reply.content["metrics"] = MetricRecord({"num-examples": examples})
+
+    def tell(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"rescind-distance": told})
+
+    with History.in_memory() as history:
+        run(history, kind, grid(attack, tell), rounds=4)
+        found, most = sensitivities(history, HONEST, 4), limits(history, HONEST, 4)
+        assert all(found[name] <= most[name] for name in HONEST)
+
+
+# One client among those who are drawn
+
+
+def drawn_alone(history: History, on: Hostile) -> None:
+    one = FedAvg(fraction_train=0.01, fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    chosen = replace(strategy("plain", history, seed=b"drawn by lot, number 12"), strategy=one)
+    rescind.flower.run(chosen, on, initial("plain"), num_rounds=8)
+
+
+def test_a_client_that_is_drawn_alone_several_times_does_not_end_a_run(history: History) -> None:
+    def no_arrays(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        del reply.content["arrays"]
+
+    drawn_alone(history, grid(no_arrays, names=(HONEST[0], EVIL)))
+    assert [len(each) for each in participants(history, 8)] == [0] * 5 + [1] * 3
+    everybody = grid(no_arrays, names=(HONEST[0], EVIL))
+    everybody.attackers = everybody.names
+    with History.in_memory() as other, pytest.raises(ValueError, match="could be used"):
+        drawn_alone(other, everybody)
