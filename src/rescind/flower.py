@@ -187,7 +187,7 @@ def run(
     until: Stop | None = None,
     method: Method | None = None,
     level: Level = Level.PURGE,
-    timeout: float = 3600.0,
+    timeout: float = 600.0,
     train_config: ConfigRecord | None = None,
     evaluate_config: ConfigRecord | None = None,
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
@@ -208,7 +208,8 @@ def run(
         method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
             something was recorded that contradicts it.
         level: how much of a forgotten client is erased.
-        timeout: how many seconds to wait for replies, and for enough nodes.
+        timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
+            and is asked again 1, 2, 4 rounds later, and so on.
         train_config: as in Flower's ``Strategy.start``.
         evaluate_config: as in Flower's ``Strategy.start``.
         evaluate_fn: as in Flower's ``Strategy.start``.
@@ -229,7 +230,10 @@ def run(
         if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
             metrics = engine.evaluated_by_clients(place, model, present)
             if metrics is not None:
-                _LOG.info("rescind: clients evaluate %s: %s", place, metrics)
+                # Of what clients tell only what the server has a name for: the log is kept.
+                number = metrics.get(strategy.accuracy)
+                named = f", {strategy.accuracy} {number:.3g}" if isinstance(number, int | float) else ""
+                _LOG.info("rescind: clients evaluate %s: %d metrics%s", place, len(metrics), named)
                 result.evaluate_metrics_clientapp[place.round] = metrics
         if evaluate_fn is None or history.waiting():
             return

@@ -28,8 +28,8 @@ def test_coins_are_uniform() -> None:
 
 def test_off_a_terminal_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with bar("branch 1", 10) as show:
-        show(3, -1.0)
-        show(4, 0.5)
+        show(3, -1.0, ())
+        show(4, 0.5, ("[/]", "\x1b[2Jb", "c", "d"))
     assert capsys.readouterr() == ("", "")
 
 
@@ -37,10 +37,11 @@ def test_on_a_terminal_rounds_and_accuracy_are_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "160")
     with bar("branch 1", 10) as show:
-        show(4, 0.5)
+        show(4, 0.5, ("[/]", "\x1b[2Jb", "c", "d"))
     shown = capsys.readouterr().err
     assert "branch 1" in shown
     assert "4/10" in shown
     assert "accuracy 50.0%" in shown
+    assert r"no answer: [/], \x1b[2Jb, c ..." in shown

@@ -21,7 +21,8 @@ class Replies:
 
     ``weights`` are the n_i, ``steps`` the K_i; ``tensors`` holds, tensor by tensor, every participant's own one after
     its local training (a part of theta_i^{n+1}); ``batch`` is the largest batch that anybody used. ``rejected`` says
-    of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have made.
+    of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have made. ``silent``
+    is for whoever watches: what people call those who were drawn and did not answer.
     """
 
     names: tuple[str, ...]
@@ -30,6 +31,7 @@ class Replies:
     tensors: Mapping[str, Sequence[Tensor]]
     batch: int
     rejected: Mapping[str, str] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

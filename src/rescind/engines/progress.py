@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rescind.texts import shown
+
+_MOST_NAMED = 3
+
 
 @contextmanager
-def bar(label: str, most: int) -> Iterator[Callable[[int, float], None]]:
-    """Show a bar on standard error; call what it gives with the rounds so far and the last accuracy, -1 for none."""
+def bar(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]], None]]:
+    """Show a bar on standard error.
+
+    Call what it gives with the rounds so far, the last accuracy, -1 for none, and who did not answer last.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -19,11 +26,18 @@ def bar(label: str, most: int) -> Iterator[Callable[[int, float], None]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[accuracy]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[silent]}", markup=False),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as shown:
-        task = shown.add_task(label, total=most, accuracy="")
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(label, total=most, accuracy="", silent="")
 
-        def show(rounds: int, accuracy: float) -> None:
-            shown.update(task, completed=rounds, accuracy="" if accuracy < 0 else f"accuracy {accuracy:.1%}")
+        def show(rounds: int, accuracy: float, silent: Sequence[str]) -> None:
+            named = ", ".join(map(shown, silent[:_MOST_NAMED])) + (" ..." if len(silent) > _MOST_NAMED else "")
+            progress.update(
+                task,
+                completed=rounds,
+                accuracy="" if accuracy < 0 else f"accuracy {accuracy:.1%}",
+                silent=f"no answer: {named}" if silent else "",
+            )
 
         yield show

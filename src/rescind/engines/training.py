@@ -84,7 +84,7 @@ def train(
                 made.replies.rejected,
             )
             model = made.model
-            show(place.round, measured)
+            show(place.round, measured, made.replies.silent)
             watch(place, model)
 
 

@@ -18,8 +18,9 @@ from rescind.core.noise import Tensor
 from rescind.engines.engine import Replies
 from rescind.engines.flower.arrays import packed
 from rescind.engines.flower.grid import FilteredGrid
-from rescind.engines.flower.nodes import Member, Nodes
-from rescind.engines.flower.replies import Expected, Rejected, Reply, checked
+from rescind.engines.flower.nodes import KEYS_END_IT, Member, Nodes
+from rescind.engines.flower.patience import Patience
+from rescind.engines.flower.replies import Expected, OtherWeight, Rejected, Reply, checked
 from rescind.engines.flower.wire import DISTANCE, Instructions
 from rescind.engines.seeds import client_seed, drawn
 from rescind.engines.server import norm
@@ -28,7 +29,6 @@ from rescind.history.records import Place
 _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client that was asked.
 _MOST_IN_VAIN = 3
-_LONGEST_REASON = 200
 _MOST_METRICS = 50
 
 
@@ -76,6 +76,7 @@ class FlowerEngine:
     _weights: dict[str, float] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
     _in_vain: list[Sequence[str]] = field(default_factory=list)
+    _patience: Patience = field(default_factory=Patience)
 
     @property
     def facts(self) -> Facts:
@@ -134,9 +135,10 @@ class FlowerEngine:
             )
         if place.branch != self._branch:
             self._branch, self._strategy = place.branch, None
-        arrays, instructions = self.packed(model), self._instructions(place, names)
-        messages = self._messages(arrays, place, names, instructions)
-        answers = self._exchange(messages, names)
+        self._patience.begin_turn()
+        asked = self._asked(names)
+        arrays, instructions = self.packed(model), self._instructions(place, asked)
+        answers = self._exchange(self._messages(arrays, place, asked, instructions), asked)
         equal = self.facts.equal_weights
         if not equal:
             self._weights |= self.first_weights([name for name in answers if name not in self._weights])
@@ -155,7 +157,9 @@ class FlowerEngine:
                 accepted[name] = checked(message, expected, digest, self._weights.get(name))
             except Rejected as reason:
                 rejected[name] = str(reason)
-                _LOG.warning("rescind: the reply of %s is not used: %s", self._called(name), reason)
+                spoofed = isinstance(reason, OtherWeight) and not self.nodes.authenticated
+                hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
+                _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
         if not equal:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
         self._in_vain = [] if accepted or not names else [*self._in_vain, names]
@@ -177,6 +181,7 @@ class FlowerEngine:
             tensors={name: [reply.tensors[name] for reply in accepted.values()] for name in expected.model},
             batch=int(min(examples.max(initial=0), most)),
             rejected=rejected,
+            silent=tuple(self.members[name].label for name in names if name not in answers),
         )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
@@ -283,10 +288,11 @@ class FlowerEngine:
         self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, str | int]
     ) -> dict[str, Message]:
         """Let the named clients look at a model."""
+        asked = self._asked(names)
         config = ConfigRecord({**self.evaluate_config, **told})
         round_ = int(told.get("server-round", 0))
-        messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filtered(names))
-        return self._exchange(messages, names)
+        messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filtered(asked))
+        return self._exchange(messages, asked)
 
     def _exchange(self, messages: Iterable[Message], names: Sequence[str]) -> dict[str, Message]:
         """Send, wait, and give the answers that are none of failure, by name in the names' order."""
@@ -295,18 +301,29 @@ class FlowerEngine:
             return {}
         by_node = {self.members[name].node: name for name in names}
         found: dict[str, Message] = {}
+        answered = set()
         for reply in self.filtered(names).send_and_receive(sent, timeout=self.timeout):
-            name = by_node.get(reply.metadata.src_node_id)
+            node = reply.metadata.src_node_id
+            answered.add(node)
             if reply.has_error():
-                # As a literal, and not all of it: a client writes what it likes there.
-                reason = repr(reply.error.reason)[:_LONGEST_REASON]
-                _LOG.warning("rescind: %s failed: %s", "a client" if name is None else self._called(name), reason)
-            elif name is not None:
-                found.setdefault(name, reply)
+                # Not in its own words: these may hold what it has of its patients, and Flower keeps the log.
+                _LOG.warning("rescind: node %d failed with code %d: its own log says why", node, reply.error.code)
+            elif node in by_node:
+                found.setdefault(by_node[node], reply)
+        for node, rounds in self._patience.heard(list(by_node), answered).items():
+            _LOG.warning(
+                "rescind: node %d did not answer in %g s: it is asked again %d round(s) later",
+                *(node, self.timeout, rounds),
+            )
         return {name: found[name] for name in names if name in found}
 
-    def _called(self, name: str) -> str:
-        return self.members[name].label if name in self.members else name
+    def _asked(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that are asked now; whoever was silent of late is absent, as if it were again."""
+        by_node = {self._node(name): name for name in names}
+        return [by_node[node] for node in self._patience.asked(by_node)]
+
+    def _node(self, name: str) -> int:
+        return self.members[name].node
 
     def _check_names(self, names: Sequence[str]) -> None:
         unknown = sorted(set(names) - self.members.keys())
@@ -323,7 +340,8 @@ def _combined(
     try:
         metrics = combine(contents, weighted_by) if contents else None
     except Exception as error:
-        _LOG.warning("rescind: the clients' metrics could not be combined: %s", repr(error)[:_LONGEST_REASON])
+        # Not in its own words: they may hold what clients sent.
+        _LOG.warning("rescind: the clients' metrics could not be combined: %s", type(error).__name__)
         return None
     if metrics is not None and len(metrics) > _MOST_METRICS:
         _LOG.warning("rescind: of %d metrics the first %d are kept", len(metrics), _MOST_METRICS)

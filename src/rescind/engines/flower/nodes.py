@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from rescind.engines.flower.patience import Patience
 from rescind.engines.flower.wire import EXECUTED
 from rescind.texts import is_plain, shown
 
@@ -22,6 +23,7 @@ _PAUSE = 1.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
 _LONGEST_NAME = 256
+KEYS_END_IT = "Registered keys end this (flwr supernode register)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Nodes:
         self._grid, self._remaining, self._known = grid, remaining, known
         self._least, self._timeout = least, timeout
         self._told: dict[int, str] = {}
+        self._patience = Patience()
         self._warned: set[str] = set()
         self._wait(lambda: len(list(grid.get_nodes())))
         # Where keys are registered, whoever comes without one stays outside.
@@ -103,11 +106,15 @@ class Nodes:
             name = names.get(node.node_id)
             if name is None:
                 self._warn(
-                    f"node {node.node_id} does not take part: it has no registered key, or does not say who it is"
+                    f"node {node.node_id} does not take part: it has no registered key, or does not say who it is in "
+                    f"at most {_LONGEST_NAME} characters that can be seen"
                 )
                 continue
             if name in found:
-                self._warn(f"two nodes say that they are {name!r}: node {node.node_id} came last and takes part")
+                self._warn(
+                    f"nodes {found[name].node} and {node.node_id} say that they are the same client: the one that "
+                    f"came last takes part, node {node.node_id}. {KEYS_END_IT}"
+                )
             label = shown(node.name)[:_LONGEST_NAME].strip() if self.authenticated else name
             found[name] = Member(name, node.node_id, label or name)
         return found
@@ -117,9 +124,14 @@ class Nodes:
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
         """Ask clients that have not said it yet who they are."""
-        unknown = [node.node_id for node in nodes if node.node_id not in self._told]
+        self._patience.begin_turn()
+        unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
         messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in unknown]
-        replies = list(self._grid.send_and_receive(messages, timeout=min(_ANSWER, self._timeout))) if messages else []
+        wait = min(_ANSWER, self._timeout)
+        replies = list(self._grid.send_and_receive(messages, timeout=wait)) if messages else []
+        late = self._patience.heard(unknown, [reply.metadata.src_node_id for reply in replies])
+        for node in late:
+            self._warn(f"node {node} did not say in {wait:g} s who it is: it is asked again, ever more seldom")
         for reply in replies:
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")

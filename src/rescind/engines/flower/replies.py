@@ -22,6 +22,10 @@ class Rejected(ValueError):
     """A reply is not used; the message says why in words that are recorded, so it holds nothing of the reply."""
 
 
+class OtherWeight(Rejected):
+    """A client tells another number of examples than the one that it had at first."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
     """What a reply to a round has to look like.
@@ -59,7 +63,7 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
             raise Rejected("it does not say that our helper executed what the server asked for")
     weight = _weight(content, expected.weighted_by, expected.most_examples)
     if first_weight is not None and weight != first_weight:
-        raise Rejected(f"its {expected.weighted_by} differs from the one that it had at first")
+        raise OtherWeight(f"its {expected.weighted_by} differs from the one that it had at first")
     tensors = _tensors(content, expected)
     if expected.longest is not None:
         with np.errstate(over="ignore"):

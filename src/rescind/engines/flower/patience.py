@@ -1,0 +1,41 @@
+"""Whoever does not answer is asked less often: one that hangs for ever costs a few waits, not one a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+# However often a node was silent, it is asked again after so many turns.
+_LONGEST = 32
+
+
+class Patience:
+    """Which nodes are asked in a turn: a round, or a look at who is connected.
+
+    After the k-th silence in a row a node is asked again 2^(k-1) turns later. That follows from its own answers and
+    from nothing else: whether a node is asked must not depend on any other one. One that is not asked is absent, just
+    as if it had not answered.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._silences: dict[int, int] = {}
+        self._due: dict[int, int] = {}
+
+    def begin_turn(self) -> None:
+        """Begin the next turn."""
+        self._turn += 1
+
+    def asked(self, nodes: Iterable[int]) -> list[int]:
+        """Return those of the nodes that are asked in this turn."""
+        return [node for node in nodes if self._due.get(node, 0) <= self._turn]
+
+    def heard(self, asked: Sequence[int], answered: Iterable[int]) -> dict[int, int]:
+        """Note who answered of those asked; return how many turns later each of the others is asked again."""
+        heard = set(answered)
+        for node in heard:
+            self._silences.pop(node, None)
+        silent = [node for node in asked if node not in heard]
+        for node in silent:
+            self._silences[node] = self._silences.get(node, 0) + 1
+            self._due[node] = self._turn + min(2 ** (self._silences[node] - 1), _LONGEST)
+        return {node: self._due[node] - self._turn for node in silent}

@@ -1,0 +1,250 @@
+"""Clients that hang, lie about who they are or talk too much: what they cost, and what the log says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp.strategy import FedAvg
+
+import rescind.flower
+from rescind import History
+from rescind.engines.flower.patience import Patience
+from rescind.flower import Recorded
+from rescind.history.records import Span
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+
+CLINICS = federation(6).shards
+HANGS = "clinic-3"
+Change = Callable[[RecordDict, Context], None]
+
+
+class Hanging(InProcessGrid):
+    """A Grid on which one node is silent in the rounds for which ``hangs`` says so."""
+
+    def __init__(self, app: ClientApp, hangs: Callable[[int], bool], names: list[str], authenticated: bool) -> None:
+        super().__init__(app, {name: {"client-id": name} for name in names}, authenticated=authenticated)
+        self.hangs = hangs
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+        sent = list(messages)
+        rounds = {int(each.content["config"].get("rescind.round", 0)) for each in sent}
+        self.failing = {HANGS} if any(map(self.hangs, rounds)) else set()
+        return super().send_and_receive(sent, timeout=timeout)
+
+    def asked(self, kind: str) -> int:
+        return self.sent.count((HANGS, kind))
+
+
+def app(change: Change | None = None, called: str | None = None) -> ClientApp:
+    made = ClientApp()
+
+    @made.query()
+    def query(msg: Message, context: Context) -> Message:
+        if called is not None and context.node_config["client-id"] == HANGS:
+            return Message(RecordDict({"rescind": ConfigRecord({"client-id": called})}), reply_to=msg)
+        return rescind.flower.identify(msg, context)
+
+    @made.train()
+    def train(msg: Message, context: Context) -> Message:
+        shard = CLINICS[str(context.node_config["client-id"])]
+        reply = rescind.flower.train_head(msg, context, shard.features, shard.labels)
+        if change is not None:
+            change(reply.content, context)
+        return reply
+
+    @made.evaluate()
+    def evaluate(msg: Message, context: Context) -> Message:
+        metrics = MetricRecord({"accuracy": 0.5, "num-examples": 1, "Jane Roe's metric": 0.25})
+        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+    return made
+
+
+def grid(
+    hangs: Callable[[int], bool] = lambda _: False,
+    *,
+    change: Change | None = None,
+    called: str | None = None,
+    without: str = "",
+    authenticated: bool = True,
+) -> Hanging:
+    return Hanging(app(change, called), hangs, [name for name in CLINICS if name != without], authenticated)
+
+
+def train(history: History, on: InProcessGrid, rounds: int, strategy: Any = None, **options: Any) -> None:
+    arrays = {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
+    chosen = {"training": TRAINING, "trained": list(arrays), "seed": b"a federation for tests 1"} | options
+    recorded = Recorded(strategy or fedavg(), history, **chosen)
+    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds)
+
+
+def fedavg(**options: Any) -> FedAvg:
+    return FedAvg(**({"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1} | options))
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def took_part(history: History, rounds: int) -> list[set[str]]:
+    called = history.ledger.labels()
+    return [{called[each] for each in one.clients.tolist()} for one in history.ledger.rounds(Span(0, 1, rounds))]
+
+
+# Who hangs
+
+
+def test_a_client_that_hangs_is_waited_for_in_few_rounds(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    on = grid(lambda _: True)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 20, fedavg(fraction_evaluate=1.0))
+    # In rounds 1, 2, 4, 8 and 16; evaluations do not wait for it a second time.
+    assert on.asked("train") == 5
+    assert on.asked("evaluate") == 0
+    assert [len(each) for each in took_part(history, 20)] == [5] * 20
+    node = on.ids[HANGS]
+    assert f"node {node} did not answer in 600 s: it is asked again 8 round(s) later" in caplog.text
+
+
+def test_who_answers_again_is_asked_in_every_round_again(history: History) -> None:
+    train(history, grid(lambda round_: round_ < 4), 9)
+    assert [HANGS in each for each in took_part(history, 9)] == [False] * 3 + [True] * 6
+
+
+def test_a_client_that_fails_at_once_is_not_silent(history: History) -> None:
+    def fail(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] == HANGS:
+            raise RuntimeError
+
+    on = grid(change=fail)
+    train(history, on, 6)
+    assert on.asked("train") == 6
+
+
+@pytest.mark.parametrize("options", [{"rate": 0.6}, {"strategy": fedavg(fraction_train=0.5)}])
+def test_leaving_a_silent_client_alone_changes_nothing_for_the_others(options: dict[str, Any]) -> None:
+    """Who hangs has no part in who else takes part, whenever it hangs: the drawing goes on as if it answered."""
+    found = []
+    for hangs in (lambda _: False, lambda _: True, lambda round_: round_ in (2, 3, 4, 9)):
+        with History.in_memory() as history:
+            train(history, grid(hangs), 12, **options)
+            found.append([each - {HANGS} for each in took_part(history, 12)])
+    assert found[0] == found[1] == found[2]
+    if "rate" in options:
+        with History.in_memory() as history:
+            train(history, grid(without=HANGS), 12, **options)
+            assert took_part(history, 12) == found[0]
+
+
+def test_a_node_that_never_says_who_it_is_is_asked_ever_more_seldom(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    on = grid(lambda round_: round_ == 0, authenticated=False)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 20)
+    assert on.asked("query") <= 6
+    assert f"node {on.ids[HANGS]} did not say in 30 s who it is" in caplog.text
+
+
+def test_patience_ends_and_comes_back() -> None:
+    patience, asked = Patience(), []
+    for turn in range(1, 140):
+        patience.begin_turn()
+        if patience.asked([7]):
+            asked.append(turn)
+            patience.heard([7], [])
+    assert asked == [1, 2, 4, 8, 16, 32, 64, 96, 128]
+    patience.heard([7], [7])
+    assert patience.heard([7], []) == {7: 1}
+
+
+# Who says that it is somebody else
+
+
+def test_a_name_that_somebody_took_first_is_told_with_what_ends_it(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    def one(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] == HANGS:
+            content.metric_records["metrics"]["num-examples"] = 1
+
+    # The spoofer is clinic-1 before that comes.
+    train(history, grid(change=one, called="clinic-1", without="clinic-1", authenticated=False), 2)
+    on = grid(authenticated=False)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 3)
+    assert f"the reply of node {on.ids['clinic-1']} is not used: its num-examples differs" in caplog.text
+    assert "Did another node use its name before? Registered keys end this" in caplog.text
+
+
+def test_two_nodes_with_one_name_are_told_with_what_ends_it(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    on = grid(called="clinic-1", authenticated=False)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 2)
+    assert f"nodes {on.ids['clinic-1']} and {on.ids[HANGS]} say that they are the same client" in caplog.text
+    assert "Registered keys end this" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "\u202eclinic", "a\u200bb", " clinic-1", "x\ny", ""])
+def test_a_name_that_cannot_be_shown_takes_no_part(
+    history: History, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    on = grid(called=name, authenticated=False)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 1)
+    assert set(history.ledger.identities()) == set(CLINICS) - {HANGS}
+    assert f"node {on.ids[HANGS]} does not take part" in caplog.text
+
+
+def test_an_odd_name_at_the_superlink_becomes_a_label_that_can_be_shown(history: History) -> None:
+    class Odd(InProcessGrid):
+        def get_nodes(self) -> list[NodeInfo]:
+            found = list(super().get_nodes())
+            found[0].name, found[1].name, found[2].name = "\x1b[2J\u202e", "x" * 5000, " "
+            return found
+
+    on = Odd(app(), {name: {"client-id": name} for name in CLINICS})
+    train(history, on, 1)
+    called = set(history.ledger.labels().values())
+    assert {r"\x1b[2J\u202e", "x" * 256} < called
+    assert all(0 < len(each) <= 256 and each.isprintable() for each in called)
+
+
+# What the log says
+
+
+@pytest.mark.parametrize("authenticated", [False, True])
+def test_the_log_holds_no_text_of_a_client(
+    history: History, caplog: pytest.LogCaptureFixture, authenticated: bool
+) -> None:
+    def leak(content: RecordDict, context: Context) -> None:
+        if context.node_config["client-id"] == "clinic-4":
+            raise RuntimeError("no diagnosis for Jane Roe")
+        if context.node_config["client-id"] == "clinic-5":
+            content.metric_records["metrics"]["num-examples"] = -1
+        content.metric_records["metrics"]["Jane Roe's metric"] = 1.0
+
+    def combine(contents: list[RecordDict], weighted_by: str) -> MetricRecord:
+        raise KeyError(str(contents[0]))
+
+    strategy = fedavg(fraction_evaluate=1.0, train_metrics_aggr_fn=combine)
+    with caplog.at_level("DEBUG"):
+        train(history, grid(lambda _: True, change=leak, authenticated=authenticated), 3, strategy)
+    said = caplog.text
+    assert "failed with code 2" in said
+    assert "could not be combined: KeyError" in said
+    assert "clients evaluate model 0.3: 2 metrics, accuracy 0.5" in said
+    assert "is not used: its num-examples" in said
+    for needle in ("Jane", "diagnosis", "clinic", *history.ledger.identities()):
+        assert needle not in said
