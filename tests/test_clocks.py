@@ -77,8 +77,8 @@ def test_what_is_still_to_come_is_not_told_as_done(history: History, tmp_path: P
     found = certified(history, timedelta(days=400), timedelta(days=400))
     told = [each for each in found.unchecked if "still to come" in each]
     assert [each.partition(" on ")[0] for each in told] == [
-        "its times: it says that it was asked for",
-        "its times: it says that it was completed",
+        "its times: it was asked for",
+        "its times: it was completed",
     ]
     code, (said_by_doctor,) = clocks(tmp_path / "history")
     assert (code, "in the future: a clock is wrong: set it" in said_by_doctor) == (1, True)

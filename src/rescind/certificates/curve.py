@@ -11,7 +11,7 @@ _COFACTOR_DOUBLINGS = 3
 
 
 def is_sound(public: bytes) -> bool:
-    """Return whether the bytes are a point of the curve, in its one spelling, and not one of the eight of small order.
+    """Return whether the bytes are a point of the curve, in its one spelling, and none of the eight of small order.
 
     RFC 8032, section 5.1.3.
     """

@@ -226,7 +226,7 @@ def _not_yet(said: Predicate, now: datetime) -> Iterator[str]:
     for what, time in (("asked for", said.asked), ("completed", said.erasure.completed)):
         # Whoever verifies may be a day ahead.
         if time_of(time) > now + timedelta(days=1):
-            yield f"its times: it says that it was {what} on {time[:10]}, which is still to come, so a clock was wrong"
+            yield f"its times: it was {what} on {time[:10]}, it says, which is still to come: a clock was wrong"
 
 
 def _in_a_line(refusal: ValueError | ArithmeticError) -> str:

@@ -1,0 +1,66 @@
+"""What would not verify is not handed out: ``certify`` checks what it signs, with the history behind it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rescind import History
+from rescind.certificates import issue
+from rescind.cli import app
+from rescind.core.calibration import Budget
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.methods import Scratch
+from rescind.testing.small import simulation
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, int]:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    said("keys", "new", tmp_path / "key")
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
+        federation.train(Rounds(2))
+        number = history.ask(["clinic-1"], Budget(3.0, 1e-5))
+        federation.forget(Scratch(), Rounds(1))
+    return tmp_path, number
+
+
+def said(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def certified(folder: Path, number: int) -> Result:
+    files = ("-o", folder / "certificate.json", "--annex", folder / "annex.json")
+    return said("certify", folder / "history", number, "--key", folder / "key", *files)
+
+
+def test_what_holds_is_written(served: tuple[Path, int]) -> None:
+    assert certified(*served).exit_code == 0
+    assert (served[0] / "certificate.json").exists()
+
+
+def test_a_broken_history_is_not_signed_for(served: tuple[Path, int]) -> None:
+    folder, _ = served
+    with closing(sqlite3.connect(folder / "history" / "ledger.sqlite")) as database:
+        database.execute("UPDATE journal SET time = '2026-01-01T00:00:00+00:00' WHERE kind = 'run'")
+        database.commit()
+    result = certified(*served)
+    assert (result.exit_code, "nothing is written, for it would not verify" in result.output) == (15, True)
+    assert not (folder / "certificate.json").exists()
+    assert not (folder / "annex.json").exists()
+
+
+def test_a_statement_that_contradicts_itself_is_not_signed(
+    served: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issue, "later", lambda *_: "2001-01-01T00:00:00+00:00")
+    result = certified(*served)
+    assert (result.exit_code, "completed, before it was asked" in result.output) == (14, True)
+    assert not (served[0] / "certificate.json").exists()
