@@ -357,20 +357,21 @@ def bearing(soak: Soak) -> Iterator[None]:
         soak.say(f"tried again: {str(error)[:500]}")
 
 
-def growth(samples: Sequence[Sample], since: float, until: float) -> float:
-    """Return by which share the process that ran longest in a time held more in its second half than in its first."""
+def growth(samples: Sequence[Sample], since: float, until: float) -> float | None:
+    """Return by which share a process held more in the second half of a time than in the first half.
+
+    None if no process ran for most of that time: then nothing is known.
+    """
     first = {sample.process: sample.time for sample in reversed(samples)}
-    within = [
-        sample
-        for sample in samples
-        if since <= sample.time <= until and sample.time > first[sample.process] + TO_SETTLE
-    ]
-    if not within:
-        return 0.0
-    ((longest, _),) = Counter(sample.process for sample in within).most_common(1)
-    held = [sample.held for sample in within if sample.process == longest]
-    half = len(held) // 2
-    return median(held[half:]) / median(held[:half] or held) - 1
+    lives: dict[int, list[Sample]] = {}
+    for sample in samples:
+        if since <= sample.time <= until and sample.time > first[sample.process] + TO_SETTLE:
+            lives.setdefault(sample.process, []).append(sample)
+    longest = max(lives.values(), key=lambda life: life[-1].time - life[0].time, default=[])
+    if not longest or longest[-1].time - longest[0].time < (until - since) / 2:
+        return None
+    held, half = [sample.held for sample in longest], len(longest) // 2
+    return median(held[half:]) / median(held[:half]) - 1
 
 
 def certify(soak: Soak) -> tuple[Counter[str], int, int]:
@@ -432,7 +433,7 @@ def main() -> None:
             returned = len(set(history.ledger.labels().values()) & set(soak.forgotten))
         modes, bad, unserved = certify(soak)
         examined, _ = soak.rescind("doctor", server.address, "--key", "operator.key")
-    middle = (begun + ended) / 2
+    grown = [growth(each, (begun + ended) / 2, ended) for each in soak.memory.values()]
     finish(
         {
             "minutes": round((ended - begun) / 60, 1),
@@ -446,7 +447,7 @@ def main() -> None:
             "modes": modes,
             "bad_certificates": bad,
             "doctor_problems": sum(each["verdict"] == "repair" for each in examined["checks"]),
-            "memory_growth": round(max(growth(each, middle, ended) for each in soak.memory.values()), 4),
+            "memory_growth": None if None in grown else round(max(each for each in grown if each is not None), 4),
             "faults": soak.faults,
             "runs": len(soak.runs),
         }
