@@ -49,7 +49,7 @@ ROUNDS = 4
 LIES = ("NaN", "infinite", "too far", "wrong shape", "thousandfold num-examples", "frozen tensor changed", "raises")
 EPSILONS = ("1", "5", "50")
 # All in seconds. A round takes 7 on an idle machine.
-TIMEOUT = 45.0
+TIMEOUT = 60.0
 TO_START = 60.0
 TO_END = 900.0
 BETWEEN_TICKS = 2.0
@@ -201,10 +201,9 @@ class Soak:
         if len(able) <= LEAST:
             return False
         name = self.random.choice(able)
-        done, answer = self.rescind(
-            "request", "add", self.server.address, name, "--epsilon", self.random.choice(EPSILONS)
-        )
-        if not done:
+        epsilon = self.random.choice(EPSILONS)
+        answer, trouble = self.rescind("request", "add", self.server.address, name, "--epsilon", epsilon)
+        if trouble:
             self.refused += 1
             return False
         self.clients.remove(name)
@@ -220,8 +219,8 @@ class Soak:
         """Let somebody else write while the ServerApp trains; it did happen if the lock was held."""
         if not self.deployment.server_apps() or self.newest.round >= ROUNDS:
             return False
-        done, _ = self.rescind("erase", self.server.address, "--yes")
-        return not done
+        _, trouble = self.rescind("erase", self.server.address, "--yes")
+        return "is being written by" in trouble
 
     def kill_server_app(self) -> bool:
         found = self.deployment.server_apps()
@@ -276,24 +275,45 @@ class Soak:
         with History(self.server.address, checkpoints=str(self.checkpoints), create=False) as history:
             yield history
 
-    def rescind(self, *words: str) -> tuple[bool, dict[str, Any]]:
-        """Run a command of ours; returns whether it ended well, and its JSON."""
+    def witnessed(self) -> set[str]:
+        """Return the heads of the chain that clients were told and wrote into their logs."""
+        logs = (log.read_text(errors="replace") for log in (self.folder / "deployment").glob("node-*.log"))
+        return {head for log in logs for head in HEAD.findall(log)}
+
+    def rescind(self, *words: str) -> tuple[dict[str, Any], str]:
+        """Run a command of ours; returns its JSON, and what was wrong if it failed."""
         own = {"RESCIND_CHECKPOINTS": str(self.checkpoints), "RESCIND_PASSPHRASE": "a soak's own passphrase"}
-        command = [str(Path(sys.executable).parent / "rescind"), *words, "--json"]
         done = subprocess.run(
-            command, cwd=self.folder, env=os.environ | own, capture_output=True, text=True, check=False
+            [str(Path(sys.executable).parent / "rescind"), *words, "--json"],
+            cwd=self.folder,
+            env=os.environ | own,
+            capture_output=True,
+            text=True,
+            check=False,
         )
+        trouble = ""
         if done.returncode:
-            self.say(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
-        return done.returncode == 0, json.loads(done.stdout or "{}")
+            trouble = f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}"
+            self.say(trouble)
+        return json.loads(done.stdout or "{}"), trouble
 
     def say(self, event: str) -> None:
         print(f"soak: {monotonic() - self.begun:5.0f} s, {self.newest}: {event}", file=sys.stderr, flush=True)
 
 
+def wait_for_training(soak: Soak) -> None:
+    """Wait for the first recorded round: what was never there cannot be lost."""
+    end = monotonic() + TO_END
+    while not soak.newest.round and monotonic() < end:
+        with bearing(soak):
+            soak.tick()
+        sleep(BETWEEN_TICKS)
+
+
 def disturb(soak: Soak, seconds: float, pause: float) -> None:
     """Deal out what can happen, about every ``pause`` seconds; each kind comes once before any comes again."""
-    begun, due, deck = monotonic(), monotonic() + pause, list[str]()
+    begun, deck = monotonic(), list[str]()
+    due = begun + pause
     for slot in progress(range(SLOTS), "soak"):
         while (now := monotonic()) < begun + (slot + 1) * seconds / SLOTS:
             with bearing(soak):
@@ -337,20 +357,21 @@ def bearing(soak: Soak) -> Iterator[None]:
         soak.say(f"tried again: {str(error)[:500]}")
 
 
-def growth(samples: Sequence[Sample], since: float, until: float) -> float:
-    """Return by which share the process that ran longest in a time held more in its second half than in its first."""
+def growth(samples: Sequence[Sample], since: float, until: float) -> float | None:
+    """Return by which share a process held more in the second half of a time than in the first half.
+
+    None if no process ran for most of that time: then nothing is known.
+    """
     first = {sample.process: sample.time for sample in reversed(samples)}
-    within = [
-        sample
-        for sample in samples
-        if since <= sample.time <= until and sample.time > first[sample.process] + TO_SETTLE
-    ]
-    if not within:
-        return 0.0
-    ((longest, _),) = Counter(sample.process for sample in within).most_common(1)
-    held = [sample.held for sample in within if sample.process == longest]
-    half = len(held) // 2
-    return median(held[half:]) / median(held[:half] or held) - 1
+    lives: dict[int, list[Sample]] = {}
+    for sample in samples:
+        if since <= sample.time <= until and sample.time > first[sample.process] + TO_SETTLE:
+            lives.setdefault(sample.process, []).append(sample)
+    longest = max(lives.values(), key=lambda life: life[-1].time - life[0].time, default=[])
+    if not longest or longest[-1].time - longest[0].time < (until - since) / 2:
+        return None
+    held, half = [sample.held for sample in longest], len(longest) // 2
+    return median(held[half:]) / median(held[:half]) - 1
 
 
 def certify(soak: Soak) -> tuple[Counter[str], int, int]:
@@ -359,17 +380,18 @@ def certify(soak: Soak) -> tuple[Counter[str], int, int]:
     soak.rescind("keys", "new", key)
     modes: Counter[str] = Counter()
     bad = unserved = 0
-    for request in progress(soak.rescind("request", "list", address)[1]["requests"], "certificates"):
+    listed, _ = soak.rescind("request", "list", address)
+    for request in progress(listed["requests"], "certificates"):
         if request["state"] != "served":
             unserved += 1
             continue
-        file = f"certificate-{request['request']}.json"
-        signed, told = soak.rescind("certify", address, str(request["request"]), "--key", key, "--output", file)
-        verified, found = soak.rescind("verify", file, "--key", f"{key}.pub", "--history", address)
-        if signed and verified and found["verified"] is True and told["mode"] != "heuristic":
-            modes[told["mode"]] += 1
-        else:
+        number, file = str(request["request"]), f"certificate-{request['request']}.json"
+        told, unsigned = soak.rescind("certify", address, number, "--key", key, "--output", file)
+        _, wrong = soak.rescind("verify", file, "--key", f"{key}.pub", "--history", address)
+        if unsigned or wrong or told["mode"] == "heuristic":
             bad += 1
+        else:
+            modes[told["mode"]] += 1
     return modes, bad, unserved
 
 
@@ -391,7 +413,7 @@ def main() -> None:
     options.add_argument("--minutes", type=float, default=30.0, help="how long it is disturbed; 2 with --quick")
     options.add_argument("--seed", type=int, default=1, help="what decides what happens when")
     chosen = options.parse_args()
-    minutes, pause = (2.0, 8.0) if chosen.quick else (chosen.minutes, 25.0)
+    minutes, pause = (2.0, 8.0) if chosen.quick else (chosen.minutes, 30.0)
     with (
         tempfile.TemporaryDirectory(prefix="rescind-soak-") as name,
         restartable() as server,
@@ -399,22 +421,19 @@ def main() -> None:
     ):
         soak = Soak(Path(name).resolve(), server, disk, chosen.seed)
         with soak.deployment:
+            wait_for_training(soak)
             begun = monotonic()
             disturb(soak, 60 * minutes, pause)
             ended = monotonic()
             settle(soak)
-            heads = {
-                head
-                for log in (soak.folder / "deployment").glob("node-*.log")
-                for head in HEAD.findall(log.read_text(errors="replace"))
-            }
+            heads = soak.witnessed()
         with soak.history() as history:
             rounds = sum(1 for _ in history.ledger.entries("round"))
             chain = {entry.head.hex() for entry in history.ledger.entries()}
             returned = len(set(history.ledger.labels().values()) & set(soak.forgotten))
         modes, bad, unserved = certify(soak)
-        _, examined = soak.rescind("doctor", server.address, "--key", "operator.key")
-    middle = (begun + ended) / 2
+        examined, _ = soak.rescind("doctor", server.address, "--key", "operator.key")
+    grown = [growth(each, (begun + ended) / 2, ended) for each in soak.memory.values()]
     finish(
         {
             "minutes": round((ended - begun) / 60, 1),
@@ -428,7 +447,7 @@ def main() -> None:
             "modes": modes,
             "bad_certificates": bad,
             "doctor_problems": sum(each["verdict"] == "repair" for each in examined["checks"]),
-            "memory_growth": round(max(growth(each, middle, ended) for each in soak.memory.values()), 4),
+            "memory_growth": None if None in grown else round(max(each for each in grown if each is not None), 4),
             "faults": soak.faults,
             "runs": len(soak.runs),
         }
