@@ -393,6 +393,9 @@ class SqlLedger(Ledger):
         with self._held():
             return self._database.compact()
 
+    def copies(self) -> tuple[str, ...]:
+        return self._database.copies()
+
     # Transactions
 
     @contextmanager
