@@ -136,7 +136,7 @@ def test_all_files_are_private_whatever_the_umask(in_file):
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in in_file.path.parent.iterdir()}
     finally:
         os.umask(before)
-    assert modes == dict.fromkeys(["run.db", "run.db-wal", "run.db-shm", "run.db.lock"], 0o600)
+    assert modes == dict.fromkeys(["secret", "run.db", "run.db-wal", "run.db-shm", "run.db.lock"], 0o600)
 
 
 def test_the_file_is_as_durable_and_forgetful_as_promised(in_file):
