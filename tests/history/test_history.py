@@ -309,7 +309,8 @@ def test_tampering_is_seen(tmp_path: Path) -> None:
         "update journal set time = '2020' where sequence = 3": "entry 3 does not follow",
         'update journal set body = \'{"branch":0,"round":9}\' where sequence = 4': "entry 4 does not follow",
         "delete from journal where sequence = 4": "entry 5 does not follow",
-        "delete from journal where sequence = 5": "witnessed head",
+        "delete from journal where sequence = 6": "witnessed head",
+        "update identity set name = 'nobody' where pseudonym = 2": "names of clients 1 to 6",
         "update kept set model = zeroblob(32) where round = 2": "kept as another model",
     }
     for statement, expected in changes.items():

@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
+from benchmarks._postgresql import server
 from rescind.history import databases, schema
 from rescind.history.commitments import broken_links
 from rescind.history.errors import (
@@ -135,7 +136,7 @@ def test_all_files_are_private_whatever_the_umask(in_file):
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in in_file.path.parent.iterdir()}
     finally:
         os.umask(before)
-    assert modes == dict.fromkeys(["run.db", "run.db-wal", "run.db-shm", "run.db.lock"], 0o600)
+    assert modes == dict.fromkeys(["secret", "run.db", "run.db-wal", "run.db-shm", "run.db.lock"], 0o600)
 
 
 def test_the_file_is_as_durable_and_forgetful_as_promised(in_file):
@@ -257,7 +258,7 @@ def test_a_copy_that_sqlites_tools_made_is_a_history(in_file, tmp_path):
 def test_paths_are_taken_as_they_are(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     SqlLedger.sqlite(type(tmp_path)(name), tmp_path / "secret", create=True).close()
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert {file.name for file in tmp_path.iterdir()} == {name, "secret"}
 
 
 def test_a_closed_ledger_says_so(home):
@@ -504,7 +505,7 @@ def test_statistics_copy_no_values(on_server):
             SELECT count(*), min(attstorage), max(attstorage) FROM pg_attribute
             WHERE attrelid::regclass::text IN ('round', 'stretch') AND atttypid = 'bytea'::regtype
         """
-        assert tuple(execute(stored).one()) == (5, "e", "e")
+        assert tuple(execute(stored).one()) == (6, "e", "e")
 
 
 def test_what_is_erased_is_in_no_row(home):
@@ -611,6 +612,93 @@ def test_compacting_says_what_a_server_keeps(on_server):
             execute("SELECT pg_drop_replication_slot(%s)", (role,))
     with closing(on_server.open()) as ledger:
         assert "CHECKPOINT" not in " ".join(ledger.compact())
+
+
+LOGGED = {
+    "log_statement": {"log_statement": "mod"},
+    "log_min_duration_statement": {"log_min_duration_statement": "0"},
+    "log_min_duration_sample": {"log_min_duration_sample": "0", "log_statement_sample_rate": "1"},
+    "log_transaction_sample_rate": {"log_transaction_sample_rate": "1"},
+    "auto_explain": {"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0"},
+}
+NOT_LOGGED = (
+    {},
+    {"log_statement": "mod", "log_parameter_max_length": "0"},
+    {"log_min_duration_sample": "0", "log_statement_sample_rate": "0"},
+    {"session_preload_libraries": "auto_explain"},
+)
+
+
+@pytest.fixture(scope="module")
+def logging_server():
+    with server({"wal_level": "logical", "shared_preload_libraries": "pg_stat_statements"}) as address:
+        yield address
+
+
+def logged(address, folder, settings):
+    """Register somebody under these settings; return what is said before and after erasing, and what is logged."""
+    home, role, name = OnAServer(address, folder), f"role_{uuid.uuid4().hex}", f"canary-{uuid.uuid4().hex}"
+    with home.by_hand() as execute:
+        execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
+        for setting, value in settings.items():
+            execute(f"ALTER ROLE {role} SET {setting} TO '{value}'")
+    home.address = make_url(address).set(username=role).render_as_string()
+    with closing(home.open(create=True)) as ledger:
+        ledger.register([name], NOW)
+        before, after = ledger.copies(), ledger.compact()
+    home.address = address
+    with home.by_hand() as execute:
+        return before, after, name in execute("SELECT pg_read_file('server.log')").scalar()
+
+
+@pytest.mark.parametrize("setting", LOGGED)
+def test_a_server_that_logs_names_is_found_before_anything_is_erased(logging_server, tmp_path, setting):
+    before, after, there = logged(logging_server, tmp_path, LOGGED[setting])
+    assert there
+    (said,) = [each for each in before if "log files" in each]
+    assert f"({setting})" in said
+    assert said in after
+
+
+@pytest.mark.parametrize("settings", NOT_LOGGED, ids=str)
+def test_a_server_that_logs_no_names_is_not_accused(logging_server, tmp_path, settings):
+    before, after, there = logged(logging_server, tmp_path, settings)
+    assert not there
+    assert "log files" not in " ".join([*before, *after])
+
+
+def test_pgaudit_is_known_by_its_settings(logging_server, tmp_path):
+    said, *_ = logged(logging_server, tmp_path, {"pgaudit.log": "write", "pgaudit.log_parameter": "on"})
+    assert "(pgaudit)" in " ".join(said)
+    said, *_ = logged(logging_server, tmp_path, {"pgaudit.log": "write", "pgaudit.log_parameter": "off"})
+    assert "pgaudit" not in " ".join(said)
+
+
+def test_statements_that_a_server_remembers_hold_no_values(logging_server, tmp_path):
+    home, name = OnAServer(logging_server, tmp_path), f"canary-{uuid.uuid4().hex}"
+    with home.by_hand() as execute:
+        execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements SCHEMA public")
+    with closing(home.open(create=True)) as ledger:
+        ledger.register([name], NOW)
+        ledger.label({name: name}, NOW)
+        ledger.erase_identities(group(1))
+    with home.by_hand() as execute:
+        texts = " ".join(execute("SELECT query FROM public.pg_stat_statements").scalars())
+    assert "INSERT INTO identity" in texts
+    assert name not in texts
+
+
+def test_rows_that_are_sent_elsewhere_are_named(logging_server, tmp_path):
+    home = OnAServer(logging_server, tmp_path)
+    with closing(home.open(create=True)) as ledger, home.by_hand() as execute:
+        assert "publications" not in " ".join(ledger.copies())
+        execute(f"CREATE PUBLICATION {home.run} FOR TABLE identity")
+        assert "0 logical replication slots and 1 publications" in " ".join(ledger.copies())
+        execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (home.run[:60],))
+        try:
+            assert "1 logical replication slots and 1 publications" in " ".join(ledger.compact())
+        finally:
+            execute("SELECT pg_drop_replication_slot(%s)", (home.run[:60],))
 
 
 # Plans

@@ -45,9 +45,10 @@ def erase(
                 finished = there.finish_erasures()
         plan = there.plan_erasure(Level(level.value))
         left: tuple[str, ...] | None = None
+        copied = there.ledger.copies()
         if plan.requests and not dry_run:
-            question = "\n".join([*map(shown, _words(plan)), "This cannot be undone. Go on?"])
-            if not yes and not typer.confirm(question, err=True):
+            said = [*map(shown, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
+            if not yes and not typer.confirm("\n".join(said), err=True):
                 raise typer.Exit(1)
             with working("erasing"):
                 left = there.erase(plan)
@@ -59,13 +60,18 @@ def erase(
         "stays": list(plan.stays),
         "erased": left is not None,
         "finished": finished,
-        "unreachable": list(left or ()),
+        "unreachable": list(copied if left is None else left),
     }
     words = [f"Finished {finished} erasure(s) that had been cut off."] if finished else []
     words += _words(plan)
     if left is not None:
-        words += ["Erased.", *(f"Out of reach: {each}" for each in left)]
+        words.append("Erased.")
+    words += _beyond(copied if left is None else left)
     show(result, words, as_json)
+
+
+def _beyond(sentences: tuple[str, ...]) -> list[str]:
+    return [f"Out of reach: {each}" for each in sentences]
 
 
 def _words(plan: ErasurePlan) -> Iterator[str]:

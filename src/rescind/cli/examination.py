@@ -113,6 +113,7 @@ def _history(location: str) -> Iterator[Examined]:
         if not broken:
             yield Examined("chain", "fine", "unbroken")
             yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
+        yield from (Examined("server", "note", each) for each in history.ledger.copies())
         yield from _declarations(history)
         if Path(location).is_dir():
             yield _disk(Path(location))

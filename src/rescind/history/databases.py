@@ -22,6 +22,7 @@ from rescind.history.commitments import KEY_BYTES
 from rescind.history.errors import HistoryError, NotAHistory, StillRead
 from rescind.history.ledger import CHECK, bound_secret, derived_secret
 from rescind.history.locks import application_name, folder_lock, session_lock
+from rescind.history.server_copies import copies, out_of_reach
 
 # Seconds that a transaction waits for another process's.
 _PATIENCE = 60
@@ -34,13 +35,6 @@ _SMALLEST_PAGE = 512
 _WAIT = "the erasure is finished by whoever records or erases next, when nobody reads"
 
 _RUN_NAME = re.compile(r"[a-z0-9_]{1,50}")
-
-_TELLING_SETTINGS = text(
-    """
-    SELECT name, setting FROM pg_settings WHERE name IN
-      ('archive_mode', 'log_min_duration_statement', 'log_parameter_max_length', 'log_statement', 'wal_recycle')
-    """
-)
 
 
 class Database(ABC):
@@ -58,6 +52,10 @@ class Database(ABC):
     @abstractmethod
     def compact(self) -> tuple[str, ...]:
         """Overwrite or give back what deleted rows occupied; say what could not be reached."""
+
+    def copies(self) -> tuple[str, ...]:
+        """Return in words where what is written is copied to, out of reach."""
+        return ()
 
     @abstractmethod
     def create(self, outside: bytes) -> None:
@@ -215,7 +213,11 @@ class Postgresql(Database):
             in_use = [table for table in schema.TABLES.tables if not self._rewrite(connection, table)]
             if in_use:
                 raise StillRead(f"another session is using {', '.join(in_use)} of {self.where}; {_WAIT}")
-            return _out_of_reach(connection, _checkpoint(connection))
+            return out_of_reach(connection, self.schema, _checkpoint(connection))
+
+    def copies(self) -> tuple[str, ...]:
+        with self.engine.connect() as connection:
+            return copies(connection, self.schema)
 
     def _rewrite(self, connection: Connection, table: str) -> bool:
         try:
@@ -284,35 +286,3 @@ def _checkpoint(connection: Connection) -> bool:
     except DBAPIError:
         return False
     return True
-
-
-def _out_of_reach(connection: Connection, checkpointed: bool) -> tuple[str, ...]:
-    settings = {each.name: each.setting for each in connection.execute(_TELLING_SETTINGS)}
-    replicas = connection.execute(text("SELECT count(*) FROM pg_stat_replication")).scalar_one()
-    slots = connection.execute(text("SELECT count(*) FROM pg_replication_slots")).scalar_one()
-    said = []
-    if not checkpointed:
-        said.append("This role may not run CHECKPOINT: the emptied files of the tables go at the server's next one.")
-    said.append(
-        "The server's write-ahead log (pg_wal) holds erased values until its segments are removed or written over"
-        + (
-            "."
-            if settings["wal_recycle"] == "off"
-            else ", and wal_recycle keeps old segments as they are until then."
-        )
-    )
-    if slots:
-        said.append(f"{slots} replication slots make the server keep write-ahead log that their readers lack.")
-    if replicas:
-        said.append(f"{replicas} replicas are connected; they follow, each with a write-ahead log of its own.")
-    if settings["archive_mode"] != "off":
-        said.append("The server archives its write-ahead log: the archive holds erased values until it is pruned.")
-    if _logs_parameters(settings):
-        said.append("The server logs statements with their values: its log files hold erased values.")
-    said.append("Backups and snapshots of the server, if there are any, hold what they held.")
-    return tuple(said)
-
-
-def _logs_parameters(settings: dict[str, str]) -> bool:
-    logs = settings["log_statement"] in ("mod", "all") or int(settings["log_min_duration_statement"]) >= 0
-    return logs and settings["log_parameter_max_length"] != "0"

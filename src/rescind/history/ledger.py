@@ -264,6 +264,13 @@ class Ledger(ABC):
         What only has to wait, because somebody is reading, is refused with ``StillRead``.
         """
 
+    def copies(self) -> tuple[str, ...]:
+        """Return in words where the store copies what is written to it, out of reach of every erasure.
+
+        ``compact`` says it too, when it is too late.
+        """
+        return ()
+
     # Verification
 
     @abstractmethod

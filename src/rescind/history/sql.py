@@ -406,6 +406,9 @@ class SqlLedger(Ledger):
             yield from strange_objects(connection)
             yield from strange_rows(connection)
 
+    def copies(self) -> tuple[str, ...]:
+        return self._database.copies()
+
     # Transactions
 
     @contextmanager
