@@ -140,6 +140,8 @@ OF_SQLITE = {
     "a column that computes": "ALTER TABLE identity ADD COLUMN shadow text GENERATED ALWAYS AS (name) VIRTUAL",
     "statistics": "ANALYZE main",
     "numbers in the wrong type": "UPDATE kept SET model = 'text'",
+    "an entry without a time": "UPDATE journal SET time = 'zz' WHERE sequence = (SELECT max(sequence) FROM journal)",
+    "an entry without a body": "UPDATE journal SET body = 'no json' WHERE kind = 'plan'",
     "an entry of the wrong type": "UPDATE journal SET body = '[]' WHERE kind = 'request'",
 }
 # Of the others, those that its own statements look for.

@@ -18,7 +18,7 @@ from rescind.cli.shared import history_at
 from rescind.core.facts import NOT_AVERAGED
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
-from rescind.history.history import History
+from rescind.history.history import UNREADABLE, History
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -77,21 +77,28 @@ def _history(location: str) -> Iterator[Examined]:
         yield Examined("history", "repair", str(problem))
         return
     with history:
-        yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
-        yield _lock(history)
-        last = max((entry.time for entry in history.ledger.entries()), default="")
-        if last and datetime.fromisoformat(last) > datetime.now(UTC):
-            yield Examined("clock", "repair", f"the last entry is from {last}, in the future: set the clock")
-        else:
-            yield Examined("clock", "fine", "no entry is from the future")
-        broken = history.verify() if last else []
-        yield from (Examined("chain", "repair", each) for each in broken)
-        if not broken:
-            yield Examined("chain", "fine", "unbroken")
-            yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
-        yield from _declarations(history)
+        try:
+            yield from _recorded(history)
+        except UNREADABLE as broken:
+            yield Examined("history", "repair", f"it cannot be read to its end: {broken}")
         if Path(location).is_dir():
             yield _disk(Path(location))
+
+
+def _recorded(history: History) -> Iterator[Examined]:
+    yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
+    yield _lock(history)
+    last = max((entry.time for entry in history.ledger.entries()), default="")
+    if last and datetime.fromisoformat(last) > datetime.now(UTC):
+        yield Examined("clock", "repair", f"the last entry is from {last}, in the future: set the clock")
+    else:
+        yield Examined("clock", "fine", "no entry is from the future")
+    broken = history.verify() if last else []
+    yield from (Examined("chain", "repair", each) for each in broken)
+    if not broken:
+        yield Examined("chain", "fine", "unbroken")
+        yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
+    yield from _declarations(history)
 
 
 def _declarations(history: History) -> Iterator[Examined]:
