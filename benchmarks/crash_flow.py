@@ -99,14 +99,14 @@ def snapshot(location: Location) -> dict[str, object]:
     """Give all that a finished history holds, without what salts decide."""
     with location.open() as history:
         ledger = history.ledger
-        salted = {"remains": "digest", "erased": "roots", "request": "forgotten"}
+        salted = {"remains": ["digest"], "erased": ["roots", "suppressed"], "request": ["forgotten"]}
         spans = [Span(number, 1, 2**31 - 1) for number in branches(ledger)]
         return {
             "entries": [
                 (
                     entry.kind,
                     entry.time,
-                    {key: value for key, value in entry.body.items() if key != salted.get(entry.kind)},
+                    {key: value for key, value in entry.body.items() if key not in salted.get(entry.kind, ())},
                 )
                 for entry in ledger.entries()
             ],

@@ -140,6 +140,8 @@ OF_SQLITE = {
     "a column that computes": "ALTER TABLE identity ADD COLUMN shadow text GENERATED ALWAYS AS (name) VIRTUAL",
     "statistics": "ANALYZE main",
     "numbers in the wrong type": "UPDATE kept SET model = 'text'",
+    "an entry without a time": "UPDATE journal SET time = 'zz' WHERE sequence = (SELECT max(sequence) FROM journal)",
+    "an entry without a body": "UPDATE journal SET body = 'no json' WHERE kind = 'plan'",
     "an entry of the wrong type": "UPDATE journal SET body = '[]' WHERE kind = 'request'",
 }
 # Of the others, those that its own statements look for.
@@ -202,6 +204,23 @@ def test_an_edit_of_the_ledger_is_noticed(statement: str, made: Made, copy: Path
     assert told(copy)
     with History(copy, create=False) as history:
         assert refused(history, made)
+
+
+def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) -> None:
+    """What is found in the database beside the ledger's own goes into the certificate as out of reach."""
+    before = Path(shutil.copytree(made.before, tmp_path / "before"))
+    with closing(sqlite3.connect(before / "ledger.sqlite")) as database:
+        database.execute('CREATE TABLE "\x1b[2J[/]" (name text)')
+        database.execute(
+            'CREATE TRIGGER keep BEFORE DELETE ON identity BEGIN INSERT INTO "\x1b[2J[/]" VALUES (old.name); END'
+        )
+    with History(before, create=False) as history:
+        Revocable(history, engine(), update_interval=2).forget(Last(), Rounds(1))
+        (outcome,) = history.outcomes()
+        said = " ".join((*outcome.left, *history.verify()))
+        assert said.count("trigger keep") == 2
+        assert said.isprintable()
+        assert outcome.left == statement(history, outcome.asked[0].number).predicate.erasure.unreachable
 
 
 def test_a_run_with_two_secrets_is_none(made: Made, copy: Path) -> None:

@@ -23,7 +23,7 @@ from rescind.core.facts import NOT_AVERAGED
 from rescind.history.clocks import set_back, still_to_come, times
 from rescind.history.doubts import not_means, standing_doubts
 from rescind.history.errors import HeldByAnother, HistoryError
-from rescind.history.history import History
+from rescind.history.history import UNREADABLE, History
 from rescind.history.ledger import RETURNING
 
 _EXTRAS = {
@@ -103,20 +103,27 @@ def _history(location: str) -> Iterator[Examined]:
         yield Examined("history", "repair", str(problem))
         return
     with history:
-        yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
-        yield _secret(history)
-        yield _lock(history)
-        told = times(history.ledger)
-        yield from _clock(told)
-        broken = history.verify() if told else []
-        yield from (Examined("chain", "repair", each) for each in broken)
-        if not broken:
-            yield Examined("chain", "fine", "unbroken")
-            yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
-        yield from (Examined("server", "note", each) for each in history.ledger.copies())
-        yield from _declarations(history)
+        try:
+            yield from _recorded(history)
+        except UNREADABLE as broken:
+            yield Examined("history", "repair", f"it cannot be read to its end: {broken}")
         if Path(location).is_dir():
             yield _disk(Path(location))
+
+
+def _recorded(history: History) -> Iterator[Examined]:
+    yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
+    yield _secret(history)
+    yield _lock(history)
+    told = times(history.ledger)
+    yield from _clock(told)
+    broken = history.verify() if told else []
+    yield from (Examined("chain", "repair", each) for each in broken)
+    if not broken:
+        yield Examined("chain", "fine", "unbroken")
+        yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
+    yield from (Examined("server", "note", each) for each in history.ledger.copies())
+    yield from _declarations(history)
 
 
 def _clock(found: list[tuple[datetime, int]]) -> Iterator[Examined]:

@@ -38,7 +38,7 @@ from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, described
 
 # What reading tampered values may end with, whatever they were made into.
-_UNREADABLE = (BrokenHistory, SQLAlchemyError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
+UNREADABLE = (BrokenHistory, SQLAlchemyError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
 # GDPR art. 12 (3) allows three months; whatever else may hold, a year is a mistake.
 _LONGEST_WAIT = timedelta(days=366)
 # A clock in another year is not set.
@@ -255,7 +255,7 @@ class History:
         try:
             for problem in verification.problems(self.ledger, self.models, self.updates, self.run, witnessed):
                 found.append(problem)  # noqa: PERF402, what was found before an error is told as well
-        except _UNREADABLE as broken:
+        except UNREADABLE as broken:
             found.append(f"the rest cannot be read: {broken}")
         return found
 

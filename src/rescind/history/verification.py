@@ -47,9 +47,10 @@ def problems(
     roots = {entry.place: entry.root for entry in entries if entry.kind == "round"}
     started = branches(ledger)
     stored = {Place(each.number, 0): each.model for each in started.values()}
+    last = {place.branch: place.round for place in sorted(roots)}
     for number in started:
         span = Span(number, 1, ledger.last_round(number))
-        if span.last != max((place.round for place in roots if place.branch == number), default=0):
+        if span.last != last.get(number, 0):
             yield f"branch {number} is said to end with round {span.last}, which is not its last one"
         found = dict(ledger.indexed(span))
         for round_ in counted(ledger.rounds(span), f"checking branch {number}", span.last):
