@@ -377,7 +377,7 @@ def limits(history: History, honest: Iterable[str], rounds: int) -> dict[str, fl
             if name in weights:
                 share = weights[name] / (total - weights[name])
                 found[name] += training.server_learning_rate * share * 2.01 * longest
-            found[name] += 2.0**-17 * (length + 8 * longest)
+            found[name] += 2.0**-17 * (length + 9 * longest)
     return found
 
 
