@@ -322,6 +322,13 @@ TRAINING_ATTACKS: tuple[Attack, ...] = (
 QUIET_ATTACKS: tuple[Attack, ...] = (sent_records, sent_metrics, sent_metrics, failed)
 
 
+def united(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+    """Pull the model into one direction with all the length that is accepted, and claim three times the data."""
+    direction = {"head.bias": np.full(CLASSES, 1.0), "head.weight": np.zeros((CLASSES, FEATURES))}
+    sent_far(rng, reply, msg, 0.999, direction)
+    reply.content["metrics"] = MetricRecord({"num-examples": 40})
+
+
 def several(attacks: tuple[Attack, ...]) -> Attack:
     """Return an attack that is one or two of some, or none."""
 
@@ -436,6 +443,8 @@ def main() -> None:
         # One in five masked runs attacks the tensors: a mean that they spoil is not used, by design.
         quiet = kind == "masked" and at // len(KINDS) % 5 != 4
         attack = several(QUIET_ATTACKS if quiet else TRAINING_ATTACKS)
+        if kind in BOUNDED and at // len(KINDS) % 3 == 2:
+            attack = united
         rng = np.random.default_rng([chosen.seed, at])
         on = Hostile(attack, several((told_distance,)), rng, authenticated=bool(at // len(KINDS) % 2))
         seen = outcome(on, kind, rounds)
