@@ -76,7 +76,23 @@ FLOATS = (
     5e-324,
     -0.0,
 )
-COUNTS = (0, -1, 1, 0.5, 1e-300, 10**5, 10**6, 10**7, 10**8, 2**63 - 1, float("nan"), float("inf"), [40], [], 40.5)
+COUNTS: tuple[Any, ...] = (
+    0,
+    -1,
+    1,
+    0.5,
+    1e-300,
+    10**5,
+    10**6,
+    10**7,
+    10**8,
+    2**63 - 1,
+    float("nan"),
+    float("inf"),
+    [40],
+    [],
+    40.5,
+)
 DISTANCES = (0.0, -1.0, 1.0, 1e9, 1e300, sys.float_info.max, float("inf"), float("nan"), [1.0], 2**63 - 1, 5e-324)
 
 # Changes a reply, or raises; what it returns is sent instead.
