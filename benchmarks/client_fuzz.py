@@ -76,7 +76,23 @@ FLOATS = (
     5e-324,
     -0.0,
 )
-COUNTS = (0, -1, 1, 0.5, 1e-300, 10**5, 10**6, 10**7, 10**8, 2**63 - 1, float("nan"), float("inf"), [40], [], 40.5)
+COUNTS: tuple[Any, ...] = (
+    0,
+    -1,
+    1,
+    0.5,
+    1e-300,
+    10**5,
+    10**6,
+    10**7,
+    10**8,
+    2**63 - 1,
+    float("nan"),
+    float("inf"),
+    [40],
+    [],
+    40.5,
+)
 DISTANCES = (0.0, -1.0, 1.0, 1e9, 1e300, sys.float_info.max, float("inf"), float("nan"), [1.0], 2**63 - 1, 5e-324)
 
 # Changes a reply, or raises; what it returns is sent instead.
@@ -322,6 +338,13 @@ TRAINING_ATTACKS: tuple[Attack, ...] = (
 QUIET_ATTACKS: tuple[Attack, ...] = (sent_records, sent_metrics, sent_metrics, failed)
 
 
+def united(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+    """Pull the model into one direction with all the length that is accepted, and claim three times the data."""
+    direction = {"head.bias": np.full(CLASSES, 1.0), "head.weight": np.zeros((CLASSES, FEATURES))}
+    sent_far(rng, reply, msg, 0.999, direction)
+    reply.content["metrics"] = MetricRecord({"num-examples": 40})
+
+
 def several(attacks: tuple[Attack, ...]) -> Attack:
     """Return an attack that is one or two of some, or none."""
 
@@ -377,7 +400,7 @@ def limits(history: History, honest: Iterable[str], rounds: int) -> dict[str, fl
             if name in weights:
                 share = weights[name] / (total - weights[name])
                 found[name] += training.server_learning_rate * share * 2.01 * longest
-            found[name] += 2.0**-17 * (length + 8 * longest)
+            found[name] += 2.0**-17 * (length + 9 * longest)
     return found
 
 
@@ -436,6 +459,8 @@ def main() -> None:
         # One in five masked runs attacks the tensors: a mean that they spoil is not used, by design.
         quiet = kind == "masked" and at // len(KINDS) % 5 != 4
         attack = several(QUIET_ATTACKS if quiet else TRAINING_ATTACKS)
+        if kind in BOUNDED and at // len(KINDS) % 3 == 2:
+            attack = united
         rng = np.random.default_rng([chosen.seed, at])
         on = Hostile(attack, several((told_distance,)), rng, authenticated=bool(at // len(KINDS) % 2))
         seen = outcome(on, kind, rounds)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, Message, MetricRecord
+from flwr.app import Array, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedMedian
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,6 +180,24 @@ def test_more_metrics_than_anybody_needs_are_a_rejection(history: History) -> No
 
     run(history, "plain", grid(attack), rounds=1)
     assert reasons(history) == ["it holds more than 1000 metrics"]
+
+
+def test_metrics_of_one_client_do_not_hide_those_of_the_others(history: History) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["more"] = MetricRecord({f"m{at}": [1.0] for at in range(1500)})
+
+    seen: list[Any] = []
+
+    def combine(contents: list[RecordDict], weighted_by: str) -> MetricRecord:
+        seen.extend(set(content) for content in contents)
+        return MetricRecord({"examples": sum(float(content["metrics"][weighted_by]) for content in contents)})
+
+    chosen = strategy("plain", history)
+    chosen.strategy.evaluate_metrics_aggr_fn = chosen.strategy.train_metrics_aggr_fn = combine
+    result = rescind.flower.run(chosen, grid(evaluation=attack), initial("plain"), num_rounds=1)
+    assert result.evaluate_metrics_clientapp[1]["examples"] == 4 * 12
+    # Nothing but metrics reaches code of the user's.
+    assert seen == [{"metrics"}] * 9
 
 
 # Denial of forgetting

@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from rescind.engines.flower.arrays import packed
 from rescind.engines.flower.grid import FilteredGrid
 from rescind.engines.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.engines.flower.patience import Patience
-from rescind.engines.flower.replies import Expected, OtherWeight, Rejected, Reply, checked
+from rescind.engines.flower.replies import Expected, OtherWeight, Rejected, Reply, checked, metrics_of
 from rescind.engines.flower.wire import DISTANCE, Instructions
 from rescind.engines.seeds import client_seed, drawn
 from rescind.engines.server import norm
@@ -337,8 +338,13 @@ def _combined(
     combine: Callable[[list[RecordDict], str], MetricRecord], contents: list[RecordDict], weighted_by: str
 ) -> MetricRecord | None:
     """Combine what clients tell as the strategy does; it enters no model, so nothing that they tell ends a run."""
+    told = []
+    for content in contents:
+        # Nothing else that a client sent reaches code of the user's.
+        with suppress(Rejected):
+            told.append(RecordDict({"metrics": metrics_of(content)}))
     try:
-        metrics = combine(contents, weighted_by) if contents else None
+        metrics = combine(told, weighted_by) if told else None
     except Exception as error:
         # Not in its own words: they may hold what clients sent.
         _LOG.warning("rescind: the clients' metrics could not be combined: %s", type(error).__name__)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Array, Message, MetricRecord, RecordDict
 
 from rescind.core.noise import Tensor
 from rescind.engines.engine import TOO_LONG
@@ -93,13 +93,18 @@ def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
     return tensors
 
 
-def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
+def metrics_of(content: RecordDict) -> MetricRecord:
+    """Return the metrics that a reply holds, or refuse it."""
     if len(content.metric_records) != 1:
         raise Rejected("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
     if len(metrics) > _MOST_METRICS:
         raise Rejected(f"it holds more than {_MOST_METRICS} metrics")
-    weight = metrics.get(weighted_by)
+    return metrics
+
+
+def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
+    weight = metrics_of(content).get(weighted_by)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise Rejected(f"its {weighted_by} is missing, or no number")
     if not 1 <= weight <= most:
