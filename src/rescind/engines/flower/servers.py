@@ -61,8 +61,8 @@ class Reported:
             told |= dict.fromkeys(silent, longest + made.measured.update_norm)
         elif silent:
             raise ValueError(
-                f"{len(silent)} participants of {place} did not tell how far they are from the mean, "
-                f"{silent[0]!r} among them: call rescind.flower.report_distance in the ClientApp's evaluate"
+                f"{len(silent)} participants of {place} did not tell how far they are from the mean: call "
+                "rescind.flower.report_distance in the ClientApp's evaluate"
             )
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
         return replace(made, measured=replace(made.measured, distances=distances, gram=None))
