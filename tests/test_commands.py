@@ -313,3 +313,33 @@ def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.Monke
     assert shown("status", folder)["open_requests"] == []
     with History(folder) as history:
         assert history.verify() == []
+
+
+def test_doctor_looks_at_flowers_databases_and_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, given = tmp_path / "flwr", tmp_path / "given"
+    monkeypatch.setenv("FLWR_HOME", str(home))
+    before = os.umask(0o022)
+    try:
+        for folder in (home / "local-superlink", given):
+            folder.mkdir(parents=True)
+            for name in ("state.db", "state.db-wal"):
+                (folder / name).write_bytes(b"messages")
+        result = said("doctor", "--database", given / "state.db")
+        assert result.exit_code == 1
+        assert "   note  umask: 022" in result.output
+        assert result.output.count("others can read it: run chmod 600 on state.db state.db-wal") == 2
+        assert result.output.count(" repair  ") == 1
+        # What SQLite has not moved into the database yet is as private as the rest.
+        (given / "state.db").chmod(0o600)
+        assert "given/state.db: others can read it" in said("doctor", "--database", given / "state.db").output
+        (given / "state.db-wal").chmod(0o600)
+        (home / "local-superlink").chmod(0o700)
+        os.umask(0o077)
+        result = said("doctor", "--database", given / "state.db")
+        assert result.exit_code == 0, result.output
+        assert result.output.count("state.db: readable by you alone") == 2
+        assert "   fine  umask: 077" in result.output
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert " repair  Flower's database" in said("doctor", "--database", tmp_path / "none.db").output

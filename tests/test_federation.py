@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +70,7 @@ class Happened:
     third_log: str
     node_log: str
     refused: str
+    known: list[bytes]
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,8 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
         with History(folder / "history") as history:
             rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
             labels, sources = history.ledger.labels(), history.run.facts.sources
+            # What everybody was sent, and knows all four.
+            known = [history.model(Place(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
         words = ["request", "add", str(folder / "history"), "switzerland", "--epsilon", "10", "--delta", "0.01"]
         assert CliRunner().invoke(command_line, words).exit_code == 0
         run(num_rounds=2, hospitals=3)
@@ -102,7 +107,18 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
         (outcome,) = history.outcomes()
         newest, problems = history.newest, history.verify()
     return Happened(
-        folder, trained, rounds, labels, sources, outcome, newest, problems, *logs, node_log, str(refusal.value)
+        folder,
+        trained,
+        rounds,
+        labels,
+        sources,
+        outcome,
+        newest,
+        problems,
+        *logs,
+        node_log,
+        str(refusal.value),
+        known,
     )
 
 
@@ -143,6 +159,27 @@ def test_what_was_erased_is_gone_and_the_chain_holds(happened: Happened) -> None
     stored = b"".join(path.read_bytes() for path in (happened.folder / "history").rglob("*") if path.is_file())
     assert b"switzerland" not in stored
     assert b"cleveland" in stored
+
+
+def test_flowers_log_does_not_name_who_left(happened: Happened) -> None:
+    superlink = (happened.folder / "deployment" / "superlink.log").read_text()
+    for log in (happened.first_log, happened.second_log, happened.third_log, superlink):
+        assert "rescind" in log or log is superlink
+        assert "switzerland" not in log
+
+
+def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(happened: Happened) -> None:
+    """Stopped and cleaned as docs/deployment.md says."""
+    database = happened.folder / "deployment" / "state.db"
+    with closing(sqlite3.connect(database)) as connection:
+        for statement in ("PRAGMA secure_delete = ON", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            connection.execute(statement)
+        query = "SELECT name FROM node WHERE unregistered_at IS NOT NULL"
+        assert connection.execute(query).fetchall() == [("switzerland",)]
+    stored = b"".join(path.read_bytes() for path in database.parent.glob("state.db*"))
+    assert b"switzerland" in stored
+    assert len(happened.known) == ROUNDS - 1
+    assert [at for at, model in enumerate(happened.known, start=1) if model in stored] == []
 
 
 def test_the_released_model_is_saved(happened: Happened) -> None:

@@ -42,6 +42,7 @@ HOSTILE = {
     "right to left": "\u202e3-cinilc",
     "an isolate": "a\u2066b\u2069",
     "a line": "x\nno open requests",
+    "hidden from a legend": "_hidden",
     "a tab": "x\ty",
     "zero width": "clin\u200bic-3",
     "joined": "clinic\u2060-3\ufeff",
@@ -49,7 +50,6 @@ HOSTILE = {
     "a variant": "clinic-3\ufe0f",
     "a page": "<script>alert(1)</script>&\"'",
     "mathematics": "$x^{$",
-    "hidden from a legend": "_hidden",
 }
 
 

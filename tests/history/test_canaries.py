@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import struct
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from rescind.history.tensors import digest
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]
+LABEL = "Clinic of the Canaries"
 SIZE = 6
 RESTART = Place(0, 2)
 Search = Callable[[], bytes]
@@ -58,6 +60,7 @@ class Federation:
                 recorder.record(names, self.weights[-1], [1] * 4, self.measured[-1], 1e-12, {"theta": after}, updates)
                 self.models.append(after)
                 self.updates.append(trained - before)
+        self.history.ledger.label({LEAVER: LABEL})
 
     def canaries(self, first: int, last: int) -> dict[str, bytes]:
         """Give the leaver's numbers in some rounds, and what follows from them alone."""
@@ -87,7 +90,8 @@ class Federation:
 
     def identity(self) -> dict[str, bytes]:
         (client,) = self.history.clients([LEAVER])
-        return {"name": LEAVER.encode(), "key": self.history.ledger.keys(np.array([client]))[client]}
+        key = self.history.ledger.keys(np.array([client]))[client]
+        return {"name": LEAVER.encode(), "label": LABEL.encode(), "key": key}
 
 
 def forgotten(federation: Federation, level: Level) -> None:
@@ -162,8 +166,14 @@ def place(
 
 
 def present(canaries: dict[str, bytes], everything: bytes) -> set[str]:
-    # Databases write numbers from either end.
-    return {name for name, value in canaries.items() if value in everything or value[::-1] in everything}
+    # Databases write numbers from either end, and texts of bytes and numbers in digits.
+    return {name for name, value in canaries.items() if any(each in everything for each in spellings(value))}
+
+
+def spellings(value: bytes) -> Iterator[bytes]:
+    yield from (value, value[::-1], value.hex().encode(), base64.b64encode(value))
+    if len(value) == 8:
+        yield repr(struct.unpack("<d", value)[0]).encode()
 
 
 def test_what_is_searched_for_is_there_before(place: tuple[Federation, Search]) -> None:
@@ -173,12 +183,15 @@ def test_what_is_searched_for_is_there_before(place: tuple[Federation, Search]) 
     assert present(canaries, search()) == set(canaries)
 
 
-def test_purge_leaves_no_byte(place: tuple[Federation, Search]) -> None:
+def test_purge_leaves_no_byte(place: tuple[Federation, Search], caplog: pytest.LogCaptureFixture) -> None:
     federation, search = place
-    federation.train(4)
-    canaries = federation.canaries(1, 4) | federation.identity()
-    forgotten(federation, Level.PURGE)
-    assert present(canaries, search()) == set()
+    with caplog.at_level("INFO"):
+        federation.train(4)
+        canaries = federation.canaries(1, 4) | federation.identity()
+        forgotten(federation, Level.PURGE)
+    # All but what the bucket's own server logs: the names of objects, see docs/deployment.md.
+    logged = "\n".join(each.getMessage() for each in caplog.records if each.name != "werkzeug")
+    assert present(canaries, search() + logged.encode()) == set()
     assert federation.history.verify() == []
     (begun,), (log,) = (federation.history.ledger.entries(kind) for kind in ("erasure", "erased"))
     assert (begun.body["models"], begun.body["updates"], log.body["rounds"]) == (4, 16, 4)
@@ -192,7 +205,7 @@ def test_output_leaves_the_prefix_alone(place: tuple[Federation, Search]) -> Non
     forgotten(federation, Level.OUTPUT)
     everything = search()
     assert present(after, everything) == set()
-    assert identity["name"] not in everything
+    assert present({name: identity[name] for name in ("name", "label")}, everything) == set()
     still = present(before, everything)
     assert still == {name for name in before if not name.startswith("update")}
 

@@ -45,8 +45,8 @@ class Examined:
     detail: str
 
 
-def examined(location: str | None, keys: Sequence[Path]) -> Iterator[Examined]:
-    """Look at this machine, at keys, and at a history if one is given."""
+def examined(location: str | None, keys: Sequence[Path], databases: Sequence[Path] = ()) -> Iterator[Examined]:
+    """Look at this machine, at keys, at Flower's databases, and at a history if one is given."""
     yield Examined("rescind", "fine", f"{__version__} on Python {platform.python_version()}")
     for package, use in _EXTRAS.items():
         try:
@@ -57,8 +57,12 @@ def examined(location: str | None, keys: Sequence[Path]) -> Iterator[Examined]:
         yield Examined(
             "passphrase", "note", "it is in RESCIND_PASSPHRASE, which every process that you start can read"
         )
+    yield _umask()
     for key in keys:
         yield _key(key)
+    yield from (_flower(database, "repair") for database in databases)
+    # Simulations are run there, mostly.
+    yield from (_flower(database, "note") for database in _flowers_own())
     if location is not None:
         yield from _history(location)
 
@@ -94,6 +98,41 @@ def _public(path: Path) -> Examined:
     except UnusableKey as refused:
         return Examined(f"key {path}", "repair", str(refused))
     return Examined(f"key {path}", "note", f"it is a public key, to be handed out: fingerprint {known}")
+
+
+def _umask() -> Examined:
+    # It can be read only by setting it.
+    umask = os.umask(0o077)
+    os.umask(umask)
+    if umask & 0o077 == 0o077:
+        return Examined("umask", "fine", f"{umask:03o}: what you write is readable by you alone")
+    return Examined(
+        "umask",
+        "note",
+        f"{umask:03o}: others can read what programs write that do not see to it themselves, such as Flower's "
+        "database and logs: say umask 077 before you start a SuperLink or a SuperNode",
+    )
+
+
+def _flowers_own() -> list[Path]:
+    """Return the databases of SuperLinks that Flower has made by itself."""
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    return sorted(home.glob("*/state.db"))
+
+
+def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Examined:
+    """Look at a database of Flower's, which holds messages and logs, with the files that SQLite writes beside it."""
+    what, files = f"Flower's database {path}", sorted(path.parent.glob(f"{path.name}*"))
+    if not path.is_file():
+        return Examined(what, "repair", "there is no such file")
+    # Nobody gets through a folder that is its owner's alone.
+    private = not path.resolve().parent.stat().st_mode & 0o077
+    if not private and any(each.stat().st_mode & 0o077 for each in files):
+        names = " ".join(each.name for each in files)
+        return Examined(
+            what, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
+        )
+    return Examined(what, "fine", "readable by you alone")
 
 
 def _history(location: str) -> Iterator[Examined]:

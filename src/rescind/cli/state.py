@@ -145,6 +145,9 @@ def _time_line(rounds: list[int]) -> str:
 def doctor(
     history: Annotated[str | None, typer.Argument(metavar="HISTORY", help="A history to look at, too.")] = None,
     key: Annotated[list[Path] | None, typer.Option(help="A private key to look at, too.")] = None,
+    database: Annotated[
+        list[Path] | None, typer.Option(help="A database of a Flower SuperLink to look at, too (its --database).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look for what is missing or not safe: versions, permissions, clock, disk, keys, the history's chain.
@@ -154,7 +157,7 @@ def doctor(
     with told(), working("examining"):
         from rescind.cli.examination import examined
 
-        found = list(examined(history, key or []))
+        found = list(examined(history, key or [], database or []))
     words = [f"{each.verdict:>7}  {each.what}: {each.detail}" for each in found]
     result = {"checks": [{"what": each.what, "verdict": each.verdict, "detail": each.detail} for each in found]}
     show(result, words, as_json)

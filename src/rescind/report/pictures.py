@@ -166,7 +166,9 @@ def sensitivities(
 
     def draw(axes: Axes) -> None:
         for (name, curve), colour in zip(curves.items(), _COLOURS, strict=False):
-            axes.plot(trained, curve, color=colour, linewidth=1.6, label=name)
+            # A name that begins with an underscore would be left out of the legend.
+            label = f" {name}" if name.startswith("_") else name
+            axes.plot(trained, curve, color=colour, linewidth=1.6, label=label)
         for (name, height), dashes in zip(thresholds.items(), ("--", "-.", ":") * len(thresholds), strict=False):
             axes.axhline(height, color=_INK, linewidth=1, linestyle=dashes, label=name)
         axes.set_ylim(bottom=0)

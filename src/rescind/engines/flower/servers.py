@@ -75,9 +75,9 @@ class Reported:
         silent = [name for name in replies.names if name not in told]
         if silent:
             _LOG.warning(
-                "rescind: %d participants of %s did not tell how far they are from the mean, or told what cannot be, "
-                "%r among them: does the ClientApp call rescind.flower.report_distance in evaluate?",
-                *(len(silent), place, silent[0]),
+                "rescind: %d participants of %s did not tell how far they are from the mean, or told what cannot be: "
+                "does the ClientApp call rescind.flower.report_distance in evaluate?",
+                *(len(silent), place),
             )
         told = raised(told, made.model) | dict.fromkeys(silent, furthest)
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
