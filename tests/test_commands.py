@@ -199,7 +199,6 @@ def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch
     (tmp_path / "key").chmod(0o644)
     assert "run chmod 600" in said("doctor", "--key", tmp_path / "key").output
     assert said("doctor", "--key", tmp_path / "key").exit_code == 1
-    assert said("doctor", "--key", tmp_path / "key.pub").exit_code == 1
     assert said("doctor", tmp_path / "nowhere").exit_code == 1
     with History(folder) as history, history.ledger.writing():
         assert "   note  lock" in said("doctor", folder).output

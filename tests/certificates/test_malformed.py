@@ -118,6 +118,12 @@ def test_a_time_has_one_spelling_and_a_usual_year(time: str, found: Statement) -
             page(checked(lie), "today")
 
 
+@pytest.mark.parametrize("run", ['"><svg onload=alert(1)>', "0123456789ABCDEF", "0123456789abcde", "hospital", ""])
+def test_a_run_has_a_name_of_16_digits(run: str, found: Statement) -> None:
+    with pytest.raises(NoCertificate, match="run"):
+        checked(altered(found, run=run))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -154,10 +154,11 @@ def doctor(
 
     It ends with 1 if something has to be repaired. Example: rescind doctor hospital-history --key operator.key
     """
-    with told(), working("examining"):
+    with told():
         from rescind.cli.examination import examined
 
-        found = list(examined(history, key or [], database or []))
+        with working("examining"):
+            found = list(examined(history, key or [], database or []))
     words = [f"{each.verdict:>7}  {each.what}: {each.detail}" for each in found]
     result = {"checks": [{"what": each.what, "verdict": each.verdict, "detail": each.detail} for each in found]}
     show(result, words, as_json)
