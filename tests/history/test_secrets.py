@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.recorded import FACTS, federation, name, train
+from rescind.cli import app
 from rescind.cli.examination import examined
 from rescind.cli.shared import history_at
 from rescind.core.calibration import Budget
@@ -261,6 +264,22 @@ def test_a_history_on_a_server_is_told_where_its_secret_lies(
     monkeypatch.setenv("RESCIND_RUN", place["run"])
     with history_at(postgresql) as history:
         assert history.receipt("ann") == receipt
+
+
+def test_what_a_server_sends_elsewhere_is_said_before_anything_is_erased(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = f"secret_{secrets.token_hex(8)}"
+    for variable, value in {"CHECKPOINTS": tmp_path / "models", "RUN": run, "SECRET": tmp_path / "secret"}.items():
+        monkeypatch.setenv(f"RESCIND_{variable}", str(value))
+    with history_at(postgresql, create=True) as history, history.recording(FACTS, START) as recorder:
+        train(recorder, federation(1), 1, range(6))
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        connection.execute(f'CREATE PUBLICATION {run} FOR TABLE "rescind_{run}".identity')
+    result = CliRunner().invoke(app, ["erase", postgresql, "--dry-run"])
+    assert "Out of reach: 0 logical replication slots and 1 publications" in result.output
+    told = {each.what: each for each in examined(postgresql, [])}
+    assert (told["server"].verdict, told["secret"].detail.split(",")[0]) == ("note", str(tmp_path / "secret"))
 
 
 def _key(history: History) -> bytes:
