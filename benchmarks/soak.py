@@ -143,6 +143,7 @@ class Soak:
         )
         self.runs.append(run)
         self.expected = monotonic() + TO_START
+        self.say(f"run {run} is started")
 
     def sample(self) -> None:
         running = {"ServerApp": self.deployment.server_apps(), "SuperLink": self.deployment.superlink()}
@@ -210,9 +211,9 @@ class Soak:
         self.leaving[answer["request"]] = name
         self.say(f"request {answer['request']}: {name}")
         joining = self.node()
+        self.deployment.join(joining)
         self.clients.append(joining.name)
         self.launched[joining.name] = monotonic()
-        self.deployment.join(joining)
         return True
 
     def rival(self) -> bool:
