@@ -84,6 +84,7 @@ def copied(history: Path, to: Path) -> None:
         database.backup(copy)
     for beside in to.glob("ledger.sqlite*"):
         beside.unlink()
+    (to / "x").chmod(0o600)
     (to / "x").rename(to / "ledger.sqlite")
 
 
@@ -104,8 +105,9 @@ EDITS = {
     "suppression emptied": "DELETE FROM suppression",
     "suppression replaced": "UPDATE suppression SET digest = 'ab'",
     "the erased name back": "INSERT INTO identity SELECT * FROM old.identity WHERE name = 'clinic-6'",
-    "the erased name as another client": """INSERT INTO identity (pseudonym, name)
-        SELECT 11, name FROM old.identity WHERE name = 'clinic-6'""",
+    "the erased name as another client": """INSERT INTO identity (pseudonym, name, nonce)
+        SELECT 11, name, nonce FROM old.identity WHERE name = 'clinic-6'""",
+    "a name changed": "UPDATE identity SET name = 'another' WHERE pseudonym = 1",
     "the erased key back": """UPDATE client SET key = (SELECT key FROM old.client AS b
         WHERE b.pseudonym = client.pseudonym) WHERE key IS NULL""",
     "erased rounds back": """INSERT INTO round SELECT * FROM old.round WHERE sequence NOT IN
@@ -182,7 +184,12 @@ def refused(history: History, made: Made, witnessed: tuple[bytes, ...] = ()) -> 
 
 @pytest.fixture
 def copy(made: Made, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made.history, tmp_path / "history"))
+    return copied_with_secret(made.history, made, tmp_path / "history")
+
+
+def copied_with_secret(history: Path, made: Made, to: Path) -> Path:
+    shutil.copy(f"{made.history}.secret", f"{to}.secret")
+    return Path(shutil.copytree(history, to))
 
 
 def edited(history: Path, before: Path, statement: str) -> None:
@@ -198,6 +205,14 @@ def test_what_nobody_edited_is_fine(made: Made, copy: Path) -> None:
         assert told(copy) == []
 
 
+def test_who_verifies_without_the_secret_is_told_what_is_not_looked_at(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        assert not any("erased name" in each for each in verify(made.certificate, [KEY], history=history).unchecked)
+    Path(f"{copy}.secret").unlink()
+    with History(copy, create=False) as history:
+        assert any("erased name" in each for each in verify(made.certificate, [KEY], history=history).unchecked)
+
+
 @pytest.mark.parametrize("statement", (EDITS | OF_SQLITE).values(), ids=[*EDITS, *OF_SQLITE])
 def test_an_edit_of_the_ledger_is_noticed(statement: str, made: Made, copy: Path) -> None:
     edited(copy, made.before, statement)
@@ -208,7 +223,7 @@ def test_an_edit_of_the_ledger_is_noticed(statement: str, made: Made, copy: Path
 
 def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) -> None:
     """What is found in the database beside the ledger's own goes into the certificate as out of reach."""
-    before = Path(shutil.copytree(made.before, tmp_path / "before"))
+    before = copied_with_secret(made.before, made, tmp_path / "before")
     with closing(sqlite3.connect(before / "ledger.sqlite")) as database:
         database.execute('CREATE TABLE "\x1b[2J[/]" (name text)')
         database.execute(
@@ -224,7 +239,7 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
 
 
 def test_a_run_with_two_secrets_is_none(made: Made, copy: Path) -> None:
-    edited(copy, made.before, "INSERT INTO run SELECT schema_version + 1, name, secret FROM run")
+    edited(copy, made.before, "INSERT INTO run SELECT schema_version + 1, name, secret, secret_check FROM run")
     assert told(copy)
     with pytest.raises(NotAHistory, match="2 rows"):
         History(copy, create=False)
@@ -309,7 +324,7 @@ def test_a_recomputed_chain_needs_a_witness(made: Made, copy: Path) -> None:
 
 def test_going_back_to_a_backup_needs_a_witness(made: Made, copy: Path, tmp_path: Path) -> None:
     """A backup from before the erasure, which the certificate knows of, and one from after it, which it does not."""
-    shutil.copytree(made.before, tmp_path / "before")
+    copied_with_secret(made.before, made, tmp_path / "before")
     assert told(tmp_path / "before") == []
     with History(tmp_path / "before", create=False) as history:
         assert "witnessed head" in refused(history, made)
@@ -338,7 +353,7 @@ def served(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 )
 
     administer(postgresql, f"CREATE DATABASE {name}")
-    with History(address, checkpoints=str(folder)) as history:
+    with History(address, checkpoints=str(folder), secret=f"{folder}.secret") as history:
         certificate, heads = forgotten(history, backup)
     yield Made(folder, folder, certificate, heads), name
     administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
@@ -362,11 +377,14 @@ def test_an_edit_on_postgresql_is_noticed(
     administer(postgresql, f"CREATE DATABASE {name} TEMPLATE {original}")
     address = database(postgresql, name)
     monkeypatch.setenv("RESCIND_CHECKPOINTS", str(made.history))
+    monkeypatch.setenv("RESCIND_SECRET", f"{made.history}.secret")
     try:
         with psycopg.connect(address) as connection:
             connection.execute(f"SET search_path TO rescind_main; {statement}".encode())
         assert bool(told(address)) is bool(statement)
-        with History(address, checkpoints=str(made.history), create=False) as history:
+        with History(
+            address, checkpoints=str(made.history), create=False, secret=f"{made.history}.secret"
+        ) as history:
             assert bool(refused(history, made)) is bool(statement)
     finally:
         administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")

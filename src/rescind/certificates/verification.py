@@ -41,8 +41,9 @@ from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, S
 from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
 from rescind.history.clocks import set_back, time_of, times
-from rescind.history.errors import BrokenHistory, HistoryError
+from rescind.history.errors import BrokenHistory, HistoryError, MissingSecret, UnsafePermissions
 from rescind.history.history import History
+from rescind.history.ledger import RETURNING
 from rescind.history.outcomes import claimed
 from rescind.history.requests import groups_of
 from rescind.history.tensors import digest, read
@@ -426,6 +427,10 @@ def _check_history(found: Statement, history: History, witnessed: Collection[byt
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
         )
+    try:
+        history.ledger.name_secret(RETURNING)
+    except (MissingSecret, UnsafePermissions):
+        unchecked.append("that no erased name is known again: the history's secret file is not at hand")
     return unchecked
 
 
