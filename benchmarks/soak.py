@@ -77,6 +77,7 @@ class Soak:
 
     def __init__(self, folder: Path, server: Server, checkpoints: Path, seed: int) -> None:
         self.folder, self.server, self.checkpoints = folder, server, checkpoints
+        self.secret = folder / "history.secret"
         self.random, self.begun = random.Random(seed), monotonic()
         self.numbers = iter(range(1, 10**6))
         first = [self.node() for _ in range(CLIENTS)]
@@ -135,6 +136,7 @@ class Soak:
             APP,
             history=self.server.address,
             checkpoints=str(self.checkpoints),
+            secret=str(self.secret),
             model=str(self.folder / "model.safetensors"),
             stop=str(self.folder / "stop"),
             nodes=LEAST,
@@ -273,7 +275,8 @@ class Soak:
 
     @contextmanager
     def history(self) -> Iterator[History]:
-        with History(self.server.address, checkpoints=str(self.checkpoints), create=False) as history:
+        address, checkpoints = self.server.address, str(self.checkpoints)
+        with History(address, checkpoints=checkpoints, secret=self.secret, create=False) as history:
             yield history
 
     def witnessed(self) -> set[str]:
@@ -283,7 +286,11 @@ class Soak:
 
     def rescind(self, *words: str) -> tuple[dict[str, Any], str]:
         """Run a command of ours; returns its JSON, and what was wrong if it failed."""
-        own = {"RESCIND_CHECKPOINTS": str(self.checkpoints), "RESCIND_PASSPHRASE": "a soak's own passphrase"}
+        own = {
+            "RESCIND_CHECKPOINTS": str(self.checkpoints),
+            "RESCIND_SECRET": str(self.secret),
+            "RESCIND_PASSPHRASE": "a soak's own passphrase",
+        }
         done = subprocess.run(
             [str(Path(sys.executable).parent / "rescind"), *words, "--json"],
             cwd=self.folder,

@@ -42,7 +42,8 @@ def main(grid: Grid, context: Context) -> None:
     """Train; with a file to look for, train and forget until somebody makes it."""
     config = context.run_config
     stop, timeout = Path(str(config["stop"])), float(config["timeout"])
-    with rescind.History(str(config["history"]), checkpoints=str(config["checkpoints"]) or None) as history:
+    checkpoints, secret = (str(config[name]) or None for name in ("checkpoints", "secret"))
+    with rescind.History(str(config["history"]), checkpoints=checkpoints, secret=secret) as history:
         strategy = recorded(history, int(config["nodes"]))
         while True:
             rescind.flower.run(
