@@ -11,7 +11,10 @@ import struct
 import subprocess
 import sys
 import termios
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from io import BufferedReader
 from pathlib import Path
 
 import click
@@ -273,6 +276,15 @@ def test_long_work_tells_how_far_it_is(folder: Path) -> None:
     assert heard == []
 
 
+def _read_to_the_end(terminal: BufferedReader) -> bytes:
+    pieces = []
+    # A terminal ends with an error.
+    with suppress(OSError):
+        while piece := terminal.read1():
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
 @pytest.mark.parametrize("command", ["status", "doctor"])
 def test_a_terminal_shows_a_bar_and_a_pipe_does_not(command: str, folder: Path) -> None:
     words = [Path(sys.executable).parent / "rescind", command, folder]
@@ -280,10 +292,12 @@ def test_a_terminal_shows_a_bar_and_a_pipe_does_not(command: str, folder: Path) 
     # Wide, and a kind that can move its cursor.
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     environment = os.environ | {"TERM": "xterm"}
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=follower, env=environment, check=True)
-    os.close(follower)
-    seen = os.read(leader, 1 << 16).decode()
-    os.close(leader)
+    # Read meanwhile: what a terminal does not take in time holds up whoever writes to it.
+    with ThreadPoolExecutor(1) as reader, os.fdopen(leader, "rb") as terminal:
+        reading = reader.submit(_read_to_the_end, terminal)
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=follower, env=environment, check=True)
+        os.close(follower)
+        seen = reading.result().decode()
     assert re.search(r"(following influences|checking branch 0).*\d+/\d+.*\d:\d\d:\d\d", seen)
     assert "/" not in done.stdout.decode().splitlines()[0]
     piped = subprocess.run(words, capture_output=True, check=True)
