@@ -239,7 +239,7 @@ def test_evidence_is_read_strictly(wrong: Any) -> None:
 
 def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: Path, tmp_path: Path) -> None:
     certificate, heads = tmp_path / "certificate.json", tmp_path / "heads"
-    said("certify", forgotten, 5, "--key", tmp_path / "operator", "-o", certificate)
+    said("certify", forgotten, 7, "--key", tmp_path / "operator", "-o", certificate)
     shutil.copytree(forgotten, tmp_path / "backup")
     with History(forgotten) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))

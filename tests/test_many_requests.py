@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, simulation(40, rate=1.0, secret_noise=True)).train(Rounds(2))
         names = list(history.ledger.identities())
-        history.ledger.label({name: f"hospital {name}" for name in names})
+        history.label({name: f"hospital {name}" for name in names})
     return tmp_path / "history"
 
 

@@ -60,7 +60,7 @@ class Federation:
                 recorder.record(names, self.weights[-1], [1] * 4, self.measured[-1], 1e-12, {"theta": after}, updates)
                 self.models.append(after)
                 self.updates.append(trained - before)
-        self.history.ledger.label({LEAVER: LABEL})
+        self.history.label({LEAVER: LABEL})
 
     def canaries(self, first: int, last: int) -> dict[str, bytes]:
         """Give the leaver's numbers in some rounds, and what follows from them alone."""
