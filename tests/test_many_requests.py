@@ -96,7 +96,7 @@ def test_they_are_listed_under_their_own_names(folder: Path) -> None:
 def test_a_request_that_no_certificate_could_list_is_refused_when_it_is_asked() -> None:
     with History.in_memory() as history:
         names = [f"client-{at}" for at in range(MOST_CLIENTS + 1)]
-        history.ledger.register(names)
+        history.ledger.register(names, "2026-11-01T12:00:00+00:00")
         before = history.head
         with pytest.raises(ValueError, match=r"at most 10000 clients.*about 10001: split it"):
             history.ask(names, Budget(3.0, 1e-5))

@@ -193,7 +193,7 @@ def test_a_new_client_is_not_called_so(name: str) -> None:
             with pytest.raises(ValueError, match="is no name for a client"):
                 recorder.record(["clinic-0"], *numbers, rejected={name: "why"})
             # Whoever is called so already goes on.
-            history.ledger.register([name])
+            history.ledger.register([name], "2026-11-01T12:00:00+00:00")
             recorder.record([name], *numbers)
 
 
