@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
@@ -107,9 +107,8 @@ def test_a_client_that_hangs_is_waited_for_in_few_rounds(history: History, caplo
     on = grid(lambda _: True)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 20, fedavg(fraction_evaluate=1.0))
-    # In rounds 1, 2, 4, 8 and 16; evaluations do not wait for it a second time.
-    assert on.asked("train") == 5
-    assert on.asked("evaluate") == 0
+    # In rounds 1, 2, 4, 8 and 16; who evaluates depends on who else is there, so silence is counted apart.
+    assert on.asked("train") == on.asked("evaluate") == 5
     assert [len(each) for each in took_part(history, 20)] == [5] * 20
     node = on.ids[HANGS]
     assert f"node {node} did not answer in 600 s: it is asked again 8 round(s) later" in caplog.text
@@ -145,6 +144,45 @@ def test_leaving_a_silent_client_alone_changes_nothing_for_the_others(options: d
             assert took_part(history, 12) == found[0]
 
 
+class Silent(Hanging):
+    """A Grid on which whoever ``who`` names for the messages that are sent is silent."""
+
+    def __init__(self, who: Callable[[list[Message]], set[str]], names: list[str]) -> None:
+        super().__init__(app(), lambda _: False, names, authenticated=True)
+        self.who = who
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+        sent = list(messages)
+        self.failing = self.who(sent)
+        return InProcessGrid.send_and_receive(self, sent, timeout=timeout)
+
+
+def test_silence_in_evaluations_does_not_reach_training() -> None:
+    """Who evaluates is drawn from who is there: a leaver would decide who else trains."""
+
+    def who(sent: list[Message]) -> set[str]:
+        return {HANGS} if sent and sent[0].metadata.message_type == MessageType.EVALUATE else set()
+
+    found = []
+    for leaver in ("", "clinic-0"):
+        with History.in_memory() as history:
+            chosen = fedavg(fraction_evaluate=0.5, min_evaluate_nodes=1)
+            on = Silent(who, [name for name in CLINICS if name != leaver])
+            train(history, on, 40, chosen, rate=0.12, seed=b"a federation for tests 12")
+            found.append([HANGS in each for each in took_part(history, 40)])
+    assert found[0] == found[1]
+    assert any(found[0])
+
+
+def test_everybody_may_be_away_for_two_rounds(history: History) -> None:
+    def who(sent: list[Message]) -> set[str]:
+        rounds = {int(each.content["config"].get("rescind.round", 0)) for each in sent}
+        return set(CLINICS) if rounds & {5, 6} else set()
+
+    train(history, Silent(who, list(CLINICS)), 12)
+    assert [len(each) for each in took_part(history, 12)] == [6] * 4 + [0] * 3 + [6] * 5
+
+
 def test_a_node_that_never_says_who_it_is_is_asked_ever_more_seldom(
     history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,7 +201,11 @@ def test_patience_ends_and_comes_back() -> None:
             asked.append(turn)
             patience.heard([7], [])
     assert asked == [1, 2, 4, 8, 16, 32, 64, 96, 128]
+    # Answering now and then is not enough.
     patience.heard([7], [7])
+    assert patience.heard([7], []) == {7: 32}
+    for _ in range(6):
+        patience.heard([7], [7])
     assert patience.heard([7], []) == {7: 1}
 
 

@@ -162,12 +162,32 @@ class LocalTraining:
         longest = added * powers * (1 + 1e-6 if proven else 1.01)
         return longest + 2 * UNIT_ROUNDOFF[self.precision] * (parameter_norm + longest)
 
+    def head_reach(self, parameter_norm: float) -> tuple[float, float] | None:
+        """Return (c, R) with ||theta_i - c theta^n|| <= R for whoever executes this; None but for the two heads.
+
+        The L2 term pulls every result towards 0 by the same part, whatever the data, and the losses' gradients lead
+        away from there by no more than R. The result's cast is allowed for.
+
+        Theory: 2.
+        """
+        loss = self.loss
+        if self.obstacles or not isinstance(loss, SoftmaxL2 | LogisticL2):
+            return None
+        scale, strength = 1 - self.learning_rate * (loss.l2 + self.proximal), loss.l2 + self.proximal
+        if abs(scale) > 1 or not strength:
+            return None
+        pulled = loss.l2 / strength * (1 - scale**self.steps)
+        radius = self.learning_rate * loss.gradient_bound * _powers(abs(scale), self.steps) * (1 + 1e-6)
+        rounding = 2 * UNIT_ROUNDOFF[self.precision] + 2.0**-40
+        return 1 - pulled, radius + rounding * (parameter_norm * (abs(1 - pulled) + 1) + radius)
+
     def _reach(self, norm: float, gradient_bound: float, steps: int) -> float:
         """Bound how far ``steps`` local steps lead away from a model of this norm.
 
         A step adds at most eta (L + lambda ||theta^n||) to an update and scales what it has by 1 - eta (lambda + mu).
         """
-        l2 = self.loss.l2 if isinstance(self.loss, SoftmaxL2 | LogisticL2) else 0.0
+        curvature = self.loss.curvature
+        l2 = 0.0 if curvature is None else max(curvature.low, 0.0)
         scale, added = (
             abs(1 - self.learning_rate * (l2 + self.proximal)),
             self.learning_rate * (gradient_bound + l2 * norm),

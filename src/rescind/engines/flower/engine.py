@@ -77,7 +77,9 @@ class FlowerEngine:
     _weights: dict[str, float] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
     _in_vain: list[Sequence[str]] = field(default_factory=list)
+    # Two, as who evaluates depends on who else is there: that must not reach training.
     _patience: Patience = field(default_factory=Patience)
+    _evaluating: Patience = field(default_factory=Patience)
 
     @property
     def facts(self) -> Facts:
@@ -137,9 +139,10 @@ class FlowerEngine:
         if place.branch != self._branch:
             self._branch, self._strategy = place.branch, None
         self._patience.begin_turn()
-        asked = self._asked(names)
+        self._evaluating.begin_turn()
+        asked = self._asked(names, self._patience)
         arrays, instructions = self.packed(model), self._instructions(place, asked)
-        answers = self._exchange(self._messages(arrays, place, asked, instructions), asked)
+        answers = self._exchange(self._messages(arrays, place, asked, instructions), asked, self._patience)
         equal = self.facts.equal_weights
         if not equal:
             self._weights |= self.first_weights([name for name in answers if name not in self._weights])
@@ -148,7 +151,7 @@ class FlowerEngine:
             frozen=self.frozen,
             weighted_by=mean.weighted_by_key,
             most_examples=self._most_examples(),
-            longest=self._longest(model),
+            reach=self._reach(model),
         )
         accepted: dict[str, Reply] = {}
         rejected: dict[str, str] = {}
@@ -163,7 +166,7 @@ class FlowerEngine:
                 _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
         if not equal:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
-        self._in_vain = [] if accepted or not names else [*self._in_vain, names]
+        self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
         self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
         contents = [reply.content for reply in accepted.values()]
         metrics = _combined(mean.train_metrics_aggr_fn, contents, mean.weighted_by_key)
@@ -243,9 +246,13 @@ class FlowerEngine:
         )
         return {name: replace(general, seed=client_seed(settings.secret, name, place)) for name in names}
 
-    def _longest(self, model: Mapping[str, Tensor]) -> float | None:
-        """Return the length that no update from a model can exceed, where one is known and updates can be seen."""
-        return None if self.settings.masked else self.facts.training.longest_update(norm(model))
+    def _reach(self, model: Mapping[str, Tensor]) -> tuple[float, float] | None:
+        """Return where results from a model can be, a factor and a radius, if that is known and they can be seen."""
+        if self.settings.masked:
+            return None
+        training, length = self.facts.training, norm(model)
+        longest = training.longest_update(length)
+        return training.head_reach(length) or (None if longest is None else (1.0, longest))
 
     def _most_examples(self) -> int:
         """Return how many examples a client may have; a strict bound may rest on that, and everybody's rounding."""
@@ -289,13 +296,13 @@ class FlowerEngine:
         self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, str | int]
     ) -> dict[str, Message]:
         """Let the named clients look at a model."""
-        asked = self._asked(names)
+        asked = self._asked(names, self._evaluating)
         config = ConfigRecord({**self.evaluate_config, **told})
         round_ = int(told.get("server-round", 0))
         messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filtered(asked))
-        return self._exchange(messages, asked)
+        return self._exchange(messages, asked, self._evaluating)
 
-    def _exchange(self, messages: Iterable[Message], names: Sequence[str]) -> dict[str, Message]:
+    def _exchange(self, messages: Iterable[Message], names: Sequence[str], patience: Patience) -> dict[str, Message]:
         """Send, wait, and give the answers that are none of failure, by name in the names' order."""
         sent = list(messages)
         if not sent:
@@ -311,17 +318,17 @@ class FlowerEngine:
                 _LOG.warning("rescind: node %d failed with code %d: its own log says why", node, reply.error.code)
             elif node in by_node:
                 found.setdefault(by_node[node], reply)
-        for node, rounds in self._patience.heard(list(by_node), answered).items():
+        for node, rounds in patience.heard(list(by_node), answered).items():
             _LOG.warning(
                 "rescind: node %d did not answer in %g s: it is asked again %d round(s) later",
                 *(node, self.timeout, rounds),
             )
         return {name: found[name] for name in names if name in found}
 
-    def _asked(self, names: Sequence[str]) -> list[str]:
+    def _asked(self, names: Sequence[str], patience: Patience) -> list[str]:
         """Return those of the names that are asked now; whoever was silent of late is absent, as if it were again."""
         by_node = {self._node(name): name for name in names}
-        return [by_node[node] for node in self._patience.asked(by_node)]
+        return [by_node[node] for node in patience.asked(by_node)]
 
     def _node(self, name: str) -> int:
         return self.members[name].node

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-# However often a node was silent, it is asked again after so many turns.
-_LONGEST = 32
+# No more silences are counted: however often a node was silent, it is asked again 2^5 turns later.
+_MOST_SILENCES = 6
 
 
 class Patience:
     """Which nodes are asked in a turn: a round, or a look at who is connected.
 
-    After the k-th silence in a row a node is asked again 2^(k-1) turns later. That follows from its own answers and
+    After the k-th silence a node is asked again 2^(k-1) turns later; an answer takes one silence back, so that
+    answering now and then does not help. That follows from its own answers and
     from nothing else: whether a node is asked must not depend on any other one. One that is not asked is absent, just
     as if it had not answered.
     """
@@ -32,10 +33,10 @@ class Patience:
     def heard(self, asked: Sequence[int], answered: Iterable[int]) -> dict[int, int]:
         """Note who answered of those asked; return how many turns later each of the others is asked again."""
         heard = set(answered)
-        for node in heard:
-            self._silences.pop(node, None)
+        for node in heard & self._silences.keys():
+            self._silences[node] = max(self._silences[node] - 1, 0)
         silent = [node for node in asked if node not in heard]
         for node in silent:
-            self._silences[node] = self._silences.get(node, 0) + 1
-            self._due[node] = self._turn + min(2 ** (self._silences[node] - 1), _LONGEST)
+            self._silences[node] = min(self._silences.get(node, 0) + 1, _MOST_SILENCES)
+            self._due[node] = self._turn + 2 ** (self._silences[node] - 1)
         return {node: self._due[node] - self._turn for node in silent}

@@ -31,14 +31,15 @@ class Expected:
     """What a reply to a round has to look like.
 
     ``model`` is theta^n, ``frozen`` what may not change, ``weighted_by`` the name of the metric that is the weight,
-    ``most_examples`` the largest weight. ``longest`` is the norm that no update can exceed, if one is proven.
+    ``most_examples`` the largest weight. ``reach`` is a factor c and a radius:
+    no result is further from c theta^n, if that is known.
     """
 
     model: Mapping[str, Tensor]
     frozen: Mapping[str, Array]
     weighted_by: str
     most_examples: int
-    longest: float | None
+    reach: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +66,12 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
     if first_weight is not None and weight != first_weight:
         raise OtherWeight(f"its {expected.weighted_by} differs from the one that it had at first")
     tensors = _tensors(content, expected)
-    if expected.longest is not None:
+    if expected.reach is not None:
+        factor, radius = expected.reach
         with np.errstate(over="ignore"):
-            norms = [float(np.linalg.norm(tensor - expected.model[name])) for name, tensor in tensors.items()]
-        if not math.hypot(*norms) <= expected.longest:
+            apart = (np.subtract(tensor, factor * expected.model[name]) for name, tensor in tensors.items())
+            norms = [float(np.linalg.norm(each.astype(np.float64))) for each in apart]
+        if not math.hypot(*norms) <= radius:
             raise Rejected(TOO_LONG)
     return Reply(tensors, weight, content)
 
@@ -98,7 +101,7 @@ def metrics_of(content: RecordDict) -> MetricRecord:
     if len(content.metric_records) != 1:
         raise Rejected("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
-    if len(metrics) > _MOST_METRICS:
+    if sum(len(each) if isinstance(each, list) else 1 for each in metrics.values()) > _MOST_METRICS:
         raise Rejected(f"it holds more than {_MOST_METRICS} metrics")
     return metrics
 

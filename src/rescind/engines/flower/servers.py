@@ -12,7 +12,7 @@ import numpy as np
 
 from rescind.core.noise import Tensor
 from rescind.core.training import NO_BOUND
-from rescind.engines.engine import Engine, Replies
+from rescind.engines.engine import Engine
 from rescind.engines.server import Made, averaged, norm
 from rescind.history.records import Place
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rescind.engines.flower.engine import FlowerEngine
 
 _LOG = logging.getLogger("flwr")
-TOO_FAR = "the mean of all masked updates is longer than any update that the training can make"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +53,8 @@ class Reported:
 
     Whoever does not tell, or tells more than the training can make, counts with the furthest that it can: the longest
     update and the mean's own length. Where nothing bounds that, as for a network, so far that no noise can hide it.
-    A mean that moves further than any update can is not used, as nobody can say whose part of it is wrong.
+    A mean is used however far it moved: to leave a round out because of one client would make what the others did
+    depend on that client.
     """
 
     flower: FlowerEngine
@@ -65,11 +65,6 @@ class Reported:
         replies = engine.train(model, place, engine.drawn(place, present))
         made = averaged(model, replies, engine.facts.training.server_learning_rate)
         longest = engine.facts.training.longest_update(norm(model))
-        # What masks leave behind where they cancel but for rounding is allowed for.
-        if longest is not None and made.measured.update_norm > 1.01 * longest:
-            _LOG.warning("rescind: nothing of %s is used: %s", place, TOO_FAR)
-            unused = {**replies.rejected, **dict.fromkeys(replies.names, TOO_FAR)}
-            return averaged(model, Replies((), np.empty(0), (), {}, 0, unused), 1.0)
         furthest = min(NO_BOUND, math.inf if longest is None else longest + made.measured.update_norm)
         told = self.flower.distances(made.model, place, replies.names, furthest)
         silent = [name for name in replies.names if name not in told]
@@ -81,7 +76,9 @@ class Reported:
             )
         told = raised(told, made.model) | dict.fromkeys(silent, furthest)
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
-        return replace(made, measured=replace(made.measured, distances=distances, gram=None))
+        # What was added up, masks and all, is what rounding follows; told distances are no longer than that.
+        largest = made.measured.largest_norm
+        return replace(made, measured=replace(made.measured, distances=distances, gram=None, mean_norm=largest))
 
 
 def raised(told: Mapping[str, float], model: Mapping[str, Tensor]) -> dict[str, float]:
@@ -91,6 +88,6 @@ def raised(told: Mapping[str, float], model: Mapping[str, Tensor]) -> dict[str, 
     of squares may be off by one rounding of itself for each parameter.
     """
     unit = max((float(np.finfo(tensor.dtype).eps) / 2 for tensor in model.values()), default=0.0)
-    moved = 2 * max(unit, 2.0**-32) * (norm(model) + max(told.values(), default=0.0))
+    share, length = 2 * max(unit, 2.0**-32), norm(model)
     sums = 1 + (sum(tensor.size for tensor in model.values()) + 4) * 2.0**-53
-    return {name: distance * sums + moved for name, distance in told.items()}
+    return {name: distance * sums + share * (length + distance) for name, distance in told.items()}
