@@ -7,13 +7,12 @@ import json
 import os
 import pty
 import re
-import sqlite3
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Sequence
-from contextlib import chdir, closing, suppress
+from contextlib import chdir, suppress
 from html import unescape
 from pathlib import Path
 
@@ -86,9 +85,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(history: Path, labels: Sequence[str]) -> None:
     """Write labels as somebody would who asks nobody."""
-    with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
-        for at, label in enumerate(labels):
-            database.execute("UPDATE identity SET label = ? WHERE name = ?", (label, f"clinic-{at}"))
+    with History(history) as opened:
+        opened.ledger.label({f"clinic-{at}": label for at, label in enumerate(labels)}, "2026-11-01T12:00:00+00:00")
 
 
 @pytest.mark.parametrize("first", [0, 8])

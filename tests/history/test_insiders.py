@@ -8,9 +8,10 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -31,9 +32,9 @@ from rescind.core.facts import Sampling
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.commitments import next_entry
+from rescind.history.commitments import canonical, next_entry, round_root
 from rescind.history.errors import NotAHistory
-from rescind.history.records import REMAINING, Level
+from rescind.history.records import REMAINING, Entry, Level, Span
 from rescind.history.run import Goal
 from rescind.methods import Last, Scratch, Sifu
 from rescind.testing.small import simulation
@@ -299,6 +300,54 @@ def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: 
     assert told(copy)
     with History(copy, create=False) as history:
         assert refused(history, made)
+
+
+def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"") -> None:
+    """Append an entry that follows from the last one, as anybody can who may write."""
+    with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
+        query = "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1"
+        sequence, head = database.execute(query).fetchone()
+        entry = next_entry(Entry(sequence, "", "", {}, b"", head), kind, "2026-11-16T12:00:00+00:00", body, root)
+        written = (entry.sequence, kind, entry.time, canonical(body).decode(), root, entry.head)
+        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", written)
+
+
+def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        (round_,) = history.ledger.rounds(Span(1, 4, 4))
+        smaller = round_.participants.copy()
+        smaller["distance"] /= 1e4
+        root = round_root(replace(round_, participants=smaller), history.ledger.keys(round_.clients))
+    edited_bytes = smaller.tobytes()
+    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
+        database.execute("UPDATE round SET participants = ? WHERE branch = 1 AND round = 4", (edited_bytes,))
+    appended(copy, "round", {"branch": 1, "round": 4}, root)
+    assert told(copy)
+    with History(copy, create=False) as history:
+        assert "once more" in refused(history, made)
+
+
+@pytest.mark.parametrize("kind", ["run", "branch", "retrained", "erased"])
+def test_what_is_said_once_more_is_noticed(kind: str, made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        *_, last = history.ledger.entries(kind)
+    appended(copy, kind, dict(last.body))
+    with History(copy, create=False) as history:
+        assert "once more" in refused(history, made)
+
+
+def test_an_erasure_of_whoever_did_not_ask_is_noticed(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        (plan,) = history.ledger.entries("erasure")
+    appended(copy, "erasure", {**plan.body, "clients": [1]})
+    with History(copy, create=False) as history:
+        assert any("about other clients" in each for each in history.verify())
+
+
+def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None:
+    edited(copy, made.before, "UPDATE suppression SET digest = digest || ',' || digest")
+    with History(copy, create=False) as history:
+        assert any("has not the 1" in each for each in history.verify())
 
 
 def rechained(copy: Path) -> None:

@@ -41,6 +41,8 @@ from rescind.history.run import Goal, Run, described
 UNREADABLE = (BrokenHistory, SQLAlchemyError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
 # GDPR art. 12 (3) allows three months; whatever else may hold, a year is a mistake.
 _LONGEST_WAIT = timedelta(days=366)
+# How often a history that changes meanwhile is looked at.
+_LOOKS = 5
 # A clock in another year is not set.
 _YEARS = (2000, 9000)
 
@@ -250,7 +252,18 @@ class History:
         return outcomes(self.ledger)
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
-        """Give in words all that does not agree with the chain; empty if everything does."""
+        """Return in words all that does not agree with the chain; empty if everything does.
+
+        What seems wrong while somebody writes is looked at again: the ledger is read piece by piece.
+        """
+        for _ in range(_LOOKS):
+            before = self.head
+            found = self._found(witnessed)
+            if not found or self.head == before:
+                return found
+        return [f"somebody writes, and what was read does not fit together: {found[0]}"]
+
+    def _found(self, witnessed: Collection[bytes]) -> list[str]:
         found = []
         try:
             for problem in verification.problems(self.ledger, self.models, self.updates, self.run, witnessed):

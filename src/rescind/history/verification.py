@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 
 from rescind.core.edges import sorted_group
+from rescind.core.summary import Request
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
 from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
@@ -22,6 +24,15 @@ from rescind.history.records import Branch, Entry, ErasurePlan, Place, Span
 from rescind.history.requests import asked_for
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
+
+# What tells one entry from another of its kind.
+_SAID_ONCE = {
+    "run": (),
+    "round": ("branch", "round"),
+    "branch": ("number",),
+    "retrained": ("branch",),
+    "erased": ("erasure",),
+}
 
 
 def problems(
@@ -41,6 +52,7 @@ def problems(
     yield from ledger.strays()
     entries = list(ledger.entries())
     yield from (f"entry {number} does not follow from those before it" for number in broken_links(entries))
+    yield from _repetitions(entries)
     heads = {NO_HEAD, *(entry.head for entry in entries)}
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
     plans = [decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure"]
@@ -101,6 +113,28 @@ def problems(
     yield from _file_problems(ledger, files, erased=any(entry.kind == "erased" for entry in entries))
 
 
+def _repetitions(entries: Sequence[Entry]) -> Iterator[str]:
+    """Find entries that say once more what is said once: whoever can write could override what was recorded.
+
+    And erasures of other clients than those of the requests that they name.
+    """
+    said: set[tuple[object, ...]] = set()
+    groups: dict[int, set[int]] = {}
+    for entry in entries:
+        if entry.kind in _SAID_ONCE:
+            what = (entry.kind, *(entry.body[name] for name in _SAID_ONCE[entry.kind]))
+            if what in said:
+                yield f"entry {entry.sequence} says once more what an earlier {entry.kind!r} said"
+            said.add(what)
+        elif entry.kind == "request":
+            groups[entry.sequence] = set(decode(Request, entry.body["request"]).group)
+        elif entry.kind == "erasure":
+            plan = decode(ErasurePlan, entry.body)
+            asked = set().union(*(groups.get(number, set()) for number in plan.requests))
+            if set(plan.clients) != asked:
+                yield f"erasure {entry.sequence} is about other clients than its requests"
+
+
 def _damage(models: CheckpointStore, place: Place, digest: str) -> Iterator[str]:
     try:
         for _ in models.stream(digest):
@@ -123,6 +157,10 @@ def _identity_problems(ledger: Ledger) -> Iterator[str]:
 def _suppression_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
     """Compare the list by which erased names are recognised with what the last erasure left."""
     left = [entry.body["suppressed"] for entry in entries if entry.kind == "erased"]
+    plans = (decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure")
+    erased = {client for plan in plans for client in plan.clients}
+    if len([each for each in ledger.suppressed() if re.fullmatch("[0-9a-f]{64}", each)]) != len(erased):
+        yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
     if left and left[-1] != suppression_digest(ledger):
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
     elif not left and ledger.suppressed():
