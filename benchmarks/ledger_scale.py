@@ -120,7 +120,9 @@ def in_a_folder() -> Iterator[Callable[[str], Location]]:
     with tempfile.TemporaryDirectory(prefix="rescind-ledger-scale-") as folder:
 
         def place(run: str) -> Location:
-            path = Path(folder) / f"{run}.sqlite"
+            # A folder each: who writes a history holds its folder.
+            path = Path(folder) / run / "ledger.sqlite"
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             # Asked after closing, when the write-ahead log has gone into the file; whatever is left counts too.
             return Location(
                 lambda create: SqlLedger.sqlite(path, path.with_suffix(".secret"), create=create),
