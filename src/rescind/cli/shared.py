@@ -59,7 +59,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def complain(problem: str) -> None:
-    """Tell on standard error what is wrong, in one line, whatever others wrote into it."""
+    """Print on standard error what is wrong, in one line, whatever others wrote into it."""
     typer.echo(f"rescind: {shown(' '.join(problem.split()))}", err=True)
 
 

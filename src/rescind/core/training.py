@@ -107,7 +107,7 @@ class LocalTraining:
         not_negative("largest_norm", largest_norm)
         not_negative("batch", batch)
         positive("parameters", parameters)
-        count, casts = steps or self.steps, 4 * UNIT_ROUNDOFF[self.precision] + 2.0**-31
+        count, casts = steps or self.steps, self._casts
         local = self._entry_error(count) * (parameters + batch + 64)
         slope = 1 + self._reach(1.0, 0.0, count)
         if local * slope + casts > RELATIVE_ROUNDING:
@@ -128,10 +128,14 @@ class LocalTraining:
         error, slope = self._entry_error(self.steps), 1 + self._reach(1.0, 0.0, self.steps)
         if self.obstacles or math.isinf(error * slope):
             return math.inf
-        casts = 4 * UNIT_ROUNDOFF[self.precision] + 2.0**-31
         # Rounded down, so that ``rounding`` agrees.
-        most = (RELATIVE_ROUNDING - casts) / (error * slope) * (1 - 1e-9) - parameters - 64
+        most = (RELATIVE_ROUNDING - self._casts) / (error * slope) * (1 - 1e-9) - parameters - 64
         return math.floor(most) if most >= 1 else math.inf
+
+    @property
+    def _casts(self) -> float:
+        """The part of a norm that the casts of both worlds can move."""
+        return 4 * UNIT_ROUNDOFF[self.precision] + 2.0**-31
 
     def _entry_error(self, steps: int) -> float:
         """Return K max(1, B)^(K-1) (2 + 20 q) 2^-53, kappa for one entry of a sum; infinity for steps too large."""
@@ -152,14 +156,14 @@ class LocalTraining:
 
         Theory: 2.
         """
-        loss, rate = self.loss, self.learning_rate
+        loss, count = self.loss, self.steps if steps is None else steps
         if self.obstacles or loss.gradient_bound is None or loss.curvature is None:
             return None
-        proven, low = isinstance(loss, SoftmaxL2 | LogisticL2), max(loss.curvature.low, 0.0)
-        scale, added = abs(1 - rate * (low + self.proximal)), rate * (loss.gradient_bound + low * parameter_norm)
-        # L of a declared loss may count the whole gradient, which no L2 term makes shorter.
-        powers = _powers(scale if proven else max(scale, 1.0), self.steps if steps is None else steps)
-        longest = added * powers * (1 + 1e-6 if proven else 1.01)
+        if isinstance(loss, SoftmaxL2 | LogisticL2):
+            longest = self._reach(parameter_norm, loss.gradient_bound, count) * (1 + 1e-6)
+        else:
+            # L of a declared loss may count the whole gradient, which no L2 term makes shorter.
+            longest = self._reach(parameter_norm, loss.gradient_bound, count, least_scale=1.0) * 1.01
         return longest + 2 * UNIT_ROUNDOFF[self.precision] * (parameter_norm + longest)
 
     def head_reach(self, parameter_norm: float) -> tuple[float, float] | None:
@@ -173,7 +177,8 @@ class LocalTraining:
         loss = self.loss
         if self.obstacles or not isinstance(loss, SoftmaxL2 | LogisticL2):
             return None
-        scale, strength = 1 - self.learning_rate * (loss.l2 + self.proximal), loss.l2 + self.proximal
+        strength = loss.l2 + self.proximal
+        scale = 1 - self.learning_rate * strength
         if abs(scale) > 1 or not strength:
             return None
         pulled = loss.l2 / strength * (1 - scale**self.steps)
@@ -181,7 +186,7 @@ class LocalTraining:
         rounding = 2 * UNIT_ROUNDOFF[self.precision] + 2.0**-40
         return 1 - pulled, radius + rounding * (parameter_norm * (abs(1 - pulled) + 1) + radius)
 
-    def _reach(self, norm: float, gradient_bound: float, steps: int) -> float:
+    def _reach(self, norm: float, gradient_bound: float, steps: int, least_scale: float = 0.0) -> float:
         """Bound how far ``steps`` local steps lead away from a model of this norm.
 
         A step adds at most eta (L + lambda ||theta^n||) to an update and scales what it has by 1 - eta (lambda + mu).
@@ -192,7 +197,7 @@ class LocalTraining:
             abs(1 - self.learning_rate * (l2 + self.proximal)),
             self.learning_rate * (gradient_bound + l2 * norm),
         )
-        return added * _powers(scale, steps)
+        return added * _powers(max(scale, least_scale), steps)
 
     @property
     def declared(self) -> tuple[str, ...]:

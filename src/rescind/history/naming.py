@@ -1,4 +1,4 @@
-"""Whether the names in a ledger are those that were registered: the journal commits to every name and label."""
+"""Names in a ledger compared with those that were registered: the journal commits to every name and label."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     Raises:
         BrokenHistory: the chain is broken, or a name or a label was changed.
     """
-    entries, asked = list(ledger.entries("registration", "label")), set(clients)
-    found = [f"entry {number} does not follow" for number in broken_links(ledger.entries())]
+    entries, asked = list(ledger.entries()), set(clients)
+    found = [f"entry {number} does not follow" for number in broken_links(entries)]
     found += _unregistered(asked, entries)
     found += _other_names(ledger, [entry for entry in entries if not asked.isdisjoint(_registered(entry))])
     found += _other_labels(ledger, entries)

@@ -90,7 +90,7 @@ class Folder(Place):
         finally:
             temporary.unlink(missing_ok=True)
         # Also for a file that was there: whoever wrote it may not have come this far.
-        _sync(self._folder)
+        sync(self._folder)
         return hasher.hexdigest()
 
     def open(self, name: str) -> AbstractContextManager[SeekableFile]:
@@ -113,7 +113,7 @@ class Folder(Place):
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
         if self._folder.exists():
-            _sync(self._folder)
+            sync(self._folder)
 
     def remove_unfinished(self) -> int:
         names = {name for name in self._files() if name.startswith(_UNFINISHED)}
@@ -144,7 +144,7 @@ class Folder(Place):
             with suppress(FileExistsError):
                 folder.mkdir(0o700)
                 folder.chmod(0o700)
-                _sync(folder.parent)
+                sync(folder.parent)
         check_private(self._folder)
 
 
@@ -218,7 +218,8 @@ def check_private(path: Path) -> None:
         )
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Make what was created, renamed or deleted in a folder outlive the machine."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

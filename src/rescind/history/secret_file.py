@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shlex
-import stat
 import tempfile
 from pathlib import Path
 
 from rescind.history.commitments import KEY_BYTES
-from rescind.history.errors import HistoryError, MissingSecret, UnsafePermissions
+from rescind.history.errors import HistoryError, MissingSecret
+from rescind.history.places import check_private, sync
 
 _CONTENT = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}\n?")
 _HOW = "name it with History(..., secret=...), on the command line with RESCIND_SECRET"
@@ -55,11 +54,7 @@ def read_secret(path: Path | None) -> bytes:
             f"{path}, the secret file of this history, is missing: a forgotten client that comes back would not be "
             f"recognised, and no receipt can be given. Put it back from its backup; if it lies elsewhere, {_HOW}"
         )
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise UnsafePermissions(
-            f"{path} is open to other users (mode {mode:o}): run chmod 600 {shlex.quote(str(path))}"
-        )
+    check_private(path)
     with path.open("rb") as file:
         content = file.read(2 * KEY_BYTES + 2).decode(errors="replace")
     if not _CONTENT.fullmatch(content):
@@ -85,8 +80,4 @@ def _write(path: Path, secret: bytes) -> None:
         return
     finally:
         os.unlink(name)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
