@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -355,3 +356,21 @@ def test_what_is_different_is_named_down_to_the_field(reopened: Opened) -> None:
         reopened().recording(faster, START),
     ):
         pass
+
+
+def test_a_history_is_verified_while_a_fast_writer_works(tmp_path: Path) -> None:
+    with History(tmp_path / "history") as history, history.recording(FACTS, START, capacity=3) as recorder:
+        train(recorder, federation(1), 4, range(6))
+        stop, looks = threading.Event(), list[list[str]]()
+
+        def look() -> None:
+            while not stop.is_set():
+                looks.append(History(tmp_path / "history", create=False).verify())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        while len(looks) < 5:
+            train(recorder, federation(1), 1, range(6))
+        stop.set()
+        thread.join()
+    assert looks == [[]] * len(looks)

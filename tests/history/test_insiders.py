@@ -32,8 +32,9 @@ from rescind.core.facts import Sampling
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.commitments import canonical, next_entry, round_root
-from rescind.history.errors import NotAHistory
+from rescind.history.commitments import canonical, next_entry, round_root, stamp
+from rescind.history.errors import BrokenHistory, NotAHistory
+from rescind.history.ledger import CHECK, STAMPS, bound_secret, derived_secret
 from rescind.history.records import REMAINING, Entry, Level, Span
 from rescind.history.run import Goal
 from rescind.methods import Last, Scratch, Sifu
@@ -302,14 +303,56 @@ def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: 
         assert refused(history, made)
 
 
-def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"") -> None:
-    """Append an entry that follows from the last one, as anybody can who may write."""
+def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"", *, stamped: bool = True) -> None:
+    """Append an entry that follows from the last one, as whoever may write can; who has the secret can stamp it."""
+    with History(history, create=False) as opened:
+        secret = opened.ledger.outside_secret(STAMPS) if stamped else bytes(32)
     with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
         query = "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1"
         sequence, head = database.execute(query).fetchone()
         entry = next_entry(Entry(sequence, "", "", {}, b"", head), kind, "2026-11-16T12:00:00+00:00", body, root)
-        written = (entry.sequence, kind, entry.time, canonical(body).decode(), root, entry.head)
-        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", written)
+        text, head = canonical(body).decode(), entry.head
+        written = (entry.sequence, kind, entry.time, text, root, head, stamp(secret, head))
+        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", written)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("withdrawal", {"request": 9}),
+        ("extension", {"request": 9, "deadline": "2027-01-01T00:00:00+00:00"}),
+        ("label", {"labels": {}}),
+        ("doubt lifted", {"reason": "nothing"}),
+        ("erasure", {}),
+    ],
+)
+def test_nobody_adds_an_entry_without_the_secret(kind: str, body: dict[str, Any], made: Made, copy: Path) -> None:
+    appended(copy, kind, body, stamped=False)
+    assert "added without the secret" in " ".join(told(copy))
+    with History(copy, create=False) as history:
+        assert "added without the secret" in refused(history, made)
+        head = history.head
+        for act in (
+            lambda: Revocable(history, engine(), update_interval=2).train(Rounds(1)),
+            lambda: history.ask(["clinic-5"], Budget(5.0, 1e-5)),
+            *([history.finish_erasures] if kind == "erasure" else []),
+        ):
+            with pytest.raises(BrokenHistory, match="added without the secret"):
+                act()
+        assert history.head == head
+
+
+def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> None:
+    """Whoever can write both the ledger and the secret file can make them fit, but not the stamps of old entries."""
+    outside = secrets.token_bytes(32)
+    Path(f"{copy}.secret").write_text(outside.hex())
+    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
+        (run,) = database.execute("SELECT secret FROM run").fetchone()
+        check = derived_secret(bound_secret(outside, run), CHECK)
+        database.execute("UPDATE run SET secret_check = ?", (check,))
+    assert "entry 1 was added without the secret" in told(copy)
+    with History(copy, create=False) as history:
+        assert "added without the secret" in refused(history, made)
 
 
 def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Path) -> None:
@@ -351,13 +394,16 @@ def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None
 
 
 def rechained(copy: Path) -> None:
-    """Compute the chain anew: no key is needed for it."""
+    """Compute the chain and its stamps anew, as only somebody can who has the secret."""
+    with History(copy, create=False) as opened:
+        secret = opened.ledger.outside_secret(STAMPS)
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
         previous = None
         query = "SELECT sequence, kind, time, body, root FROM journal ORDER BY sequence"
         for sequence, kind, time, body, root in database.execute(query).fetchall():
             previous = next_entry(previous, kind, time, json.loads(body), root)
-            database.execute("UPDATE journal SET head = ? WHERE sequence = ?", (previous.head, sequence))
+            written = (previous.head, stamp(secret, previous.head), sequence)
+            database.execute("UPDATE journal SET head = ?, stamp = ? WHERE sequence = ?", written)
         database.commit()
 
 

@@ -283,7 +283,7 @@ def test_what_a_server_sends_elsewhere_is_said_before_anything_is_erased(
 
 
 def _key(history: History) -> bytes:
-    return history.ledger.name_secret(RETURNING)
+    return history.ledger.outside_secret(RETURNING)
 
 
 def _edit(folder: Path, statements: list[str]) -> None:

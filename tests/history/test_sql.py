@@ -492,6 +492,26 @@ def test_a_reader_sees_one_state_while_another_erases(home):
 # Erased bytes
 
 
+def test_a_snapshot_is_of_one_moment(home):
+    reader, writer = home.open(create=True), home.open()
+    writer.append("before", {}, NOW)
+    with reader.snapshot():
+        entries = list(reader.entries())
+        writer.append("after", {}, NOW)
+        writer.register(["ann"], NOW)
+        assert list(reader.entries()) == entries
+        assert reader.identities() == {}
+        elsewhere = []
+        thread = threading.Thread(target=lambda: elsewhere.extend(reader.entries()))
+        thread.start()
+        thread.join()
+        assert len(elsewhere) == 3
+    assert len(list(reader.entries())) == 3
+    assert reader.identities() == {"ann": 1}
+    reader.close()
+    writer.close()
+
+
 def test_statistics_copy_no_values(on_server):
     with closing(on_server.open(create=True)) as ledger:
         ledger.register([f"name {number}" for number in range(300)], NOW)

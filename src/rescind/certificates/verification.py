@@ -428,9 +428,11 @@ def _check_history(found: Statement, history: History, witnessed: Collection[byt
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
         )
     try:
-        history.ledger.name_secret(RETURNING)
+        history.ledger.outside_secret(RETURNING)
     except (MissingSecret, UnsafePermissions):
-        unchecked.append("that no erased name is known again: the history's secret file is not at hand")
+        unchecked.append(
+            "that no erased name is known again and nobody added an entry: the history's secret file is not at hand"
+        )
     return unchecked
 
 

@@ -182,7 +182,7 @@ def _declarations(history: History) -> Iterator[Examined]:
 
 def _secret(history: History) -> Examined:
     try:
-        history.ledger.name_secret(RETURNING)
+        history.ledger.outside_secret(RETURNING)
     except HistoryError as problem:
         return Examined("secret", "repair", str(problem))
     return Examined("secret", "fine", f"{history.ledger.secret_file}, readable by you alone")

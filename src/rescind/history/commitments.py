@@ -90,6 +90,11 @@ def next_entry(previous: Entry | None, kind: str, time: str, body: Mapping[str, 
     return Entry(sequence, kind, time, dict(body), root, hashlib.sha256(_ENTRY + text).digest())
 
 
+def stamp(secret: bytes, head: bytes) -> bytes:
+    """Return what shows that an entry with this head was written by somebody who had the secret."""
+    return hmac.digest(secret, head, "sha256")
+
+
 def broken_links(entries: Iterable[Entry]) -> list[int]:
     """Give the sequence numbers of the entries that do not follow from those before them."""
     broken: list[int] = []

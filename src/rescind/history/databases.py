@@ -7,11 +7,11 @@ import re
 import secrets
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
@@ -39,6 +39,9 @@ _RUN_NAME = re.compile(r"[a-z0-9_]{1,50}")
 
 class Database(ABC):
     """One place for one run."""
+
+    # What a connection needs to read everything as it was at one moment.
+    snapshot_options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, engine: Engine, where: str, name: str) -> None:
         self.engine = engine
@@ -169,6 +172,8 @@ class Sqlite(Database):
 
 class Postgresql(Database):
     """One schema of a database, named after the run."""
+
+    snapshot_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "REPEATABLE READ"}
 
     def __init__(self, address: str, run: str) -> None:
         if not _RUN_NAME.fullmatch(run):

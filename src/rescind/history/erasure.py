@@ -23,7 +23,7 @@ from rescind.core.training import LocalTraining
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.commitments import KEY_BYTES, stretch_digest
-from rescind.history.ledger import RETURNING, Ledger
+from rescind.history.ledger import Ledger
 from rescind.history.naming import check_names
 from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
 from rescind.history.progress import counted
@@ -138,8 +138,6 @@ class Eraser:
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, plan.clients)
-        # Whose file is missing is told before anything is begun.
-        self._ledger.name_secret(RETURNING)
         self._ledger.append("erasure", encode(plan), time)
         self.finish(time)
         *_, log = self._ledger.entries("erased")
@@ -147,7 +145,10 @@ class Eraser:
 
     def finish(self, time: str) -> None:
         """Carry out every plan that was recorded and not carried out to the end."""
-        for begun in unfinished(self._ledger):
+        plans = unfinished(self._ledger)
+        if plans:
+            self._ledger.check_stamps()
+        for begun in plans:
             for step in self.steps(begun, time):
                 step.run()
 

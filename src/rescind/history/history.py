@@ -27,7 +27,7 @@ from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.doubts import Doubt, facts_since, lift_doubts
 from rescind.history.errors import BrokenHistory, NotAHistory, UnknownClient
-from rescind.history.ledger import RETURNING, Ledger
+from rescind.history.ledger import Ledger
 from rescind.history.locations import opened
 from rescind.history.memory import MemoryLedger
 from rescind.history.outcomes import Outcome, outcomes
@@ -254,23 +254,17 @@ class History:
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
         """Return in words all that does not agree with the chain; empty if everything does.
 
-        What seems wrong while somebody writes is looked at again: the ledger is read piece by piece.
+        The ledger is read as it was at one moment. Files are not: what seems wrong with them while somebody writes is
+        looked at again.
         """
+        with self.ledger.snapshot():
+            problems = _read_all(lambda: verification.ledger_problems(self.ledger, self.run, witnessed))
         for _ in range(_LOOKS):
             before = self.head
-            found = self._found(witnessed)
-            if not found or self.head == before:
-                return found
-        return [f"somebody writes, and what was read does not fit together: {found[0]}"]
-
-    def _found(self, witnessed: Collection[bytes]) -> list[str]:
-        found = []
-        try:
-            for problem in verification.problems(self.ledger, self.models, self.updates, self.run, witnessed):
-                found.append(problem)  # noqa: PERF402, what was found before an error is told as well
-        except UNREADABLE as broken:
-            found.append(f"the rest cannot be read: {broken}")
-        return found
+            with_files = _read_all(lambda: verification.file_problems(self.ledger, self.models, self.updates))
+            if not with_files or self.head == before:
+                break
+        return problems + with_files
 
     # Writing
 
@@ -292,8 +286,7 @@ class History:
         that were interrupted are finished first, and files that nothing refers to are removed.
         """
         with self.ledger.writing():
-            # Without it a forgotten client that comes back would not be recognised.
-            self.ledger.name_secret(RETURNING)
+            self.ledger.check_stamps()
             self._check_run(Run(facts, described(start), capacity, goal, update_interval))
             self._recover()
             if not branches(self.ledger):
@@ -426,3 +419,14 @@ class History:
 
     def _now(self) -> str:
         return self._clock().isoformat()
+
+
+def _read_all(problems: Callable[[], Iterator[str]]) -> list[str]:
+    """Return the problems, with that of values that cannot be read as the last."""
+    found = []
+    try:
+        for problem in problems():
+            found.append(problem)  # noqa: PERF402, what was found before an error is told as well
+    except UNREADABLE as broken:
+        found.append(f"the rest cannot be read: {broken}")
+    return found

@@ -8,7 +8,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
 from rescind.history.commitments import KEY_BYTES, canonical
+from rescind.history.errors import BrokenHistory
 from rescind.history.records import Entry, Place, Round, Span, Stretch
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 _LONGEST_NAME = 1024
@@ -54,7 +55,8 @@ class Ledger(ABC):
 
     **Journal.** What happened, in order: rounds, branches, requests, plans, erasures, certificates. Entries are
     numbered from 1 without gaps, never changed and never deleted. Each carries the head of a hash chain over all
-    entries before it (``commitments.next_entry``), so whoever knows a head can tell whether history was rewritten.
+    entries before it (``commitments.next_entry``), so whoever knows a head can tell whether history was rewritten;
+    and a stamp, a digest of its head under the secret, so that only who has the secret can add one.
 
     **Values.** What the journal only commits to, and what can be erased: the numbers of rounds, the keys that salt
     their commitments, identities, stretches, references to kept models. A round's entry carries the Merkle root over
@@ -76,8 +78,8 @@ class Ledger(ABC):
     **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
     either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
 
-    **Secrets.** What keys digests of names follows from nothing in the store: it lies in ``secret_file``, or in
-    memory.
+    **Secrets.** What keys digests of names and the stamps of entries follows from nothing in the store: it lies in
+    ``secret_file``, or in memory. Whoever writes needs it, and gets ``MissingSecret`` without it; reading does not.
     """
 
     secret_file: Path | None = None
@@ -109,8 +111,8 @@ class Ledger(ABC):
         """Give 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
 
     @abstractmethod
-    def name_secret(self, purpose: str) -> bytes:
-        """Return 32 secret bytes for a purpose that has to do with names; they follow from nothing in the store.
+    def outside_secret(self, purpose: str) -> bytes:
+        """Return 32 secret bytes for a purpose, always the same ones; they follow from nothing in the store.
 
         ``MissingSecret`` if what they follow from is not at hand.
         """
@@ -273,6 +275,28 @@ class Ledger(ABC):
 
     # Verification
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read everything as it was at one moment, in this thread, whatever others write meanwhile."""
+        return nullcontext()
+
+    @abstractmethod
+    def unstamped(self) -> list[int]:
+        """Return the numbers of the entries that somebody without the secret added."""
+
+    def check_stamps(self) -> None:
+        """Refuse to act on entries that somebody added without the secret.
+
+        Raises:
+            BrokenHistory: there is one.
+            MissingSecret: the secret is not at hand.
+        """
+        numbers = self.unstamped()
+        if numbers:
+            raise BrokenHistory(
+                f"entry {numbers[0]} was added without the secret: somebody changed the ledger. Nothing was done; "
+                "look at it with rescind doctor, and restore it from a backup"
+            )
+
     @abstractmethod
     def suppressed(self) -> list[str]:
         """Return the keyed digests by which erased names are recognised, in hexadecimal, sorted."""
@@ -303,7 +327,7 @@ def derived_secret(secret: bytes, purpose: str) -> bytes:
 
 
 def bound_secret(outside: bytes, secret: bytes) -> bytes:
-    """Derive the secret of a run's names from the one outside of its store; ``secret`` is the run's own."""
+    """Derive what a run's outside secrets follow from: the secret file's content, bound to the run's own secret."""
     return hmac.digest(outside, b"names of\0" + secret, "sha256")
 
 
@@ -352,8 +376,8 @@ def labelling(leaves: Mapping[int, bytes]) -> dict[str, Any]:
     return {"labels": {str(client): leaf.hex() for client, leaf in leaves.items()}}
 
 
-# What a returning client is recognised by, and what shows that a secret is the right one.
-RETURNING, CHECK = "returning clients", "check"
+# What a returning client is recognised by, what stamps entries, and what shows that a secret is the right one.
+RETURNING, STAMPS, CHECK = "returning clients", "stamps", "check"
 
 
 def rejection(place: Place, rejected: Mapping[int, str]) -> dict[str, Any]:

@@ -19,10 +19,12 @@ from rescind.history.commitments import (
     name_leaf,
     next_entry,
     round_root,
+    stamp,
 )
 from rescind.history.errors import ForgottenClient, HeldByAnother
 from rescind.history.ledger import (
     RETURNING,
+    STAMPS,
     UNTOUCHED,
     Ledger,
     as_stored,
@@ -46,8 +48,9 @@ class MemoryLedger(Ledger):
     def __init__(self) -> None:
         outside = secrets.token_bytes(KEY_BYTES)
         self._secret = secrets.token_bytes(KEY_BYTES)
-        self._name_secret = bound_secret(outside, self._secret)
+        self._outside_secret = bound_secret(outside, self._secret)
         self._entries: list[Entry] = []
+        self._stamps: list[bytes] = []
         self._names: dict[str, int] = {}
         self._nonces: dict[int, bytes] = {}
         self._name_leaves: dict[int, bytes] = {}
@@ -87,8 +90,8 @@ class MemoryLedger(Ledger):
     def secret(self, purpose: str) -> bytes:
         return derived_secret(self._secret, purpose)
 
-    def name_secret(self, purpose: str) -> bytes:
-        return derived_secret(self._name_secret, purpose)
+    def outside_secret(self, purpose: str) -> bytes:
+        return derived_secret(self._outside_secret, purpose)
 
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
@@ -120,7 +123,7 @@ class MemoryLedger(Ledger):
         return {name: self._names[name] for name in checked_names(names) if name in self._names}
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
-        secret = self.name_secret(RETURNING)
+        secret = self.outside_secret(RETURNING)
         return {name for name in checked_names(names) if name_digest(secret, name) in self._forgotten}
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
@@ -201,7 +204,7 @@ class MemoryLedger(Ledger):
 
     def erase_identities(self, clients: Clients) -> None:
         for client, name in self.names(clients).items():
-            self._forgotten.add(name_digest(self.name_secret(RETURNING), name))
+            self._forgotten.add(name_digest(self.outside_secret(RETURNING), name))
             self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 
@@ -239,6 +242,10 @@ class MemoryLedger(Ledger):
     def compact(self) -> tuple[str, ...]:
         return ()
 
+    def unstamped(self) -> list[int]:
+        secret, written = self.outside_secret(STAMPS), zip(self._entries, self._stamps, strict=True)
+        return [entry.sequence for entry, stamped in written if stamp(secret, entry.head) != stamped]
+
     def suppressed(self) -> list[str]:
         return sorted(digest.hex() for digest in self._forgotten)
 
@@ -248,4 +255,5 @@ class MemoryLedger(Ledger):
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes) -> Entry:
         entry = next_entry(self._entries[-1] if self._entries else None, kind, time, as_stored(body), root)
         self._entries.append(entry)
+        self._stamps.append(stamp(self.outside_secret(STAMPS), entry.head))
         return entry

@@ -17,8 +17,10 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     Whoever swaps two names in the ledger would have the wrong one forgotten, and a certificate say so.
 
     Raises:
-        BrokenHistory: the chain is broken, or a name or a label was changed.
+        BrokenHistory: the chain is broken, somebody added an entry, or a name or a label was changed.
+        MissingSecret: the secret is not at hand.
     """
+    ledger.check_stamps()
     entries, asked = list(ledger.entries()), set(clients)
     found = [f"entry {number} does not follow" for number in broken_links(entries)]
     found += _unregistered(asked, entries)

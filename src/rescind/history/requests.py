@@ -93,7 +93,7 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) ->
 
 def receipt(ledger: Ledger, name: str) -> bytes:
     """Return what a client needs to find itself in a certificate; it can be given again, also after an erasure."""
-    return hmac.digest(ledger.name_secret("receipts"), name.encode(), "sha256")
+    return hmac.digest(ledger.outside_secret("receipts"), name.encode(), "sha256")
 
 
 def name_in_certificates(salt: bytes, name: str) -> str:

@@ -80,6 +80,7 @@ journal = Table(
     Column("body", Text, nullable=False),
     _bytes("root"),
     _bytes("head"),
+    _bytes("stamp"),
 )
 
 # Nearly all entries are rounds, which are found by their place. Without them the index costs a round nothing.

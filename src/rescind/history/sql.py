@@ -41,12 +41,14 @@ from rescind.history.commitments import (
     name_leaf,
     next_entry,
     round_root,
+    stamp,
 )
 from rescind.history.databases import Database, Postgresql, Sqlite
 from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
 from rescind.history.ledger import (
     CHECK,
     RETURNING,
+    STAMPS,
     UNTOUCHED,
     Ledger,
     as_stored,
@@ -79,10 +81,11 @@ class SqlLedger(Ledger):
 
     def __init__(self, database: Database, secret: Path | None) -> None:
         self._database, self.secret_file = database, secret
-        self._name_secret: bytes | None = None
+        self._outside_secret: bytes | None = None
         self._writer: Connection | None = None
         self._hold = ExitStack()
         self._turn = threading.RLock()
+        self._snapshot = threading.local()
         self._closed = False
 
     @classmethod
@@ -127,7 +130,7 @@ class SqlLedger(Ledger):
 
     def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
         with self._beside_the_writer() as connection:
-            return _append(connection, kind, body, time)
+            return self._append(connection, kind, body, time)
 
     def entries(self, *kinds: str) -> Iterator[Entry]:
         table = schema.journal
@@ -149,16 +152,16 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             return derived_secret(connection.execute(select(schema.run.c.secret)).scalar_one(), purpose)
 
-    def name_secret(self, purpose: str) -> bytes:
-        if self._name_secret is None:
+    def outside_secret(self, purpose: str) -> bytes:
+        if self._outside_secret is None:
             outside = read_secret(self.secret_file)
             with self._reading() as connection:
                 run = connection.execute(select(schema.run)).one()
             bound = bound_secret(outside, run.secret)
             if not hmac.compare_digest(derived_secret(bound, CHECK), run.secret_check):
                 raise wrong_secret(self.secret_file)
-            self._name_secret = bound
-        return derived_secret(self._name_secret, purpose)
+            self._outside_secret = bound
+        return derived_secret(self._outside_secret, purpose)
 
     def head(self) -> bytes:
         with self._reading() as connection:
@@ -173,7 +176,7 @@ class SqlLedger(Ledger):
         known = self.pseudonyms(checked)
         if all(name in known for name in checked):
             return np.array([known[name] for name in checked], dtype=np.int64)
-        secret = self.name_secret(RETURNING)
+        secret = self.outside_secret(RETURNING)
         with self._beside_the_writer() as connection:
             known = _pseudonyms(connection, checked)
             new = [name for name in dict.fromkeys(checked) if name not in known]
@@ -184,7 +187,7 @@ class SqlLedger(Ledger):
             given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
             given = {name: number for number, name in enumerate(new, start=given_out + 1)}
             if given:
-                _insert_clients(connection, given, time)
+                self._insert_clients(connection, given, time)
         known |= given
         return np.array([known[name] for name in checked], dtype=np.int64)
 
@@ -203,7 +206,7 @@ class SqlLedger(Ledger):
             return _pseudonyms(connection, checked_names(names))
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
-        checked, secret = checked_names(names), self.name_secret(RETURNING)
+        checked, secret = checked_names(names), self.outside_secret(RETURNING)
         with self._reading() as connection:
             return _forgotten(connection, secret, checked)
 
@@ -215,7 +218,7 @@ class SqlLedger(Ledger):
             changed = [row for row in rows if row.label != labels[row.name]]
             leaves = {row.pseudonym: label_leaf(row.nonce, row.pseudonym, labels[row.name]) for row in changed}
             if leaves:
-                _append(connection, "label", labelling(leaves), time)
+                self._append(connection, "label", labelling(leaves), time)
             for row in changed:
                 chosen = table.c.pseudonym == row.pseudonym
                 connection.execute(update(table).where(chosen).values(label=labels[row.name]))
@@ -262,9 +265,9 @@ class SqlLedger(Ledger):
             keys = _keys(connection, round_.clients)
             check_round(round_, _last_round(connection, place.branch), keys)
             if rejected:
-                _append(connection, "rejection", rejection(place, rejected), time)
+                self._append(connection, "rejection", rejection(place, rejected), time)
             body = {"branch": place.branch, "round": place.round}
-            entry = _append(connection, "round", body, time, round_root(round_, keys))
+            entry = self._append(connection, "round", body, time, round_root(round_, keys))
             _insert_round(connection, entry.sequence, round_, model)
             branch = schema.branch
             connection.execute(update(branch).where(branch.c.number == place.branch).values(last_round=place.round))
@@ -278,7 +281,7 @@ class SqlLedger(Ledger):
         with self._transaction() as connection:
             if _last_round(connection, number) >= 0:
                 raise ValueError(f"branch {number} was started already")
-            entry = _append(connection, "branch", body, time)
+            entry = self._append(connection, "branch", body, time)
             _insert(connection, schema.branch, [(number, 0)])
             _insert(connection, schema.kept, [(number, 0, digest)])
         return entry
@@ -345,7 +348,7 @@ class SqlLedger(Ledger):
     # Erasure
 
     def erase_identities(self, clients: Clients) -> None:
-        table, secret = schema.identity, self.name_secret(RETURNING)
+        table, secret = schema.identity, self.outside_secret(RETURNING)
         with self._transaction() as connection:
             rows = connection.execute(select(table).where(among(table.c.pseudonym, clients.tolist()))).all()
             _insert(connection, schema.suppression, [(name_digest(secret, row.name).hex(),) for row in rows])
@@ -366,7 +369,7 @@ class SqlLedger(Ledger):
     ) -> None:
         with self._transaction() as connection:
             if remains is not None:
-                _append(connection, "remains", *remains)
+                self._append(connection, "remains", *remains)
             for span in spans:
                 _erase_participations(connection, span)
                 for table in (schema.round_, schema.kept, schema.client_update):
@@ -396,6 +399,12 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             return (*left, *strange_objects(connection))
 
+    def unstamped(self) -> list[int]:
+        table, secret = schema.journal, self.outside_secret(STAMPS)
+        query = select(table.c.sequence, table.c.head, table.c.stamp).order_by(table.c.sequence)
+        with self._reading() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
+            return [each.sequence for each in rows if not _is_stamped(each, secret)]
+
     def suppressed(self) -> list[str]:
         table = schema.suppression
         with self._reading() as connection:
@@ -412,20 +421,38 @@ class SqlLedger(Ledger):
     # Transactions
 
     @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self._check_open()
+        options = self._database.snapshot_options
+        with self._database.engine.connect().execution_options(**options) as connection, connection.begin():
+            self._snapshot.connection = connection
+            try:
+                yield
+            finally:
+                self._snapshot.connection = None
+
+    @contextmanager
     def _reading(self) -> Iterator[Connection]:
         self._check_open()
+        snapshot = getattr(self._snapshot, "connection", None)
+        if snapshot is not None:
+            yield snapshot
+            return
         with self._database.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def _beside_the_writer(self) -> Iterator[Connection]:
         self._check_open()
+        # Before anything is written, and before a transaction is held up by a file.
+        self.outside_secret(STAMPS)
         with self._database.transaction() as connection:
             _take_turn(connection)
             yield connection
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
+        self.outside_secret(STAMPS)
         with self._held() as writer, self._database.transaction(writer):
             _take_turn(writer)
             yield writer
@@ -445,17 +472,25 @@ class SqlLedger(Ledger):
         if self._closed:
             raise ValueError("this ledger is closed: open it again")
 
+    def _append(
+        self, connection: Connection, kind: str, body: Mapping[str, Any], time: str, root: bytes = b""
+    ) -> Entry:
+        entry = next_entry(_last_entry(connection), kind, time, as_stored(body), root)
+        text, stamped = canonical(entry.body).decode(), stamp(self.outside_secret(STAMPS), entry.head)
+        _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
+        return entry
+
+    def _insert_clients(self, connection: Connection, given: Mapping[str, int], time: str) -> None:
+        rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in given.items()]
+        leaves = [name_leaf(nonce, number, name) for number, name, _, nonce in rows]
+        self._append(connection, "registration", registration(given.values()), time, merkle_root(leaves))
+        _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES), None) for each in given.values()])
+        _insert(connection, schema.identity, rows)
+
 
 def _take_turn(connection: Connection) -> None:
     """Wait, in a transaction that writes, until PostgreSQL gives it its turn."""
     connection.execute(select(schema.run.c.schema_version).with_for_update()).one()
-
-
-def _append(connection: Connection, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
-    entry = next_entry(_last_entry(connection), kind, time, as_stored(body), root)
-    text = canonical(entry.body).decode()
-    _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head)])
-    return entry
 
 
 def _last_entry(connection: Connection) -> Entry | None:
@@ -497,14 +532,6 @@ def _keys(connection: Connection, clients: Clients) -> dict[int, bytes]:
     query = select(table.c.pseudonym, table.c.key).where(chosen, table.c.key.is_not(None))
     rows = connection.execute(query).all()
     return {pseudonym: key for pseudonym, key in rows}  # noqa: C416
-
-
-def _insert_clients(connection: Connection, given: Mapping[str, int], time: str) -> None:
-    rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in given.items()]
-    leaves = [name_leaf(nonce, number, name) for number, name, _, nonce in rows]
-    _append(connection, "registration", registration(given.values()), time, merkle_root(leaves))
-    _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES), None) for each in given.values()])
-    _insert(connection, schema.identity, rows)
 
 
 def _insert_round(connection: Connection, sequence: int, round_: Round, model: bytes) -> None:
@@ -564,6 +591,10 @@ def _streamed(connection: Connection, query: Select[Any], at_once: int) -> Resul
 
 def _within(table: Table, span: Span) -> ColumnElement[bool]:
     return and_(table.c.branch == span.branch, table.c.round.between(span.first, span.last))
+
+
+def _is_stamped(row: Row[Any], secret: bytes) -> bool:
+    return isinstance(row.head, bytes) and row.stamp == stamp(secret, row.head)
 
 
 def _entry(row: Row[Any]) -> Entry:

@@ -35,23 +35,16 @@ _SAID_ONCE = {
 }
 
 
-def problems(
-    ledger: Ledger,
-    models: CheckpointStore,
-    updates: CheckpointStore,
-    run: Run,
-    witnessed: Collection[bytes] = (),
-) -> Iterator[str]:
-    """Give in words everything that does not agree; nothing means that all of it does.
+def ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ()) -> Iterator[str]:
+    """Return in words everything in a ledger that does not agree; nothing means that all of it does.
 
     ``witnessed`` are heads that clients were handed: one that is not in the chain shows that history was rewritten,
-    which the chain alone cannot show of its newest entries. Every kept model is read, which takes its time.
+    which the chain alone cannot show of its newest entries.
     """
-    # Before anything else is read: what a writer stores meanwhile is referred to once the rest was looked at.
-    files = [(store, store.digests()) for store in (models, updates)]
     yield from ledger.strays()
     entries = list(ledger.entries())
     yield from (f"entry {number} does not follow from those before it" for number in broken_links(entries))
+    yield from _stamp_problems(ledger)
     yield from _repetitions(entries)
     heads = {NO_HEAD, *(entry.head for entry in entries)}
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
@@ -103,14 +96,43 @@ def problems(
         for place in sorted(surely_kept(started, newest(ledger), ledger.last_round, run))
         if place not in kept and not any(place in span for span in erased)
     )
+    yield from (
+        f"{place} is kept as another model than was recorded"
+        for place, digest in kept.items()
+        if stored.get(place) != digest
+    )
+
+
+def file_problems(ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> Iterator[str]:
+    """Return in words which files are missing, damaged or nobody's; every kept model is read, which takes its time.
+
+    Somebody may write meanwhile: what a file is missed for, or found without, is asked of the ledger last.
+    """
+    files = [(store, store.digests()) for store in (models, updates)]
+    kept = ledger.kept()
     for place, digest in counted(kept.items(), "reading kept models", len(kept)):
-        if stored.get(place) != digest:
-            yield f"{place} is kept as another model than was recorded"
-        elif digest not in models:
-            yield f"the checkpoint of {place} is missing"
-        else:
-            yield from _damage(models, place, digest)
-    yield from _file_problems(ledger, files, erased=any(entry.kind == "erased" for entry in entries))
+        damage = _damage(models, place, digest)
+        if damage and ledger.kept().get(place) == digest:
+            yield damage
+    needed = set(ledger.kept().values()), set(stored_updates(ledger).values())
+    erased = any(True for _ in ledger.entries("erased"))
+    for (store, there), digests in zip(files, needed, strict=True):
+        strays = [digest for digest in there - digests if erased and digest in store]
+        if strays:
+            yield (
+                f"nothing refers to {len(strays)} files in {store.address}, {min(strays)} for one: somebody put them "
+                "there, or a writer was killed; the next run removes them"
+            )
+    _, stored = needed
+    lost = [digest for digest in stored if digest not in updates]
+    if lost:
+        yield f"{len(lost)} stored updates are not in {updates.address}"
+
+
+def _stamp_problems(ledger: Ledger) -> Iterator[str]:
+    # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
+    with suppress(MissingSecret, UnsafePermissions):
+        yield from (f"entry {number} was added without the secret" for number in ledger.unstamped())
 
 
 def _repetitions(entries: Sequence[Entry]) -> Iterator[str]:
@@ -135,12 +157,15 @@ def _repetitions(entries: Sequence[Entry]) -> Iterator[str]:
                 yield f"erasure {entry.sequence} is about other clients than its requests"
 
 
-def _damage(models: CheckpointStore, place: Place, digest: str) -> Iterator[str]:
+def _damage(models: CheckpointStore, place: Place, digest: str) -> str:
+    if digest not in models:
+        return f"the checkpoint of {place} is missing"
     try:
         for _ in models.stream(digest):
             pass
     except HistoryError as damaged:
-        yield f"{place}: {damaged}"
+        return f"{place}: {damaged}"
+    return ""
 
 
 def _identity_problems(ledger: Ledger) -> Iterator[str]:
@@ -165,24 +190,6 @@ def _suppression_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
     elif not left and ledger.suppressed():
         yield "names are listed as erased, and no erasure says so"
-
-
-def _file_problems(
-    ledger: Ledger, files: Sequence[tuple[CheckpointStore, set[str]]], *, erased: bool
-) -> Iterator[str]:
-    """Find stored updates without a file; and once something was ``erased``, files that nothing refers to."""
-    needed = set(ledger.kept().values()), set(stored_updates(ledger).values())
-    for (store, there), digests in zip(files, needed, strict=True):
-        strays = [digest for digest in there - digests if erased and digest in store]
-        if strays:
-            yield (
-                f"nothing refers to {len(strays)} files in {store.address}, {min(strays)} for one: somebody put them "
-                "there, or a writer was killed; the next run removes them"
-            )
-    (_, (updates, _)), (_, digests) = files, needed
-    lost = [digest for digest in digests if digest not in updates]
-    if lost:
-        yield f"{len(lost)} stored updates are not in {updates.address}"
 
 
 def _model_problems(

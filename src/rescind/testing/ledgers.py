@@ -115,7 +115,7 @@ def readable(
         "name leaves": ledger.name_leaves(0, 2**31 - 1),
         "label leaves": ledger.label_leaves(),
         "secret": ledger.secret("tests"),
-        "name secret": ledger.name_secret("tests"),
+        "name secret": ledger.outside_secret("tests"),
         "keys": ledger.keys(group(*clients)),
         "last rounds": [ledger.last_round(branch) for branch in branches],
         "rounds": [_bits(each) for span in spans for each in ledger.rounds(span)],
@@ -575,9 +575,21 @@ class LedgerConformance:
 
     def test_the_secret_of_names_is_the_runs_own_and_another_one(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        assert len(ledger.name_secret("receipts")) == 32
-        assert ledger.name_secret("receipts") == open_ledger().name_secret("receipts")
-        assert len({ledger.name_secret("receipts"), ledger.name_secret("more"), ledger.secret("receipts")}) == 3
+        assert len(ledger.outside_secret("receipts")) == 32
+        assert ledger.outside_secret("receipts") == open_ledger().outside_secret("receipts")
+        assert len({ledger.outside_secret("receipts"), ledger.outside_secret("more"), ledger.secret("receipts")}) == 3
+
+    def test_whatever_is_written_is_stamped(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.append("run", {}, NOW)
+        ledger.register(["ann"], NOW)
+        ledger.label({"ann": "Ann"}, NOW)
+        ledger.start_branch(0, digest("start"), {}, NOW)
+        ledger.commit_round(a_round(Place(0, 1), [1]), NOW, rejected={1: "late"})
+        ledger.erase_rounds([Span(0, 1, 1)], remains=({}, NOW))
+        assert len(list(ledger.entries())) == 7
+        assert ledger.unstamped() == open_ledger().unstamped() == []
+        ledger.check_stamps()
 
     def test_an_erased_identity_is_gone_and_recognised(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
