@@ -140,6 +140,7 @@ class FlowerEngine:
             self._branch, self._strategy = place.branch, None
         self._patience.begin_turn()
         self._evaluating.begin_turn()
+        self.nodes.begin_round()
         asked = self._asked(names, self._patience)
         arrays, instructions = self.packed(model), self._instructions(place, asked)
         answers = self._exchange(self._messages(arrays, place, asked, instructions), asked, self._patience)
