@@ -303,7 +303,10 @@ def _engine(
     trained = _trained(strategy, arrays)
     mean, history = averaging(strategy.strategy), strategy.history
     least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
-    nodes = Nodes(grid, history.remaining, lambda: list(history.ledger.identities()), least, timeout)
+    # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
+    begun = bool(branches(history.ledger))
+    authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
+    nodes = Nodes(grid, history.remaining, lambda: list(history.ledger.identities()), least, timeout, authenticated)
     frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
     if isinstance(strategy.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -199,6 +201,55 @@ def test_metrics_of_one_client_do_not_hide_those_of_the_others(history: History)
     assert result.evaluate_metrics_clientapp[1]["examples"] == 4 * 12
     # Nothing but metrics reaches code of the user's.
     assert seen == [{"metrics"}] * 9
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"accuracy": [0.0], "num-examples": 12},
+        {"accuracy": [0.0] * 100, "num-examples": 12},
+        {"accuracy": 0.0, "num-examples": 2**62},
+        {"accuracy": 0.0, "num-examples": float("inf")},
+        {"accuracy": 0.0, "num-examples": [12]},
+        {"accuracy": float("nan"), "num-examples": 12},
+        {"accuracy": float("-inf"), "num-examples": 12},
+        {"accuracy": 0.0, "num-examples": 12, "more": [1.0, float("nan")]},
+        {"accuracy": 0.0, "num-examples": 12, "more": 1.0},
+        {"accuracy": 0.0},
+        {"num-examples": 10**7},
+        {},
+    ],
+)
+@pytest.mark.parametrize("liar", [NAMES[0], EVIL])
+def test_metrics_of_one_client_do_not_spoil_those_of_the_others(
+    history: History, caplog: pytest.LogCaptureFixture, told: dict[str, Any], liar: str
+) -> None:
+    def attack(rng: np.random.Generator, reply: Message, msg: Message) -> None:
+        reply.content["metrics"] = MetricRecord(dict(told))
+
+    on = Hostile(nothing, attack, attackers=(liar,), names=NAMES[:5], loses=False)
+    with caplog.at_level("INFO", "flwr"):
+        result = rescind.flower.run(strategy("plain", history), on, initial("plain"), num_rounds=1)
+    assert dict(result.evaluate_metrics_clientapp[1]) == {"accuracy": 0.5}
+    assert f"the metrics of node {on.ids[liar]} are not used" in caplog.text
+
+
+def test_messages_are_let_go_of_before_the_next_round_brings_its_own(history: History) -> None:
+    alive: list[int] = []
+    sent: list[weakref.ref[Message]] = []
+
+    class Watched(Hostile):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            gc.collect()
+            alive.append(sum(each() is not None for each in sent))
+            replies = list(super().send_and_receive(messages, timeout=timeout))
+            sent[:] = map(weakref.ref, replies)
+            return replies
+
+    on = Watched(nothing, nothing, attackers=(), names=NAMES[:5])
+    chosen = replace(strategy("plain", history), strategy=FedAvg(fraction_evaluate=0.0))
+    rescind.flower.run(chosen, on, initial("plain"), num_rounds=3)
+    assert alive == [0] * 3
 
 
 # Denial of forgetting

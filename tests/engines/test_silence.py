@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
 from rescind import History
+from rescind.core.facts import Source
 from rescind.engines.flower.patience import Patience
 from rescind.flower import Recorded
 from rescind.history.records import Span
@@ -78,11 +79,43 @@ def grid(
     return Hanging(app(change, called), hangs, [name for name in CLINICS if name != without], authenticated)
 
 
-def train(history: History, on: InProcessGrid, rounds: int, strategy: Any = None, **options: Any) -> None:
+class Coming(InProcessGrid):
+    """A Grid on which ``late`` nodes are missing in the first three looks, and ``registered`` ones have keys.
+
+    Who is registered may change: it follows from the number of rounds that clinic-0 was asked to train in.
+    """
+
+    def __init__(
+        self,
+        nodes: dict[str, dict[str, str]],
+        late: set[str] | None = None,
+        registered: Callable[[int], set[str]] = lambda _: set(),
+    ) -> None:
+        super().__init__(app(), nodes, authenticated=False)
+        self.late, self.registered, self.looks = late or set(), registered, 0
+
+    def get_nodes(self) -> list[NodeInfo]:
+        self.looks += 1
+        self.gone = self.late if self.looks <= 3 else set()
+        found, names = list(super().get_nodes()), {node: name for name, node in self.ids.items()}
+        for node in found:
+            if (name := names[node.node_id]) in self.registered(self.sent.count(("clinic-0", "train"))):
+                node.name, node.public_key = name, self.key(name)
+        return found
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rescind.engines.flower.nodes._PAUSE", 0.0)
+
+
+def train(
+    history: History, on: InProcessGrid, rounds: int, strategy: Any = None, timeout: float = 600.0, **options: Any
+) -> None:
     arrays = {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
     chosen = {"training": TRAINING, "trained": list(arrays), "seed": b"a federation for tests 1"} | options
     recorded = Recorded(strategy or fedavg(), history, **chosen)
-    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds)
+    rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, timeout=timeout)
 
 
 def fedavg(**options: Any) -> FedAvg:
@@ -147,8 +180,10 @@ def test_leaving_a_silent_client_alone_changes_nothing_for_the_others(options: d
 class Silent(Hanging):
     """A Grid on which whoever ``who`` names for the messages that are sent is silent."""
 
-    def __init__(self, who: Callable[[list[Message]], set[str]], names: list[str]) -> None:
-        super().__init__(app(), lambda _: False, names, authenticated=True)
+    def __init__(
+        self, who: Callable[[list[Message]], set[str]], names: list[str], authenticated: bool = True
+    ) -> None:
+        super().__init__(app(), lambda _: False, names, authenticated)
         self.who = who
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
@@ -189,8 +224,43 @@ def test_a_node_that_never_says_who_it_is_is_asked_ever_more_seldom(
     on = grid(lambda round_: round_ == 0, authenticated=False)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 20)
-    assert on.asked("query") <= 6
+    assert on.asked("query") == 5
     assert f"node {on.ids[HANGS]} did not say in 30 s who it is" in caplog.text
+
+
+@pytest.mark.parametrize("told", [{}, {"client-id": "\x1b[2J"}], ids=["an error", "no name"])
+def test_a_stranger_is_asked_who_it_is_by_rounds_however_often_it_is_looked(
+    history: History, told: dict[str, str]
+) -> None:
+    """Evaluations look too. What is no name is no answer."""
+    on = Coming({name: {"client-id": name} for name in CLINICS} | {"stranger": told})
+    train(history, on, 20, fedavg(fraction_evaluate=1.0))
+    trained, asked = 0, []
+    for sent in on.sent:
+        trained += sent == ("clinic-0", "train")
+        if sent == ("stranger", "query"):
+            asked.append(trained)
+    assert asked == [0, 1, 3, 7, 15]
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("told", [{}, {"client-id": "\x1b[2J"}], ids=["an error", "no name"])
+def test_a_stranger_who_comes_first_and_says_nothing_of_use_does_not_end_a_run(
+    history: History, told: dict[str, str]
+) -> None:
+    on = Coming({name: {"client-id": name} for name in CLINICS} | {"stranger": told}, late=set(CLINICS))
+    train(history, on, 2, timeout=5.0)
+    assert took_part(history, 2) == [set(CLINICS)] * 2
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_who_is_waited_for_is_asked_again_before_a_round_begins(history: History) -> None:
+    def who(sent: list[Message]) -> set[str]:
+        return {HANGS} if on.asked("query") < 2 else set()
+
+    on = Silent(who, list(CLINICS), authenticated=False)
+    train(history, on, 1, fedavg(min_available_nodes=6), timeout=5.0)
+    assert took_part(history, 1) == [set(CLINICS)]
 
 
 def test_patience_ends_and_comes_back() -> None:
@@ -236,6 +306,39 @@ def test_two_nodes_with_one_name_are_told_with_what_ends_it(
         train(history, on, 2)
     assert f"nodes {on.ids['clinic-1']} and {on.ids[HANGS]} say that they are the same client" in caplog.text
     assert "Registered keys end this" in caplog.text
+
+
+def test_once_keys_are_registered_nobody_without_one_takes_part(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names stay what they were: with two of them a client could train while it is forgotten under the other."""
+    clinics = list(CLINICS)
+    registered = {0: 0, 1: 0, 2: 3, 3: 3}
+    on = Coming(
+        {name: {"client-id": name} for name in clinics},
+        # From the fifth round on only one of them shows its key.
+        registered=lambda trained: set(clinics[: registered.get(trained, 1)]),
+    )
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 6)
+    everybody, three, one = set(clinics), set(clinics[:3]), set(clinics[:1])
+    assert took_part(history, 6) == [everybody, everybody, three, three, one, one]
+    assert set(history.ledger.identities()) == everybody
+    assert history.run.facts.sources.identity is Source.REPORTED
+    assert "keys are registered by now" in caplog.text
+    # And it goes on where they are registered from the beginning.
+    train(history, Coming({name: {"client-id": name} for name in clinics}, registered=lambda _: three), 7)
+    assert took_part(history, 7)[6] == three
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_stranger_who_comes_first_has_no_place_in_a_history_of_keys(history: History) -> None:
+    train(history, grid(), 2)
+    nodes = {name: {"client-id": name} for name in [*CLINICS, "stranger"]}
+    on = Coming(nodes, late=set(CLINICS), registered=lambda _: set(CLINICS))
+    train(history, on, 4, timeout=5.0)
+    assert took_part(history, 4) == [set(CLINICS)] * 4
+    assert "stranger" not in {name for name, _ in on.sent}
 
 
 @pytest.mark.parametrize("name", ["\x1b[2J", "\u202eclinic", "a\u200bb", " clinic-1", "x\ny", ""])

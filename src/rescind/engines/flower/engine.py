@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from rescind.engines.flower.arrays import packed
 from rescind.engines.flower.grid import FilteredGrid
 from rescind.engines.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.engines.flower.patience import Patience
-from rescind.engines.flower.replies import Expected, OtherWeight, Rejected, Reply, checked, metrics_of
+from rescind.engines.flower.replies import Expected, OtherWeight, Rejected, Reply, checked, combinable, kinds
 from rescind.engines.flower.wire import DISTANCE, Instructions
 from rescind.engines.seeds import client_seed, drawn
 from rescind.engines.server import norm
@@ -138,8 +138,11 @@ class FlowerEngine:
             )
         if place.branch != self._branch:
             self._branch, self._strategy = place.branch, None
+        # Else the last round's messages would be held while this one's come in.
+        self._accepted = []
         self._patience.begin_turn()
         self._evaluating.begin_turn()
+        self.nodes.begin_round()
         asked = self._asked(names, self._patience)
         arrays, instructions = self.packed(model), self._instructions(place, asked)
         answers = self._exchange(self._messages(arrays, place, asked, instructions), asked, self._patience)
@@ -168,8 +171,7 @@ class FlowerEngine:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
         self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
         self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
-        contents = [reply.content for reply in accepted.values()]
-        metrics = _combined(mean.train_metrics_aggr_fn, contents, mean.weighted_by_key)
+        metrics = self._combined(mean.train_metrics_aggr_fn, {name: answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[place.round] = metrics
         _LOG.info(
@@ -224,8 +226,8 @@ class FlowerEngine:
         mean = averaging(self.original)
         size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
         names = drawn(self.settings.secret, place, present, size=size)
-        contents = [reply.content for reply in self._evaluated(model, names, {"server-round": place.round}).values()]
-        return _combined(mean.evaluate_metrics_aggr_fn, contents, mean.weighted_by_key)
+        replies = self._evaluated(model, names, {"server-round": place.round})
+        return self._combined(mean.evaluate_metrics_aggr_fn, replies)
 
     def filtered(self, names: Sequence[str]) -> FilteredGrid:
         """Give the Grid on which only the named clients are."""
@@ -325,6 +327,34 @@ class FlowerEngine:
             )
         return {name: found[name] for name in names if name in found}
 
+    def _combined(
+        self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]
+    ) -> MetricRecord | None:
+        """Combine the metrics that fit together as the strategy does; nothing that clients tell ends a run by it."""
+        weighted_by, told = averaging(self.original).weighted_by_key, dict[str, MetricRecord]()
+        for name, reply in replies.items():
+            try:
+                told[name] = combinable(reply.content, weighted_by, self.settings.most_examples)
+            except Rejected as reason:
+                _LOG.warning("rescind: the metrics of node %d are not used: %s", self._node(name), reason)
+        # A mean is of the same metrics from everybody: whoever tells others, or a list as a number, is left out.
+        for usual, _ in Counter(map(kinds, told.values())).most_common(1):
+            for name in [name for name, metrics in told.items() if kinds(metrics) != usual]:
+                del told[name]
+                _LOG.warning("rescind: the metrics of node %d are not used: most tell others", self._node(name))
+        # Nothing else that a client sent reaches code of the user's.
+        contents = [RecordDict({"metrics": metrics}) for metrics in told.values()]
+        try:
+            metrics = combine(contents, weighted_by) if contents else None
+        except Exception as error:
+            # Not in its own words: they may hold what clients sent.
+            _LOG.warning("rescind: the clients' metrics could not be combined: %s", type(error).__name__)
+            return None
+        if metrics is not None and len(metrics) > _MOST_METRICS:
+            _LOG.warning("rescind: of %d metrics the first %d are kept", len(metrics), _MOST_METRICS)
+            return MetricRecord({name: metrics[name] for name in list(metrics)[:_MOST_METRICS]})
+        return metrics
+
     def _asked(self, names: Sequence[str], patience: Patience) -> list[str]:
         """Return those of the names that are asked now; whoever was silent of late is absent, as if it were again."""
         by_node = {self._node(name): name for name in names}
@@ -339,27 +369,6 @@ class FlowerEngine:
             unknown = sorted(set(names).difference(self.clients))
         if unknown:
             raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
-
-
-def _combined(
-    combine: Callable[[list[RecordDict], str], MetricRecord], contents: list[RecordDict], weighted_by: str
-) -> MetricRecord | None:
-    """Combine what clients tell as the strategy does; it enters no model, so nothing that they tell ends a run."""
-    told = []
-    for content in contents:
-        # Nothing else that a client sent reaches code of the user's.
-        with suppress(Rejected):
-            told.append(RecordDict({"metrics": metrics_of(content)}))
-    try:
-        metrics = combine(told, weighted_by) if told else None
-    except Exception as error:
-        # Not in its own words: they may hold what clients sent.
-        _LOG.warning("rescind: the clients' metrics could not be combined: %s", type(error).__name__)
-        return None
-    if metrics is not None and len(metrics) > _MOST_METRICS:
-        _LOG.warning("rescind: of %d metrics the first %d are kept", len(metrics), _MOST_METRICS)
-        return MetricRecord({name: metrics[name] for name in list(metrics)[:_MOST_METRICS]})
-    return metrics
 
 
 def _numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -38,12 +38,17 @@ class Member:
 class Nodes:
     """The clients that are connected to a Grid, by name.
 
+    Names are keys where ``authenticated``, else what clients tell. That stays as it is, since a client with two names
+    could be forgotten under one and train under the other. From the first registered key on, whoever comes without
+    one stays outside, whatever names are.
+
     Args:
         grid: the ServerApp's.
         remaining: gives those of some names who may take part.
         known: gives the names of everybody who ever took part.
         least: how many who may take part have to be connected before a round begins.
         timeout: how many seconds to wait for them.
+        authenticated: whether names are keys, None if the first look is to decide that.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Nodes:
         known: Callable[[], Sequence[str]],
         least: int,
         timeout: float,
+        authenticated: bool | None,
     ) -> None:
         self._grid, self._remaining, self._known = grid, remaining, known
         self._least, self._timeout = least, timeout
@@ -60,8 +66,12 @@ class Nodes:
         self._patience = Patience()
         self._warned: set[str] = set()
         self._wait(lambda: len(list(grid.get_nodes())))
-        # Where keys are registered, whoever comes without one stays outside.
-        self.authenticated = any(map(is_registered, grid.get_nodes()))
+        keys = any(map(is_registered, grid.get_nodes()))
+        self.authenticated = self._closed = keys if authenticated is None else authenticated
+
+    def begin_round(self) -> None:
+        """Begin the next round: however often it is looked in one, who was silent is not asked again."""
+        self._patience.begin_turn()
 
     def connected(self) -> dict[str, Member]:
         """Give who is connected, sorted by name; waits until enough are that may take part."""
@@ -90,24 +100,34 @@ class Nodes:
             if time.monotonic() >= deadline:
                 raise TimeoutError(
                     f"{there} SuperNodes that may take part are connected after {self._timeout:g} s, and the "
-                    f"strategy waits for {self._least}: start more, or lower its min_available_nodes"
+                    f"strategy waits for {self._least}: start more, or lower its min_available_nodes. Without a "
+                    "registered key they have to answer with rescind.flower.identify in @app.query()"
                 )
             if there != said:
                 said = there
                 _LOG.info("rescind: %d SuperNodes are connected, waiting for %d", said, self._least)
             time.sleep(min(_PAUSE, self._timeout))
+            # No round begins without those who are waited for, so they are asked again before it does.
+            self._patience.begin_turn()
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
         nodes = sorted(self._grid.get_nodes(), key=lambda each: each.last_activated_at)
         found: dict[str, Member] = {}
-        names = self._registered(nodes) if self.authenticated else self._asked(nodes)
+        registered = [node for node in nodes if is_registered(node)]
+        if registered and not self._closed:
+            self._closed = True
+            self._warn("keys are registered by now: whoever has none stays outside; names stay what clients tell")
+        if self.authenticated:
+            names = {node.node_id: fingerprint(node.public_key) for node in registered}
+        else:
+            names = self._asked(registered if self._closed else nodes)
         for node in nodes:
             name = names.get(node.node_id)
             if name is None:
                 self._warn(
-                    f"node {node.node_id} does not take part: it has no registered key, or does not say who it is in "
-                    f"at most {_LONGEST_NAME} characters that can be seen"
+                    f"node {node.node_id} does not take part: it has no registered key, or does not say who it is "
+                    f"(rescind.flower.identify) in at most {_LONGEST_NAME} characters that can be seen"
                 )
                 continue
             if name in found:
@@ -119,30 +139,21 @@ class Nodes:
             found[name] = Member(name, node.node_id, label or name)
         return found
 
-    def _registered(self, nodes: Iterable[NodeInfo]) -> dict[int, str]:
-        return {node.node_id: fingerprint(node.public_key) for node in nodes if is_registered(node)}
-
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
-        """Ask clients that have not said it yet who they are."""
-        self._patience.begin_turn()
+        """Ask those of some clients that have not said it yet who they are; give the names of all who have."""
         unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
         messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in unknown]
         wait = min(_ANSWER, self._timeout)
         replies = list(self._grid.send_and_receive(messages, timeout=wait)) if messages else []
-        late = self._patience.heard(unknown, [reply.metadata.src_node_id for reply in replies])
-        for node in late:
-            self._warn(f"node {node} did not say in {wait:g} s who it is: it is asked again, ever more seldom")
         for reply in replies:
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
             if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and is_plain(name):
                 self._told[reply.metadata.src_node_id] = name
-        if replies and not self._told:
-            raise ValueError(
-                "no client says who it is: register the SuperNodes' keys (flwr supernode register --name), or let "
-                "the ClientApp answer with rescind.flower.identify in @app.query()"
-            )
-        return self._told
+        # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
+        for node in self._patience.heard(unknown, self._told):
+            self._warn(f"node {node} did not say in {wait:g} s who it is: it is asked again, ever more seldom")
+        return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

@@ -9,7 +9,7 @@ _MOST_SILENCES = 6
 
 
 class Patience:
-    """Which nodes are asked in a turn: a round, or a look at who is connected.
+    """Which nodes are asked in a turn: a round, or a look at who is connected while too few are.
 
     After the k-th silence a node is asked again 2^(k-1) turns later; an answer takes one silence back, so that
     answering now and then does not help. That follows from its own answers and

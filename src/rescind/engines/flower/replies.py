@@ -48,7 +48,6 @@ class Reply:
 
     tensors: Mapping[str, Tensor]
     examples: float
-    content: RecordDict
 
 
 def checked(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:
@@ -73,7 +72,7 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
             norms = [float(np.linalg.norm(each.astype(np.float64))) for each in apart]
         if not math.hypot(*norms) <= radius:
             raise Rejected(TOO_LONG)
-    return Reply(tensors, weight, content)
+    return Reply(tensors, weight)
 
 
 def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
@@ -96,8 +95,23 @@ def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
     return tensors
 
 
-def metrics_of(content: RecordDict) -> MetricRecord:
-    """Return the metrics that a reply holds, or refuse it."""
+def combinable(content: RecordDict, weighted_by: str, most_examples: int) -> MetricRecord:
+    """Return the metrics that a reply holds, fit for a mean with the others', or refuse it."""
+    _weight(content, weighted_by, most_examples)
+    metrics = _metrics(content)
+    numbers = (number for each in metrics.values() for number in (each if isinstance(each, list) else [each]))
+    # Written so that NaN counts as infinite.
+    if not all(abs(number) < math.inf for number in numbers):
+        raise Rejected("it holds metrics that are not finite")
+    return metrics
+
+
+def kinds(metrics: MetricRecord) -> frozenset[tuple[str, int | None]]:
+    """Describe metrics: their names, and how long those are that are lists."""
+    return frozenset((name, len(each) if isinstance(each, list) else None) for name, each in metrics.items())
+
+
+def _metrics(content: RecordDict) -> MetricRecord:
     if len(content.metric_records) != 1:
         raise Rejected("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
@@ -107,7 +121,7 @@ def metrics_of(content: RecordDict) -> MetricRecord:
 
 
 def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
-    weight = metrics_of(content).get(weighted_by)
+    weight = _metrics(content).get(weighted_by)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise Rejected(f"its {weighted_by} is missing, or no number")
     if not 1 <= weight <= most:
