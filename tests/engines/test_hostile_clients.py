@@ -38,7 +38,7 @@ from rescind import DeclaredLoss, History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
 from rescind.core.regularity import Curvature
 from rescind.core.training import NO_BOUND
-from rescind.engines.engine import TOO_LONG
+from rescind.engines.engine import TOO_LONG, Replies
 from rescind.engines.flower.arrays import usable
 from rescind.engines.server import norm
 from rescind.history.records import Place, Span
@@ -236,12 +236,14 @@ def test_metrics_of_one_client_do_not_spoil_those_of_the_others(
 
 def test_messages_are_let_go_of_before_the_next_round_brings_its_own(history: History) -> None:
     alive: list[int] = []
+    held: list[int] = []
     sent: list[weakref.ref[Message]] = []
 
     class Watched(Hostile):
         def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
             gc.collect()
             alive.append(sum(each() is not None for each in sent))
+            held.append(sum(type(each) is Replies for each in gc.get_objects()))
             replies = list(super().send_and_receive(messages, timeout=timeout))
             sent[:] = map(weakref.ref, replies)
             return replies
@@ -250,6 +252,7 @@ def test_messages_are_let_go_of_before_the_next_round_brings_its_own(history: Hi
     chosen = replace(strategy("plain", history), strategy=FedAvg(fraction_evaluate=0.0))
     rescind.flower.run(chosen, on, initial("plain"), num_rounds=3)
     assert alive == [0] * 3
+    assert held == held[:1] * 3
 
 
 # Denial of forgetting

@@ -83,8 +83,10 @@ def train(
                 updates_of(model, made.replies) if recorder.stores_updates else None,
                 made.replies.rejected,
             )
-            model = made.model
-            show(place.round, measured, made.replies.silent)
+            model, silent = made.model, made.replies.silent
+            # Else the replies would be held while the next round's come in.
+            del made
+            show(place.round, measured, silent)
             watch(place, model)
 
 
