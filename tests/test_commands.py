@@ -7,12 +7,13 @@ import json
 import os
 import pty
 import re
+import sqlite3
 import struct
 import subprocess
 import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from io import BufferedReader
 from pathlib import Path
@@ -356,3 +357,39 @@ def test_doctor_looks_at_flowers_databases_and_the_umask(tmp_path: Path, monkeyp
     finally:
         os.umask(before)
     assert " repair  Flower's database" in said("doctor", "--database", tmp_path / "none.db").output
+
+
+@pytest.mark.parametrize("loop", [True, False])
+def test_doctor_goes_on_where_flowers_folder_cannot_be_read(
+    loop: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody keeps root from reading; but no file system leads anywhere from here."""
+    home = tmp_path / ("flwr" if loop else "x" * 300)
+    if loop:
+        home.symlink_to(home)
+    monkeypatch.setenv("FLWR_HOME", str(home))
+    result = said("doctor", "--database", home / "state.db", tmp_path / "none")
+    assert "cannot be looked at (" in result.output
+    assert "there is no history" in result.output
+    if not loop:
+        assert "state.db: it cannot be looked at: File name too long" in result.output
+
+
+@pytest.mark.parametrize("wal", [True, False])
+def test_a_history_where_nothing_can_be_written_says_what_to_do(
+    wal: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root can write everywhere: what SQLite says on a read-only medium is brought about in other ways."""
+    if wal:
+        (folder / "ledger.sqlite-wal").mkdir(0o700)
+    else:
+        with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
+            database.execute("PRAGMA journal_mode=DELETE")
+        connect = sqlite3.connect
+        readonly = lambda address, **options: connect(address.replace("mode=rw", "mode=ro"), **options)  # noqa: E731
+        monkeypatch.setattr(sqlite3, "connect", readonly)
+    result = said("status", folder)
+    assert result.exit_code == 1
+    assert ("unable to open database file" if wal else "attempt to write a readonly database") in result.output
+    assert "Copy the whole folder to where you can write" in result.output
+    assert "nothing can be written" in said("doctor", folder).output

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from securesystemslib.signer import SSlibKey
 from typer.testing import CliRunner
 
+from rescind.certificates import sealing
 from rescind.certificates.curve import is_sound
 from rescind.certificates.envelope import PAYLOAD_TYPE, fingerprint, opened
 from rescind.certificates.errors import UnusableKey
@@ -104,7 +105,7 @@ def test_a_fingerprint_is_shown_in_full(tmp_path: Path) -> None:
     assert json.loads(result.output)["fingerprint"] == known
 
 
-def test_doctor_says_that_a_key_is_public_or_quickly_guessed(tmp_path: Path) -> None:
+def test_doctor_says_that_a_key_is_public_or_quickly_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(path: Path) -> tuple[int, str]:
         result = CliRunner().invoke(app, ["doctor", "--key", str(path), "--json"])
         checks = [each for each in json.loads(result.output)["checks"] if each["what"].startswith("key")]
@@ -124,5 +125,13 @@ def test_doctor_says_that_a_key_is_public_or_quickly_guessed(tmp_path: Path) -> 
     (tmp_path / "quick").write_bytes(quick)
     (tmp_path / "quick").chmod(0o600)
     assert "guessed quickly" in told(tmp_path / "quick")[1]
+    monkeypatch.setattr(sealing, "_N", 2)
+    new_key(tmp_path / "two", PASSPHRASE)
+    monkeypatch.undo()
+    assert "guessed quickly" in told(tmp_path / "two")[1]
+    for cut in (b"", b"MA==", b"MIL/", (tmp_path / "key").read_bytes()[38:60]):
+        (tmp_path / "cut").write_bytes(b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n" + cut)
+        (tmp_path / "cut").chmod(0o600)
+        assert "guessed quickly" in told(tmp_path / "cut")[1]
     (tmp_path / "weak.pub").write_bytes(pem(SMALL["neutral"]))
     assert told(tmp_path / "weak.pub")[0] == 1

@@ -130,6 +130,25 @@ EDITS = {
     "a participation deleted": "DELETE FROM participation WHERE client = 3",
     "a participation added": "INSERT INTO participation SELECT 0, 7, max(sequence) FROM round",
     "a participation in a wrong segment": "INSERT INTO participation SELECT 9, 3, max(sequence) FROM round",
+    "a round of no branch": """INSERT INTO round SELECT 1, 77, round, factor, rounding, update_norm, model, salt,
+        participants, gram FROM round WHERE branch = 1 AND round = 4""",
+    "a round after the last": """INSERT INTO round SELECT (SELECT min(sequence) FROM journal WHERE kind = 'round'),
+        1, 99, factor, rounding, update_norm, model, salt, participants, gram
+        FROM round WHERE branch = 1 AND round = 4""",
+    "a round under another entry": "UPDATE round SET sequence = 1 WHERE branch = 1 AND round = 4",
+    "an update of no branch": """INSERT INTO client_update SELECT 77, round, client, digest FROM client_update
+        WHERE branch = 1""",
+    "an update of no round": """INSERT INTO client_update SELECT branch, round - 99, client, digest
+        FROM client_update WHERE branch = 1""",
+    "a kept model of no branch": "INSERT INTO kept SELECT 77, 0, model FROM kept WHERE branch = 1 AND round = 4",
+    "a branch that was not started": "INSERT INTO branch VALUES (77, 0)",
+    "what is left of no branch": """INSERT INTO stretch SELECT 77, origin_branch, origin_round, common_factor, salt,
+        remaining FROM stretch""",
+    "a client that was not registered": "INSERT INTO client SELECT 77, key, NULL FROM client WHERE pseudonym = 3",
+    "the remains of a name that is there": """UPDATE client SET name_leaf = (SELECT key FROM client
+        WHERE pseudonym = 4) WHERE pseudonym = 3""",
+    "the run's name": "UPDATE run SET name = 'clinic-6'",
+    "another index under its name": "DROP INDEX journal_kind; CREATE INDEX journal_kind ON identity (label)",
     "a table": "CREATE TABLE shadow (name text)",
     "a view": "CREATE VIEW shadow AS SELECT name FROM identity",
     "a column": "ALTER TABLE client ADD COLUMN alias text",
@@ -142,6 +161,11 @@ OF_SQLITE = {
     "a trigger": """CREATE TRIGGER keep BEFORE DELETE ON identity
         BEGIN INSERT INTO kept VALUES (9, old.pseudonym, old.name); END""",
     "a column that computes": "ALTER TABLE identity ADD COLUMN shadow text GENERATED ALWAYS AS (name) VIRTUAL",
+    "a constraint": """CREATE TABLE other (digest TEXT NOT NULL, PRIMARY KEY (digest), CHECK (digest <> 'clinic-6'));
+        INSERT INTO other SELECT * FROM suppression; DROP TABLE suppression;
+        ALTER TABLE other RENAME TO suppression""",
+    "a constraint gone": """CREATE TABLE other (digest TEXT NOT NULL); INSERT INTO other SELECT * FROM suppression;
+        DROP TABLE suppression; ALTER TABLE other RENAME TO suppression""",
     "statistics": "ANALYZE main",
     "numbers in the wrong type": "UPDATE kept SET model = 'text'",
     "an entry without a time": "UPDATE journal SET time = 'zz' WHERE sequence = (SELECT max(sequence) FROM journal)",
@@ -154,6 +178,8 @@ OF_POSTGRESQL = {
     for each in (
         *("a name twice in a body", "suppression emptied", "the erased name back", "erased participations back"),
         *("erased updates back", "the newest model not kept", "a participation in a wrong segment"),
+        *("a round of no branch", "an update of no round", "a branch that was not started", "the run's name"),
+        *("a client that was not registered", "the remains of a name that is there", "another index under its name"),
         *("a table", "a view", "a column", "an index", "an index gone"),
     )
 } | {
@@ -163,6 +189,12 @@ OF_POSTGRESQL = {
     "a function": "CREATE FUNCTION keep() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "a default": "ALTER TABLE client ALTER COLUMN pseudonym SET DEFAULT 7",
     "a constraint": "ALTER TABLE client ADD CHECK (pseudonym > 0)",
+    "another constraint under its name": """ALTER TABLE round DROP CONSTRAINT round_branch_round_key;
+        ALTER TABLE round ADD CONSTRAINT round_branch_round_key UNIQUE (branch, round, salt)""",
+    "an index with a column more": """DROP INDEX journal_kind;
+        CREATE INDEX journal_kind ON journal (kind) INCLUDE (body)""",
+    "a column that may be empty": "ALTER TABLE kept ALTER COLUMN model DROP NOT NULL",
+    "another collation": 'ALTER TABLE identity ALTER COLUMN name TYPE text COLLATE "default"',
     "a policy": "CREATE POLICY keep ON identity",
     "a table below": "CREATE TABLE public.shadow () INHERITS (identity)",
     "statistics": "CREATE STATISTICS keep ON pseudonym, name FROM identity",
@@ -197,7 +229,8 @@ def copied_with_secret(history: Path, made: Made, to: Path) -> Path:
 def edited(history: Path, before: Path, statement: str) -> None:
     with closing(sqlite3.connect(history / "ledger.sqlite")) as database:
         database.execute(f"ATTACH '{before / 'ledger.sqlite'}' AS old")
-        assert database.execute(statement).rowcount != 0, "the edit changes nothing"
+        for each in [statement] if "TRIGGER" in statement else statement.split(";"):
+            assert database.execute(each).rowcount != 0, "the edit changes nothing"
         database.commit()
 
 
@@ -238,6 +271,31 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
         assert said.count("trigger keep") == 2
         assert said.isprintable()
         assert outcome.left == statement(history, outcome.asked[0].number).predicate.erasure.unreachable
+
+
+FILES = ("ledger.sqlite.bak", "ledger.sqlite-journal.old", "checkpoints/old.db", f"updates/{'ab' * 32}.safetensors/x")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_rescind_did_not_make_is_named(name: str, made: Made, copy: Path) -> None:
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_bytes(b"clinic-6")
+    (copy / name).chmod(0o600)
+    assert any(f"{name.removesuffix('/x')}; move" in each for each in told(copy))
+    with History(copy, create=False) as history:
+        assert "files that rescind did not make" in refused(history, made)
+
+
+def test_an_erasure_names_files_that_rescind_did_not_make(made: Made, tmp_path: Path) -> None:
+    before = copied_with_secret(made.before, made, tmp_path / "before")
+    for number in range(7):
+        (before / f"{number}\x1b[2J").write_bytes(b"")
+    with History(before, create=False) as history:
+        Revocable(history, engine(), update_interval=2).forget(Last(), Rounds(1))
+        (outcome,) = history.outcomes()
+        (left,) = outcome.left
+    assert r"0\x1b[2J, 1\x1b[2J" in left
+    assert "4\\x1b[2J and 2 more" in left
 
 
 def test_a_run_with_two_secrets_is_none(made: Made, copy: Path) -> None:

@@ -7,6 +7,8 @@ import os
 import secrets
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from rescind.cli.examination import examined
 from rescind.cli.shared import history_at
 from rescind.core.calibration import Budget
 from rescind.history.commitments import name_leaf, round_root
-from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
+from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError, UnknownClient
 from rescind.history.history import History
 from rescind.history.ledger import RETURNING, derived_secret, name_digest
 from rescind.history.records import Level, Place, Round, Span
@@ -198,6 +200,40 @@ def test_the_secret_lies_beside_the_folder_and_is_private(tmp_path: Path) -> Non
     with History(tmp_path / "history", secret=file) as history:
         assert history.receipt("ann") == receipt
     assert file.read_bytes() == content
+
+
+KILLED = """
+import os, sys
+from rescind import History
+link = os.link
+os.link = lambda *names: (link(*names), os._exit(9))
+History(sys.argv[1])
+"""
+
+
+def test_a_writer_that_is_killed_leaves_no_second_name_of_the_secret(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "history")], check=False)
+    assert killed.returncode == 9
+    file = tmp_path / "history.secret"
+    assert file.stat().st_nlink == 2
+    # Another history's secret that is being written.
+    other = tmp_path / ".history.secret.other"
+    other.write_bytes(b"")
+    with History(tmp_path / "history") as history:
+        assert history.receipt("ann")
+    assert file.stat().st_nlink == 1
+    assert {each.name for each in tmp_path.iterdir()} == {"history", file.name, other.name}
+
+
+def test_a_misspelt_name_is_told_without_the_secret_too(history: History, tmp_path: Path) -> None:
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, federation(1), 1, range(6))
+    (tmp_path / "history.secret").unlink()
+    with History(tmp_path / "history") as opened, pytest.raises(UnknownClient) as said:
+        opened.clients([f"{name(0)}x"])
+    assert f"did you mean {name(0)!r}" in str(said.value)
+    assert "Whether it was forgotten cannot be told" in str(said.value)
+    assert "history.secret" in str(said.value)
 
 
 @pytest.mark.parametrize("loss", ["gone", "another history's", "no secret", "too long", "open to others", "a folder"])

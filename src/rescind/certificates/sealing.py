@@ -44,12 +44,31 @@ def sealed(private: bytes, passphrase: str) -> bytes:
 
 
 def is_slow(pem: bytes) -> bool:
-    """Return whether a passphrase has to be guessed slowly to open an encrypted key."""
+    """Return whether every guess of an encrypted key's passphrase takes scrypt with as much memory as here."""
     body = b"".join(line for line in pem.splitlines() if line and not line.startswith(b"-"))
     try:
-        return _item(_OBJECT, _SCRYPT) in base64.b64decode(body, validate=True)
+        (whole,) = _items(base64.b64decode(body, validate=True))
+        algorithm, _ = _items(whole)
+        _, parameters = _items(algorithm)
+        derivation, _ = _items(parameters)
+        name, cost = _items(derivation)
+        _, n, r, *_ = _items(cost)
     except ValueError:
         return False
+    return name == _SCRYPT and int.from_bytes(n, "big") * int.from_bytes(r, "big") >= _N * _R
+
+
+def _items(content: bytes) -> list[bytes]:
+    """Return the contents of DER's items that follow one another."""
+    found = []
+    while content:
+        (_, length), start = content[:2], 2
+        if length >= 0x80:
+            start += length - 0x80
+            length = int.from_bytes(content[2:start], "big")
+        found.append(content[start : start + length])
+        content = content[start + length :]
+    return found
 
 
 def _sequence(*parts: bytes) -> bytes:

@@ -61,8 +61,7 @@ def examined(location: str | None, keys: Sequence[Path], databases: Sequence[Pat
     for key in keys:
         yield _key(key)
     yield from (_flower(database, "repair") for database in databases)
-    # Simulations are run there, mostly.
-    yield from (_flower(database, "note") for database in _flowers_own())
+    yield from _flowers_own()
     if location is not None:
         yield from _history(location)
 
@@ -114,17 +113,30 @@ def _umask() -> Examined:
     )
 
 
-def _flowers_own() -> list[Path]:
-    """Return the databases of SuperLinks that Flower has made by itself."""
+def _flowers_own() -> Iterator[Examined]:
+    """Look at the databases of SuperLinks that Flower has made by itself; simulations are run there, mostly."""
     home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
-    return sorted(home.glob("*/state.db"))
+    try:
+        for folder in sorted(home.iterdir()):
+            if (folder / "state.db").exists():
+                yield _flower(folder / "state.db", "note")
+    except FileNotFoundError:
+        return
+    except OSError as unreadable:
+        said = f"{unreadable.filename} cannot be looked at ({unreadable.strerror}): let its owner run rescind doctor"
+        yield Examined(f"Flower's folder {home}", "note", said)
 
 
 def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Examined:
     """Look at a database of Flower's, which holds messages and logs, with the files that SQLite writes beside it."""
-    what, files = f"Flower's database {path}", sorted(path.parent.glob(f"{path.name}*"))
-    if not path.is_file():
-        return Examined(what, "repair", "there is no such file")
+    what = f"Flower's database {path}"
+    try:
+        if not path.is_file():
+            return Examined(what, "repair", "there is no such file")
+    except OSError as unreadable:
+        return Examined(what, otherwise, f"it cannot be looked at: {unreadable.strerror}")
+    # A folder that can be entered and not read does not tell what else is in it.
+    files = sorted({path, *path.parent.glob(f"{path.name}*")})
     # Nobody gets through a folder that is its owner's alone.
     private = not path.resolve().parent.stat().st_mode & 0o077
     if not private and any(each.stat().st_mode & 0o077 for each in files):

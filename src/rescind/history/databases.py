@@ -125,12 +125,21 @@ class Sqlite(Database):
     def open(self) -> None:
         if not self._path.is_file():
             raise NotAHistory(f"{self.where} holds no history: there is no such file")
-        if not self._is_database():
-            raise NotAHistory(f"{self.where} holds no history: it is not a database")
-        with self.engine.connect() as connection:
-            schema.check(connection, self.where)
-        # A copy that SQLite's own tools made has lost the setting.
-        self._switch_to_wal()
+        try:
+            if not self._is_database():
+                raise NotAHistory(f"{self.where} holds no history: it is not a database")
+            with self.engine.connect() as connection:
+                schema.check(connection, self.where)
+            # A copy that SQLite's own tools made has lost the setting.
+            self._switch_to_wal()
+        except (sqlite3.OperationalError, OperationalError) as error:
+            if _needs_to_write(error):
+                raise HistoryError(
+                    f"{self.where} cannot be opened where nothing can be written ({getattr(error, 'orig', error)}): "
+                    "SQLite writes beside a database even to read it. Copy the whole folder to where you can write, "
+                    "and open it there"
+                ) from error
+            raise
 
     def compact(self) -> tuple[str, ...]:
         with self._by_hand() as driver:
@@ -272,6 +281,12 @@ def _prepare_sqlite(driver: sqlite3.Connection, _record: object) -> None:
     driver.execute("PRAGMA secure_delete=ON")
     # In KiB when negative. One commit changes all pages of a segment of the participations.
     driver.execute("PRAGMA cache_size=-32768")
+
+
+def _needs_to_write(error: sqlite3.OperationalError | OperationalError) -> bool:
+    """Return whether SQLite gave up because it could not write; the last 8 bits of its codes tell the kind."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -26,7 +26,7 @@ from rescind.history import erasure, requests, verification
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.doubts import Doubt, facts_since, lift_doubts
-from rescind.history.errors import BrokenHistory, NotAHistory, UnknownClient
+from rescind.history.errors import BrokenHistory, MissingSecret, NotAHistory, UnknownClient, UnsafePermissions
 from rescind.history.ledger import Ledger
 from rescind.history.locations import opened
 from rescind.history.memory import MemoryLedger
@@ -152,7 +152,11 @@ class History:
         same = frozenset(client for name in unknown for client in called.get(name, ()))
         unknown = [name for name in unknown if name not in called]
         if unknown:
-            gone = self.ledger.forgotten(unknown)
+            gone, unsure = set[str](), ""
+            try:
+                gone = self.ledger.forgotten(unknown)
+            except (MissingSecret, UnsafePermissions) as missing:
+                unsure = f". Whether it was forgotten cannot be told: {missing}"
             if gone:
                 raise UnknownClient(
                     f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased: nothing is left to do"
@@ -161,7 +165,7 @@ class History:
             # Of more names the search would take longer than people wait.
             near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", or it has not taken part yet"
-            raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here{hint}")
+            raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here{hint}{unsure}")
         return same.union(found.values())
 
     def remaining(self, names: Sequence[str]) -> list[str]:

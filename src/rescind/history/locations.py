@@ -12,9 +12,8 @@ from rescind.history.errors import HalfMadeHistory, HistoryError, NotAHistory
 from rescind.history.ledger import Ledger
 from rescind.history.places import check_private
 from rescind.history.sql import SqlLedger
+from rescind.history.strays import DATABASE, STORES
 
-_DATABASE = "ledger.sqlite"
-_OURS = ("checkpoints", "updates")
 _POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
@@ -46,7 +45,7 @@ def opened(
         folder = _folder(Path(address), create=create)
         # Beside the folder: a copy of the folder is a copy without the secret.
         beside = folder.resolve().with_name(f"{folder.resolve().name}.secret")
-        ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / _DATABASE, secret_file or beside), create=create)
+        ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / DATABASE, secret_file or beside), create=create)
         place = f"{checkpoints.rstrip('/')}/{ledger.identifier()}" if checkpoints else str(folder)
     return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
 
@@ -72,10 +71,10 @@ def _folder(folder: Path, *, create: bool) -> Path:
     found = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if not found and not create:
         raise NotAHistory(f"there is no history in {folder}: check the path, or record a run there first")
-    if found and _DATABASE not in found:
-        if found.intersection(_OURS):
+    if found and DATABASE not in found:
+        if found.intersection(STORES):
             raise HalfMadeHistory(
-                f"{folder} has models but no {_DATABASE}: restore the whole folder from a backup, or delete it"
+                f"{folder} has models but no {DATABASE}: restore the whole folder from a backup, or delete it"
             )
         raise NotAHistory(
             f"{folder} holds other files and no history: check the path; a new history needs a new or an empty folder"
@@ -86,6 +85,6 @@ def _folder(folder: Path, *, create: bool) -> Path:
     check_private(folder)
     for name in sorted(found):
         # With SQLite's own files beside it.
-        if name.startswith(_DATABASE):
+        if name.startswith(DATABASE):
             check_private(folder / name)
     return folder

@@ -21,7 +21,7 @@ from rescind.history.tensors import SeekableFile, Tensor, chunks
 
 SUFFIX = ".safetensors"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_UNFINISHED = ".unfinished-"
+UNFINISHED = ".unfinished-"
 
 
 class Place(ABC):
@@ -74,7 +74,7 @@ class Folder(Place):
 
     def put(self, tensors: Mapping[str, Tensor]) -> str:
         self._prepare()
-        temporary = self._folder / (_UNFINISHED + secrets.token_hex(16))
+        temporary = self._folder / (UNFINISHED + secrets.token_hex(16))
         hasher = hashlib.sha256()
         try:
             with open(temporary, "xb", opener=open_private) as file:
@@ -116,7 +116,7 @@ class Folder(Place):
             sync(self._folder)
 
     def remove_unfinished(self) -> int:
-        names = {name for name in self._files() if name.startswith(_UNFINISHED)}
+        names = {name for name in self._files() if name.startswith(UNFINISHED)}
         self.delete(names)
         return len(names)
 

@@ -9,6 +9,8 @@ import os
 import re
 import secrets
 import tempfile
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
 from rescind.history.commitments import KEY_BYTES
@@ -37,6 +39,7 @@ def make_secret(path: Path | None) -> bytes:
                 f"{path}, the secret file of the new history, cannot be made ({error.strerror}): choose another "
                 f"place, and {_HOW}"
             ) from error
+    _drop_other_names(path)
     return read_secret(path)
 
 
@@ -79,5 +82,14 @@ def _write(path: Path, secret: bytes) -> None:
     except FileExistsError:
         return
     finally:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)
     sync(path.parent)
+
+
+def _drop_other_names(path: Path) -> None:
+    """Delete the temporary name of a secret file, which stays where its writer was killed before it could."""
+    for other in path.parent.glob(f".{escape(path.name)}.*"):
+        # Of two that are written at once only one becomes this file. Its writer may be deleting the name just now.
+        with suppress(FileNotFoundError):
+            if other.samefile(path):
+                other.unlink()
