@@ -20,7 +20,7 @@ from rescind.engines.server import Average, Made
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 from rescind.history.run import Goal
 from rescind.methods import Exact, Last, Sifu
 from rescind.methods.method import Method
@@ -38,8 +38,8 @@ class Busy:
     facts: ClassVar[None] = None
     _velocity: dict[str, Tensor] = field(default_factory=dict)
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
-        made = Average().round(engine, model, place, present)
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+        made = Average().round(engine, model, model_id, present)
         self._velocity = {
             name: self.momentum * self._velocity.get(name, np.zeros(())) + self.stretch * (made.model[name] - tensor)
             for name, tensor in model.items()
@@ -65,14 +65,14 @@ def judge_server(seed: int) -> Judged:
     engine = simulation(10, seed, training=training, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
 
     def trained(leave: str | None) -> tuple[History, Revocable, Mapping[str, Tensor]]:
-        models: dict[Place, Mapping[str, Tensor]] = {}
+        models: dict[ModelId, Mapping[str, Tensor]] = {}
         who = tuple(name for name in engine.clients if name != leave)
         # A mask over the engine, as the client is absent from the beginning.
         present = type("Present", (), {"clients": who, "__getattr__": lambda _, name: getattr(engine, name)})()
         history = History.in_memory()
         revocable = Revocable(history, present, Busy(momentum, stretch), watch=models.__setitem__)
         revocable.train(Rounds(_ROUNDS))
-        return history, revocable, models[Place(0, _ROUNDS)]
+        return history, revocable, models[ModelId(0, _ROUNDS)]
 
     leaver = "clinic-3"
     history, revocable, model = trained(None)
@@ -125,7 +125,7 @@ def _released(
 
     first: dict[str, int] = {}
     for number in range(1, rounds + 1):
-        for name in engine().drawn(Place(0, number), tuple(shards)):
+        for name in engine().draw(ModelId(0, number), tuple(shards)):
             first.setdefault(name, number)
     # Who joins late, so that there is something to go back to.
     leaver = max((name for name in first if first[name] < rounds - 5), key=lambda name: first[name])

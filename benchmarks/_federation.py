@@ -113,7 +113,7 @@ class Deployment:
         return str(self._ask("run", app.resolve(), "fed", *words)["run-id"])
 
     def status(self, run: str) -> str:
-        """Give a run's status in Flower's words, such as finished:completed."""
+        """Return a run's status in Flower's words, such as finished:completed."""
         (found,) = self._ask("list", "fed", "--run-id", run)["runs"]
         return str(found["status"])
 
@@ -127,7 +127,7 @@ class Deployment:
         return status
 
     def log(self, run: str) -> str:
-        """Give what a run's ServerApp has logged."""
+        """Return what a run's ServerApp has logged."""
         return self._command("log", run, "fed", "--show")
 
     def kill(self, name: str) -> None:
@@ -303,7 +303,7 @@ class _Member:
             )
 
     def said(self) -> str:
-        """Give what the log has got since the last start."""
+        """Return what the log has got since the last start."""
         return self.log.read_bytes()[self._begin :].decode(errors="replace") if self.log.exists() else ""
 
     def ended(self) -> bool:

@@ -22,7 +22,7 @@ from benchmarks._postgresql import server
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.erasure import Eraser, Step
 from rescind.history.history import History
-from rescind.history.records import Entry, Round
+from rescind.history.records import Entry, RoundRecord
 from rescind.history.sql import SqlLedger
 
 PATIENCE_WITH_A_STEP = 60.0
@@ -47,11 +47,11 @@ class Location:
         return History(self.address, checkpoints=self.folder, run=self.run, secret=Path(self.folder, "secret"))
 
     def folders(self) -> list[Path]:
-        """Give what belongs to the run and to no other; PostgreSQL's models are in a folder with a longer name."""
+        """Return what belongs to the run and to no other; PostgreSQL's models are in a folder with a longer name."""
         return [each for each in Path(self.folder).glob(f"{self.run}*") if each.is_dir()]
 
     def files(self, *suffixes: str) -> list[Path]:
-        """Give the files below the history's own folders, with whatever ending unless some are given."""
+        """Return the files below the history's own folders, with whatever ending unless some are given."""
         found = [path for own in self.folders() for path in own.rglob("*") if path.is_file()]
         return [path for path in found if not suffixes or path.name.endswith(suffixes)]
 
@@ -61,12 +61,12 @@ def tell(reports: Connection, *words: object) -> None:
     reports.send((*words, monotonic()))
 
 
-def watch(reports: Connection, cut: int | None) -> list[Round]:
+def watch(reports: Connection, cut: int | None) -> list[RoundRecord]:
     """Make this process tell what it begins, and die at a step of an erasure if that was ordered.
 
     Gives the rounds that it will have tried to commit.
     """
-    committed: list[Round] = []
+    committed: list[RoundRecord] = []
     for owner, method, phase in (
         (CheckpointStore, "put", "checkpoint"),
         (CheckpointStore, "delete", "deletion"),
@@ -99,11 +99,11 @@ def watch(reports: Connection, cut: int | None) -> list[Round]:
 
 
 def announced(
-    method: Callable[..., Any], phase: str, reports: Connection, committed: list[Round]
+    method: Callable[..., Any], phase: str, reports: Connection, committed: list[RoundRecord]
 ) -> Callable[..., Any]:
     @wraps(method)
     def telling(self: object, *arguments: Any, **options: Any) -> Any:
-        committed.extend(each for each in arguments if isinstance(each, Round))
+        committed.extend(each for each in arguments if isinstance(each, RoundRecord))
         tell(reports, "phase", phase)
         given = method(self, *arguments, **options)
         tell(reports, "phase", f"after {phase}")
@@ -165,8 +165,8 @@ def said(problems: Iterable[str]) -> int:
 
 
 @contextmanager
-def places(*imports: str) -> Iterator[tuple[ForkServerContext, dict[str, Callable[[], Location]]]]:
-    """Give a context for children that import these modules, and for each backend what finds new places."""
+def open_locations(*imports: str) -> Iterator[tuple[ForkServerContext, dict[str, Callable[[], Location]]]]:
+    """Return a context for children that import these modules, and for each backend what finds new places."""
     # Children are forked from a process that has imported all they need, which takes a second, and done nothing else.
     context = get_context("forkserver")
     context.set_forkserver_preload(

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Give a parser that knows ``--quick``, the option that every measurement has."""
+    """Return a parser that knows ``--quick``, the option that every measurement has."""
     options = argparse.ArgumentParser(description=description)
     options.add_argument("--quick", action="store_true", help="a run of about 20 s instead of the full size")
     return options

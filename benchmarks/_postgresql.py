@@ -67,7 +67,7 @@ def _program(name: str) -> str:
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """Give the words before a command that PostgreSQL would refuse to run as root; the folder goes to that user."""
+    """Return the words before a command that PostgreSQL would refuse to run as root; the folder goes to that user."""
     if os.getuid() != 0:
         return []
     user = "nobody"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks._measure import best_seconds, finish, parser
 from rescind.core.aggregation import Aggregator
-from rescind.engines.flower.arrays import view
+from rescind.engines.flower.arrays import view_array
 
 Model: TypeAlias = dict[str, NDArray[np.float32]]
 
@@ -30,7 +30,7 @@ LAYERS = 10
 
 
 def shapes(parameters: int) -> list[tuple[int, ...]]:
-    """Give the tensors of a network: per layer a matrix, a bias and a scale, each layer a third larger."""
+    """Return the tensors of a network: per layer a matrix, a bias and a scale, each layer a third larger."""
     growth = 1.3 ** np.arange(LAYERS)
     widths = np.rint(parameters * growth / growth.sum() / 130).astype(int).tolist()
     return [shape for width in widths for shape in ((128, width), (width,), (width,))]
@@ -61,7 +61,7 @@ def ours(previous: Model, records: list[RecordDict], gram: bool) -> ArrayRecord:
     replied = [record.array_records["arrays"] for record in records]
     aggregator = Aggregator(counts, gram=gram)
     new = {
-        name: Array(aggregator.add(tensor, [view(arrays[name], tensor) for arrays in replied]))
+        name: Array(aggregator.add(tensor, [view_array(arrays[name], tensor) for arrays in replied]))
         for name, tensor in previous.items()
     }
     aggregator.result()
@@ -89,7 +89,7 @@ def measure(parameters: int, runs: int) -> dict[str, object]:
         mean = ours({name: previous[name]}, records, gram=True)[name].numpy()
         np.testing.assert_allclose(mean, array.numpy(), rtol=0, atol=1e-5)
     arrays = [record.array_records["arrays"] for record in records]
-    inputs = [view(each[name], tensor).reshape(-1) for each in arrays for name, tensor in previous.items()]
+    inputs = [view_array(each[name], tensor).reshape(-1) for each in arrays for name, tensor in previous.items()]
     mean_only, with_delta, with_gram, bandwidth = best_seconds(
         runs,
         "aggregation",

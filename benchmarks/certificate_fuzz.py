@@ -32,14 +32,20 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from benchmarks._measure import finish, parser, progress
 from rescind import History, LocalTraining, Sampling
-from rescind.certificates.envelope import PAYLOAD_TYPE, signed
+from rescind.certificates.envelope import PAYLOAD_TYPE, sign
 from rescind.certificates.errors import CertificateError
-from rescind.certificates.issue import guarantee, request_of, rounds_part, statement, training_part
+from rescind.certificates.issue import (
+    build_guarantee,
+    build_statement,
+    describe_noised_rounds,
+    describe_training,
+    read_request,
+)
 from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Predicate
-from rescind.certificates.verification import Verified, verify
-from rescind.certificates.wording import texts
+from rescind.certificates.verification import VerifiedCertificate, verify
+from rescind.certificates.wording import write_texts
 from rescind.core.calibration import Budget
-from rescind.core.facts import Mode, Scope
+from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.stops import Rounds
@@ -88,8 +94,8 @@ class Issued:
         federation.forget(method, Rounds(2))
         self.model = folder / "model.safetensors"
         save(self.history.model(self.history.newest), self.model)
-        self.statement = statement(self.history, number)
-        self.content = signed(self.statement, [CryptoSigner(OPERATOR)])
+        self.statement = build_statement(self.history, number)
+        self.content = sign(self.statement, [CryptoSigner(OPERATOR)])
         self.document: dict[str, Any] = json.loads(self.statement.payload())
 
 
@@ -254,7 +260,7 @@ FACTS: dict[str, tuple[str, Change]] = {
     "erasure.completed": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
     "forgotten": ("who was forgotten", lambda rng, _: sorted(rng.randbytes(32).hex() for _ in range(3))),
     "mode": ("which mode it is", lambda rng, _: rng.choice([mode.value for mode in Mode])),
-    "scope": ("whose removal is hidden", lambda rng, _: rng.choice([scope.value for scope in Scope])),
+    "scope": ("whose removal is hidden", lambda rng, _: rng.choice([scope.value for scope in PrivacyScope])),
     "facts": ("how participants were drawn", lambda rng, it: {**it, **drawn(rng)}),
     "facts.batch": ("what they trained", lambda rng, _: rng.randint(1, 99)),
     "facts.equal_weights": ("weighed", lambda _, it: not it),
@@ -314,7 +320,7 @@ def fitted(rng: random.Random, issued: Issued, path: str) -> bytes:
 
 
 def derived(said: dict[str, Any]) -> dict[str, Any]:
-    """Give a predicate the texts and numbers that its facts have."""
+    """Return a predicate the texts and numbers that its facts have."""
     found = Predicate.model_validate_json(canonical(said))
     mode, training = Mode(found.mode), found.training
     if mode not in (Mode.STRICT, Mode.INSTANCE):
@@ -338,19 +344,21 @@ def derived(said: dict[str, Any]) -> dict[str, Any]:
     )
     rounds = found.rounds
     if rounds is not None:
-        rounds = rounds_part(rounds.sigma, rounds.clip, rounds.denominator, rounds.rounds, rounds.participations)
-    found = found.model_copy(update={"training": training_part(local), "rounds": rounds})
-    words = texts(
+        rounds = describe_noised_rounds(
+            rounds.sigma, rounds.clip, rounds.denominator, rounds.rounds, rounds.participations
+        )
+    found = found.model_copy(update={"training": describe_training(local), "rounds": rounds})
+    words = write_texts(
         mode,
-        Scope(found.scope),
+        PrivacyScope(found.scope),
         found.facts,
         found.training,
         frozen=found.frozen,
         noised_rounds=rounds is not None,
     )
     if found.guarantee is not None:
-        asked = request_of(found.guarantee)
-        words["guarantee"] = guarantee(asked, found.facts.parameters, found.noise, rounds)
+        asked = read_request(found.guarantee)
+        words["guarantee"] = build_guarantee(asked, found.facts.parameters, found.noise, rounds)
     return found.model_copy(update=words).model_dump(mode="json")
 
 
@@ -402,7 +410,7 @@ class Tally:
     unseen: set[str] = field(default_factory=set)
     unnamed: set[str] = field(default_factory=set)
 
-    def checked(self, label: str, content: bytes, extra: dict[str, Any]) -> Verified | None:
+    def checked(self, label: str, content: bytes, extra: dict[str, Any]) -> VerifiedCertificate | None:
         """Verify a document; None if it is refused."""
         start = perf_counter()
         try:

@@ -23,10 +23,10 @@ from rescind import Curvature, DeclaredLoss, History, LocalTraining, UnprovenLos
 from rescind.core.calibration import Budget
 from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.flower.wire import Instructions
-from rescind.engines.heads import trained_head
+from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
 from rescind.flower import Recorded
-from rescind.history.records import Place, Span
+from rescind.history.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
@@ -202,7 +202,7 @@ def trained(msg: Message, context: Context) -> Message:
         return rescind.flower.train_head(msg, context, shard.features, shard.labels)
     ((key, arrays),) = msg.content.array_records.items()
     head = {name: arrays[f"head.{name}"].numpy() for name in ("bias", "weight")}
-    result = trained_head(head, shard.features, shard.labels, TRAINING)
+    result = train_head_on(head, shard.features, shard.labels, TRAINING)
     sent = ArrayRecord({**arrays, **{f"head.{name}": Array(tensor) for name, tensor in result.items()}})
     metrics = MetricRecord({"num-examples": len(shard.labels)})
     return Message(RecordDict({key: sent, "metrics": metrics}), reply_to=msg)
@@ -370,7 +370,7 @@ def sensitivities(history: History, names: Iterable[str], rounds: int) -> dict[s
     found = {}
     for name in names:
         (client,) = history.clients([name])
-        path = history.path(Place(0, rounds), group=[client])
+        path = history.path(ModelId(0, rounds), group=[client])
         found[name] = float(client_sensitivities(path.edges, [client], [len(path.edges)])[0, 0])
     return found
 
@@ -385,7 +385,7 @@ def limits(history: History, honest: Iterable[str], rounds: int) -> dict[str, fl
     found = dict.fromkeys(ours.values(), 0.0)
     for round_ in history.ledger.rounds(Span(0, 1, rounds)):
         edge = round_.edge(training)
-        length = norm(history.model(Place(0, round_.place.round - 1)))
+        length = norm(history.model(ModelId(0, round_.model_id.round - 1)))
         longest = training.longest_update(length)
         assert longest is not None
         weights = {

@@ -27,22 +27,22 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, places, said, tell, watch
+from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, open_locations, said, tell, watch
 from benchmarks._measure import finish, parser, progress
 from benchmarks.federations import Federation
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Erased
+from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.planning import candidates
 from rescind.core.summary import Request
 from rescind.history.codec import decode
-from rescind.history.errors import HeldByAnother
+from rescind.history.errors import LockedError
 from rescind.history.history import History
 from rescind.history.ledger import Ledger
 from rescind.history.path import branches, newest
 from rescind.history.recorder import Recorder
-from rescind.history.records import ROOT, Entry, ErasurePlan, Level, Place, Span
-from rescind.history.requests import Asked, Planned, ask, asked_for, plans, record_plan
+from rescind.history.records import ROOT, Entry, ErasureLevel, ErasurePlan, ModelId, Span
+from rescind.history.requests import FiledRequest, RecordedPlan, ask, filed_requests, plans, record_plan
 
 # Large enough that writing a model takes a moment: 24,160 numbers.
 FEATURES, CLASSES = 150, 160
@@ -72,47 +72,49 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
             while True:
                 tell(reports, "phase", "between")
                 owed = to_be_erased(history.ledger)
-                asked = [each for each in asked_for(history.ledger) if each.open]
+                asked = [each for each in filed_requests(history.ledger) if each.open]
                 if owed:
-                    level = Level.OUTPUT if rng.random() < 0.25 else Level.PURGE
+                    level = ErasureLevel.OUTPUT if rng.random() < 0.25 else ErasureLevel.PURGE
                     plan = history.plan_erasure(level)
                     recorder.erase(plan)
                     tell(reports, "erased", plan.branch)
                 elif asked:
                     serve(history, recorder, clients, asked[0], rng)
-                elif recorder.place.round >= ROUNDS_A_BRANCH:
+                elif recorder.model_id.round >= ROUNDS_A_BRANCH:
                     group, now = frozenset([int(rng.choice(retained(history)))]), datetime.now(UTC)
                     ask(history.ledger, Request(group, Budget(5.0, 1e-3)), now, now + timedelta(30))
                 else:
                     gone = history.ledger.forgotten([name(each) for each in range(CLIENTS)])
                     present = [each for each in range(CLIENTS) if name(each) not in gone][:PRESENT]
                     train(recorder, clients, 1, present)
-                    tell(reports, "round", recorder.place, recorder.head, committed[-1].participants.tobytes())
+                    tell(reports, "round", recorder.model_id, recorder.head, committed[-1].participants.tobytes())
 
 
 def to_be_erased(ledger: Ledger) -> list[int]:
-    """Give the requests that were served and whose erasure was not begun."""
+    """Return the requests that were served and whose erasure was not begun."""
     plans = (decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure"))
     begun = {number for plan in plans for number in plan.requests}
-    return [asked.number for asked in asked_for(ledger) if asked.served and asked.number not in begun]
+    return [asked.number for asked in filed_requests(ledger) if asked.served and asked.number not in begun]
 
 
 def retained(history: History) -> list[int]:
-    """Give the clients that took part on the path to the newest model and were not forgotten."""
-    edges = [edge for edge in history.path().edges if isinstance(edge, Aggregation | Erased)]
+    """Return the clients that took part on the path to the newest model and were not forgotten."""
+    edges = [edge for edge in history.path().edges if isinstance(edge, RoundEdge | ErasedStretch)]
     return sorted(
         {client for edge in edges for client in edge.clients.tolist()} & set(history.ledger.identities().values())
     )
 
 
-def serve(history: History, recorder: Recorder, clients: Federation, asked: Asked, rng: np.random.Generator) -> None:
+def serve(
+    history: History, recorder: Recorder, clients: Federation, asked: FiledRequest, rng: np.random.Generator
+) -> None:
     """Plan a request unless it is planned already, and restart by the plan."""
     planned = plans(history.ledger).get(asked.number)
     if planned is None:
         found = candidates(history.summary(asked.request.group), asked.request)
-        planned = Planned((asked.number,), found[rng.integers(len(found))], public_plan=False)
+        planned = RecordedPlan((asked.number,), found[rng.integers(len(found))], public_plan=False)
         record_plan(history.ledger, planned, datetime.now(UTC))
-    parent = Place(planned.candidate.node.branch, planned.candidate.node.round)
+    parent = ModelId(planned.candidate.node.branch, planned.candidate.node.round)
     model = history.model(parent)
     if planned.candidate.sigma:
         forget(recorder, clients, parent, planned.candidate.sigma, (asked.number,), model)
@@ -128,8 +130,8 @@ class Witness:
     """What must be true of a history, as its children reported it."""
 
     location: Location
-    heads: dict[Place, bytes] = field(default_factory=dict)
-    numbers: dict[Place, bytes] = field(default_factory=dict)
+    heads: dict[ModelId, bytes] = field(default_factory=dict)
+    numbers: dict[ModelId, bytes] = field(default_factory=dict)
     keys: dict[int, bytes] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     erased: set[int] = field(default_factory=set)
@@ -168,7 +170,7 @@ class Witness:
         return found
 
     def _lost(self, history: History, _: Recorder) -> Iterator[str]:
-        there = {place(entry): entry.head for entry in history.ledger.entries("round")}
+        there = {read_model_id(entry): entry.head for entry in history.ledger.entries("round")}
         yield from (f"{at} is lost" for at, head in self.heads.items() if there.get(at) != head)
 
     def _wrong(self, *_: object) -> Iterator[str]:
@@ -195,7 +197,7 @@ class Witness:
             clients, keys = np.array(plan.clients, dtype=np.int64), np.array(plan.keys, dtype=np.int64)
             if ledger.names(clients) or ledger.keys(keys):
                 yield f"branch {plan.branch} forgot {plan.clients}, whose names or keys are there"
-            if plan.level is Level.PURGE and ledger.joined(clients):
+            if plan.level is ErasureLevel.PURGE and ledger.rounds_of(clients):
                 yield f"branch {plan.branch} purged {plan.clients}, whose rounds are there"
             if any(list(ledger.rounds(span)) or any(at in span for at in ledger.kept()) for span in plan.spans):
                 yield f"rounds that branch {plan.branch} erased are there"
@@ -216,9 +218,9 @@ def torn(history: History, recorder: Recorder) -> Iterator[str]:
     """Tell what is half there, in the ledger's own tables and against each other."""
     ledger = history.ledger
     spans = [span for entry in ledger.entries("erasure") for span in decode(ErasurePlan, entry.body).spans]
-    entries = {place(entry) for entry in ledger.entries("round")}
+    entries = {read_model_id(entry) for entry in ledger.entries("round")}
     started, kept = branches(ledger), ledger.kept()
-    rounds = {each.place: each for number in started for each in ledger.rounds(Span(number, 0, 2**31 - 1))}
+    rounds = {each.model_id: each for number in started for each in ledger.rounds(Span(number, 0, 2**31 - 1))}
     yield from (f"{at} has numbers and no entry" for at in rounds.keys() - entries)
     for at in entries - rounds.keys():
         if not any(at in span for span in spans):
@@ -230,17 +232,17 @@ def torn(history: History, recorder: Recorder) -> Iterator[str]:
     everybody = {client for each in rounds.values() for client in each.clients.tolist()}
     for group in (*([client] for client in everybody), list(range(1, CLIENTS + 1))):
         joined = sorted(at for at, each in rounds.items() if np.isin(group, each.clients).any())
-        if ledger.joined(np.array(group)) != joined:
+        if ledger.rounds_of(np.array(group)) != joined:
             yield f"clients {group} are not found in their rounds"
     yield from (f"{at} is kept without a file" for at, digest in kept.items() if digest not in history.models)
     yield from (f"{at} is kept and was never there" for at in kept if at not in entries and at.round)
-    if recorder.place != newest(ledger) or ROOT not in kept:
-        yield f"recording goes on from {recorder.place}"
+    if recorder.model_id != newest(ledger) or ROOT not in kept:
+        yield f"recording goes on from {recorder.model_id}"
     recorder.model()
 
 
-def place(entry: Entry) -> Place:
-    return Place(int(entry.body["branch"]), int(entry.body["round"]))
+def read_model_id(entry: Entry) -> ModelId:
+    return ModelId(int(entry.body["branch"]), int(entry.body["round"]))
 
 
 @contextmanager
@@ -253,7 +255,7 @@ def held(location: Location) -> Iterator[tuple[History, Recorder]]:
                 recording = history.recording(FACTS, START, capacity=CAPACITY)
                 recorder = recording.__enter__()
                 break
-            except HeldByAnother:
+            except LockedError:
                 if monotonic() > end:
                     raise
                 sleep(0.02)
@@ -349,7 +351,7 @@ def main() -> None:
         finish(crash_flow.ordeal(chosen.kills or (6 if chosen.quick else 60)))
         return
     kills = chosen.kills or (15 if chosen.quick else 200)
-    with places("benchmarks.recorded") as (context, locations):
+    with open_locations("benchmarks.recorded") as (context, locations):
         backends = {name: Ordeal(context, each, seed) for seed, (name, each) in enumerate(locations.items(), start=1)}
         both = list(backends.values())
         for each in both:

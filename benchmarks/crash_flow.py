@@ -20,31 +20,41 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._killing import BEGINNINGS, PATIENCE_WITH_A_STEP, Life, Location, announced, places, said, tell, watch
+from benchmarks._killing import (
+    BEGINNINGS,
+    PATIENCE_WITH_A_STEP,
+    Life,
+    Location,
+    announced,
+    open_locations,
+    said,
+    tell,
+    watch,
+)
 from benchmarks._measure import progress
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import stored_updates
-from rescind.history.errors import HeldByAnother
+from rescind.history.errors import LockedError
 from rescind.history.history import History
 from rescind.history.path import branches
 from rescind.history.recorder import Recorder
-from rescind.history.records import Level, Span
-from rescind.history.requests import asked_for
+from rescind.history.records import ErasureLevel, Span
+from rescind.history.requests import filed_requests
 from rescind.methods import FedAccum, FedEraser, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TRAINED, RETRAINED = Rounds(6), Rounds(4)
 # Who leaves one after the other, by which method; the last two together.
-STEPS: tuple[tuple[Method, tuple[tuple[str, ...], ...], Level], ...] = (
-    (Last(), (("clinic-0",),), Level.OUTPUT),
-    (Sifu(), (("clinic-1", "clinic-2"),), Level.PURGE),
-    (FineTuning(), (("clinic-3",),), Level.PURGE),
-    (FedEraser(), (("clinic-4",),), Level.PURGE),
-    (FedAccum(), (("clinic-5",),), Level.OUTPUT),
-    (Scratch(), (("clinic-6",), ("clinic-7", "clinic-8")), Level.PURGE),
+STEPS: tuple[tuple[Method, tuple[tuple[str, ...], ...], ErasureLevel], ...] = (
+    (Last(), (("clinic-0",),), ErasureLevel.OUTPUT),
+    (Sifu(), (("clinic-1", "clinic-2"),), ErasureLevel.PURGE),
+    (FineTuning(), (("clinic-3",),), ErasureLevel.PURGE),
+    (FedEraser(), (("clinic-4",),), ErasureLevel.PURGE),
+    (FedAccum(), (("clinic-5",),), ErasureLevel.OUTPUT),
+    (Scratch(), (("clinic-6",), ("clinic-7", "clinic-8")), ErasureLevel.PURGE),
 )
 STEPS_OF_AN_ERASURE = ("identities", "rounds", "updates", "keys", "files", "space and log")
 MOMENTS = (
@@ -60,7 +70,7 @@ def work(reports: Connection, location: Location) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch(reports, None)
     History.record_plan = announced(History.record_plan, "plan", reports, [])  # type: ignore[method-assign]
-    Recorder.retrained = announced(Recorder.retrained, "end of training", reports, [])  # type: ignore[method-assign]
+    Recorder.record_retrained = announced(Recorder.record_retrained, "end of training", reports, [])  # type: ignore[method-assign]
     tell(reports, "phase", "opening")
     with location.open() as history:
         history._clock = lambda: NOON
@@ -72,14 +82,14 @@ def forget_all(history: History) -> None:
     revocable = Revocable(history, simulation(12), capacity=4, update_interval=2, seed=b"crash")
     asked = 0
     for method, groups, level in STEPS:
-        if not asked_for(history.ledger):
+        if not filed_requests(history.ledger):
             revocable.train(TRAINED)
         for group in groups:
             asked += 1
-            if len(asked_for(history.ledger)) < asked:
+            if len(filed_requests(history.ledger)) < asked:
                 history.ask(group, Budget(8.0, 0.01))
         served = {each.number for outcome in history.outcomes() for each in outcome.asked}
-        numbers = [each.number for each in asked_for(history.ledger)][asked - len(groups) : asked]
+        numbers = [each.number for each in filed_requests(history.ledger)][asked - len(groups) : asked]
         if not served.issuperset(numbers):
             revocable.forget(method, RETRAINED, level=level, together=True)
 
@@ -90,13 +100,13 @@ def patiently(go_on: Callable[[], None]) -> None:
         try:
             go_on()
             return
-        except HeldByAnother:
+        except LockedError:
             sleep(0.02)
     go_on()
 
 
 def snapshot(location: Location) -> dict[str, object]:
-    """Give all that a finished history holds, without what salts decide."""
+    """Return all that a finished history holds, without what salts decide."""
     with location.open() as history:
         ledger = history.ledger
         salted = {"remains": ["digest"], "erased": ["roots", "suppressed"], "request": ["forgotten"]}
@@ -115,7 +125,7 @@ def snapshot(location: Location) -> dict[str, object]:
             "identities": ledger.identities(),
             "numbers": [
                 (
-                    each.place,
+                    each.model_id,
                     each.participants.tobytes(),
                     each.update_norm,
                     each.rounding,
@@ -168,10 +178,10 @@ def killed(context: ForkServerContext, location: Location, rng: np.random.Genera
 def ordeal(kills: int) -> dict[str, object]:
     rng, phases, done = np.random.default_rng(3), Counter[str](), 0
     result = Counter[str]({"kills": 0, "runs": 0, "different": 0, "double_noise": 0})
-    with places("benchmarks.crash_flow") as (context, backends):
+    with open_locations("benchmarks.crash_flow") as (context, backends):
         undisturbed = {}
-        for name, place in backends.items():
-            location = place()
+        for name, open_location in backends.items():
+            location = open_location()
             if not finished(context, location):
                 raise RuntimeError(
                     f"train-and-forget does not work on {name} at all: run benchmarks.crash_flow's work"

@@ -43,27 +43,27 @@ from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from experiments.data import features, partitions, sets
 from rescind import History, LocalTraining, LogisticL2, Sampling, SoftmaxL2
-from rescind.audit import LowerBound, Rate, Tape, attack, confidence, tell_apart, world_without
+from rescind.audit import LowerBound, Rate, RecordingEngine, attack, measure_confidence, tell_apart, train_without
 from rescind.audit.replay import distance
-from rescind.certificates.envelope import signed
-from rescind.certificates.issue import statement
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Edge
-from rescind.core.facts import Mode, PublicHead, Scope
+from rescind.core.edges import Edge, RoundEdge
+from rescind.core.facts import Mode, PrivacyScope, PublicHead
 from rescind.core.noise import Tensor, public_sigma
 from rescind.core.planning import Candidate, candidates, strict_candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
 from rescind.core.summary import Request, Summary
-from rescind.engines.server import Average, NoisedAverage, Server, noise, norm, updates_of
+from rescind.engines.server import Average, NoisedAverage, Server, compute_updates, draw_noise, norm
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.outcomes import Outcome, claimed
-from rescind.history.path import branches, lineage
-from rescind.history.records import Branch, Level, Place, Span
+from rescind.history.outcomes import Outcome, claim_of
+from rescind.history.path import branch_exits, branches
+from rescind.history.records import Branch, ErasureLevel, ModelId, Span
 from rescind.methods import Scratch
 from rescind.methods.method import Certifying, Method
 
@@ -124,7 +124,7 @@ class Found:
 
 @cache
 def digits(folder: str | None, columns: int) -> tuple[Shard, Shard]:
-    """Give training and test digits as rows of a public random projection."""
+    """Return training and test digits as rows of a public random projection."""
     images = sets.load("mnist", folder)
     return (
         Shard(features.random_projection(images.train, columns), images.train_labels),
@@ -230,11 +230,11 @@ class Case:
             engine = crowd(self.rng)
         else:
             engine, self.server = random_engine(self.rng, self.kind, folder)
-        self.tape = Tape(engine)
+        self.tape = RecordingEngine(engine)
         self.promises: list[Promise] = []
 
     def judged(self) -> Iterator[Found]:
-        level = Level.PURGE if self.rng.random() < 0.5 else Level.OUTPUT
+        level = ErasureLevel.PURGE if self.rng.random() < 0.5 else ErasureLevel.OUTPUT
         with History.in_memory() as history:
             revocable = Revocable(history, self.tape, server=self.server, capacity=8)
             # A release of DP-FedAvg is a whole training, so that is a short one.
@@ -255,37 +255,37 @@ class Case:
                     audited=self.audited(history, outcome, said),
                 )
 
-    def ask(self, history: History) -> tuple[Promise, Scope]:
+    def ask(self, history: History) -> tuple[Promise, PrivacyScope]:
         """Let one to three of those who took part ask to be forgotten."""
         took_part = history.ledger.pseudonyms(history.remaining(self.tape.clients))
         size = min(int(self.rng.integers(1, 4)), max(1, len(took_part) - 2))
         own = {str(name): took_part[str(name)] for name in self.rng.choice(sorted(took_part), size, replace=False)}
-        scope = list(Scope)[int(self.rng.integers(3))]
+        scope = list(PrivacyScope)[int(self.rng.integers(3))]
         number = history.ask(list(own), BUDGETS[int(self.rng.integers(len(BUDGETS)))], scope=scope)
-        groups = [{name: client} for name, client in own.items()] if scope is Scope.INDIVIDUAL else [own]
-        if scope is Scope.SEQUENCE:
+        groups = [{name: client} for name, client in own.items()] if scope is PrivacyScope.INDIVIDUAL else [own]
+        if scope is PrivacyScope.SEQUENCE:
             earlier = [group for promise in self.promises for group in promise.groups]
             groups.append({name: client for group in [*earlier, own] for name, client in group.items()})
         self.promises.append(Promise(number, groups))
         return self.promises[-1], scope
 
-    def bounds(self, history: History) -> Callable[[Mapping[str, int], Place], float]:
-        """Give Psi as the history has it before it is carried out and erased."""
+    def bounds(self, history: History) -> Callable[[Mapping[str, int], ModelId], float]:
+        """Return Psi as the history has it before it is carried out and erased."""
         path, facts = history.path(), self.tape.facts
 
-        def bound(group: Mapping[str, int], place: Place) -> float:
+        def bound(group: Mapping[str, int], model_id: ModelId) -> float:
             if self.kind == "strict":
                 found = strict_sensitivity(path.edges, group.values(), facts.head_bound())
             else:
                 found = group_sensitivity(path.edges, group.values())
-            return float(found[path.index[place]])
+            return float(found[path.index[model_id]])
 
         return bound
 
     def shares(
-        self, history: History, outcome: Outcome, bound: Callable[[Mapping[str, int], Place], float]
+        self, history: History, outcome: Outcome, bound: Callable[[Mapping[str, int], ModelId], float]
     ) -> Iterator[float]:
-        """Give all that is claimed now, of this and of earlier requests, as shares of what may be: at most 1.
+        """Return all that is claimed now, of this and of earlier requests, as shares of what may be: at most 1.
 
         Infinite: noise that is not there, a model that is not what the recorded rounds make of it.
         """
@@ -293,13 +293,13 @@ class Case:
         if outcome.branch and self.kind != "DP-FedAvg" and not self.is_remade(history, outcome.branch):
             yield np.inf
         for promise in self.promises:
-            claim, said = claimed(history.ledger, promise.number), certified(history, promise.number)
+            claim, said = claim_of(history.ledger, promise.number), certified(history, promise.number)
             # A request that was settled speaks of its own clients only.
             for group in promise.groups[:1] if claim.asked.settled else promise.groups:
                 if self.kind == "DP-FedAvg":
                     yield _epsilon_share(self.shift(known, group, newest), said)
                     continue
-                other = dict(world_without(self.tape, known, group, newest))
+                other = dict(train_without(self.tape, known, group, newest))
                 if said.noise is None:
                     yield _share(distance(history.model(newest), other[newest]), 0.0)
                     continue
@@ -311,10 +311,10 @@ class Case:
                     yield _share(apart, bound(group, claim.restart.parent))
 
     def is_remade(self, history: History, branch: Branch) -> bool:
-        """Tell whether a branch is what it is said to be: noise on its parent, then rounds of those who remain."""
+        """Return whether a branch is what it is said to be: noise on its parent, then rounds of those who remain."""
         assert branch.parent is not None
         gone = {name for promise in self.promises for group in promise.groups for name in group}
-        parent, model = self.tape.model(branch.parent), self.tape.model(Place(branch.number, 0))
+        parent, model = self.tape.model(branch.parent), self.tape.model(ModelId(branch.number, 0))
         if not (self.is_noised(parent, model, branch) if branch.sigma else distance(model, parent) == 0):
             return False
         for round_ in history.ledger.rounds(Span(branch.number, 1, history.newest.round)):
@@ -323,25 +323,27 @@ class Case:
             if gone.intersection(names):
                 return False
             # In the engine's own order, as sums depend on it.
-            model = self.tape.next_model(model, [each for each in self.tape.clients if each in names], round_.place)
+            model = self.tape.next_model(
+                model, [each for each in self.tape.clients if each in names], round_.model_id
+            )
         newest = history.model(history.newest)
         return all(np.array_equal(newest[name], model[name]) for name in newest)
 
     def is_noised(self, parent: Model, model: Model, branch: Branch) -> bool:
-        """Tell whether the noise has the size that it should, which one of a rounding or a tenth would not."""
+        """Return whether the noise has the size that it should, which one of a rounding or a tenth would not."""
         parameters = sum(tensor.size for tensor in model.values())
         low, high = (float(chi2.ppf(share, parameters)) for share in (1e-9, 1 - 1e-9))
         return low < (distance(model, parent) / branch.sigma) ** 2 < high
 
-    def shift(self, known: Mapping[int, Branch], group: Collection[str], place: Place) -> float:
-        """Give the mu that DP-FedAvg's noise really has: each round's shift in units of its noise, taken together."""
+    def shift(self, known: Mapping[int, Branch], group: Collection[str], model_id: ModelId) -> float:
+        """Return the mu that DP-FedAvg's noise really has: all rounds' shifts in units of their noise."""
         server, squares = self.server, 0.0
         assert isinstance(server, NoisedAverage)
-        for here in rounds_to(known, place):
+        for here in rounds_to(known, model_id):
             model, names = self.tape.rounds[here]
             replies = self.tape.engine.train(model, here, [name for name in names if name in group])
             total = {name: np.zeros(tensor.shape) for name, tensor in model.items()}
-            for update in updates_of(model, replies).values():
+            for update in compute_updates(model, replies).values():
                 scale = server.clip / max(server.clip, norm(update))
                 total = {name: tensor + scale * update[name] for name, tensor in total.items()}
             squares += (norm(total) / server.denominator / server.sigma) ** 2
@@ -372,7 +374,7 @@ class Case:
         if promise.number not in branch.hidden:
             return None
         model = self.tape.model(parent)
-        others = [dict(world_without(self.tape, known, group, parent))[parent] for group in promise.groups]
+        others = [dict(train_without(self.tape, known, group, parent))[parent] for group in promise.groups]
         other = max(others, key=lambda each: distance(model, each))
         release = Release(self.tape, branch.number, branch.sigma)
         found = tell_apart(
@@ -380,7 +382,7 @@ class Case:
         )
         return exceeded(found, said)
 
-    def noised_rounds(self, model: Model, path: Sequence[Place], leaving: Collection[str]) -> Model:
+    def noised_rounds(self, model: Model, path: Sequence[ModelId], leaving: Collection[str]) -> Model:
         for here in path:
             names = [name for name in self.tape.rounds[here][1] if name not in leaving]
             # Not the tape: this is another world.
@@ -395,27 +397,27 @@ class Release:
     ``also`` are clients that take part although they should not.
     """
 
-    tape: Tape
+    tape: RecordingEngine
     branch: int
     sigma: float
     also: tuple[str, ...] = ()
 
     def __call__(self, model: Model) -> Model:
         if self.sigma:
-            model = noise(model, self.sigma, None)
+            model = draw_noise(model, self.sigma, None)
         for number in range(1, RETRAINED + 1):
-            here = Place(self.branch, number)
+            here = ModelId(self.branch, number)
             model = self.tape.next_model(model, [*self.tape.rounds[here][1], *self.also], here)
         return model
 
 
-def rounds_to(known: Mapping[int, Branch], place: Place) -> list[Place]:
-    return [Place(leg.branch, at) for leg in lineage(known, place) for at in range(1, leg.round + 1)]
+def rounds_to(known: Mapping[int, Branch], model_id: ModelId) -> list[ModelId]:
+    return [ModelId(leg.branch, at) for leg in branch_exits(known, model_id) for at in range(1, leg.round + 1)]
 
 
 def certified(history: History, number: int) -> Predicate:
     """Certify, sign and verify against the history, as operator and auditor would."""
-    content = signed(statement(history, number), [CryptoSigner(KEY)])
+    content = sign(build_statement(history, number), [CryptoSigner(KEY)])
     return verify(content, [SSlibKey.from_crypto(KEY.public_key())], history=history).statement.predicate
 
 
@@ -425,14 +427,14 @@ def exceeded(found: LowerBound, said: Predicate) -> float:
 
 
 def _epsilon_share(mu: float, said: Predicate) -> float:
-    """Give the epsilon that a shift has, by somebody else's accountant, as a share of the certified one."""
+    """Return the epsilon that a shift has, by somebody else's accountant, as a share of the certified one."""
     if said.guarantee is None:
         return np.inf if mu else 0.0
     return get_epsilon_gaussian(1 / mu, said.guarantee.delta) / said.guarantee.epsilon if mu else 0.0
 
 
 def able(said: Predicate, releases: int, risk: float) -> bool:
-    """Tell whether an audit of so many releases could exceed what a certificate says at all."""
+    """Return whether an audit of so many releases could exceed what a certificate says at all."""
     judged = releases - releases // 2
     assert said.guarantee is not None
     perfect = LowerBound(Rate(judged, judged, risk / 2), Rate(0, judged, risk / 2), said.guarantee.delta)
@@ -452,7 +454,7 @@ def judged(task: tuple[int, str | None, int, float]) -> list[Found]:
 class Pair:
     """Two worlds, with and without a client, before a restart with noise; ``bound`` is Psi, maybe a wrong one."""
 
-    tape: Tape
+    tape: RecordingEngine
     leaver: str
     examples: Shard
     branch: int
@@ -478,7 +480,7 @@ def pair(folder: str | None, over_all: bool = False) -> Pair:
         rate=0.15,
         secret=b"broken on purpose",
     )
-    tape = Tape(engine)
+    tape = RecordingEngine(engine)
     with History.in_memory() as history:
         revocable = Revocable(history, tape, capacity=16)
         revocable.train(Rounds(12))
@@ -490,14 +492,14 @@ def pair(folder: str | None, over_all: bool = False) -> Pair:
         bound = float(group_sensitivity(edges, group)[path.index[parent]])
         history.ask([leaver], PAIR_BUDGET)
         # Who takes part after the restart does not depend on where it is.
-        (outcome,) = revocable.forget(Scratch(), Rounds(RETRAINED + 1), level=Level.OUTPUT)
+        (outcome,) = revocable.forget(Scratch(), Rounds(RETRAINED + 1), level=ErasureLevel.OUTPUT)
         assert outcome.branch is not None
-        without = dict(world_without(tape, branches(history.ledger), [leaver], parent))[parent]
+        without = dict(train_without(tape, branches(history.ledger), [leaver], parent))[parent]
     return Pair(tape, leaver, shards[leaver], outcome.branch.number, tape.model(parent), without, bound)
 
 
 def alarmed(task: tuple[str, str | None, float]) -> bool:
-    """Tell whether the audit raises alarm over a run with one fault, or with none."""
+    """Return whether the audit raises alarm over a run with one fault, or with none."""
     torch.set_num_threads(1)
     fault, folder, risk = task
     worlds = pair(folder, over_all=fault == "weights over all")
@@ -539,12 +541,12 @@ def membership(task: tuple[str | None, int, float]) -> dict[str, dict[str, float
 
 def _confidence(model: Model, examples: Shard) -> Any:
     logits = examples.features @ np.asarray(model["weight"]).T + np.asarray(model["bias"])
-    return confidence(softmax(logits, axis=1)[np.arange(len(logits)), examples.labels])
+    return measure_confidence(softmax(logits, axis=1)[np.arange(len(logits)), examples.labels])
 
 
 def _over_all(edge: Edge, total: int) -> Edge:
     """Weigh by all clients' examples instead of the participants'."""
-    if not isinstance(edge, Aggregation):
+    if not isinstance(edge, RoundEdge):
         return edge
     others = edge.weights.sum() - edge.weights
     return replace(edge, distances=edge.distances * others / (total - edge.weights), gram=None)

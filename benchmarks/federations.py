@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 
 from rescind.core.aggregation import Aggregator
 from rescind.core.contribution import GRAM_LIMIT
-from rescind.core.edges import Aggregation, Edge, Noise, Untouched
+from rescind.core.edges import AbsentRound, Edge, NoiseEdge, RoundEdge
 from rescind.core.noise import GRID, add_noise, grid_rounding
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.entropy import ReproducibleBytesNeverCertified
@@ -124,7 +124,7 @@ class Federation:
     grid: float | None = GRID
 
     def train_client(self, client: int, theta: Array, stream: np.random.Generator) -> tuple[Array, float]:
-        """Give the client's model after its steps, in float64 and cast once, and the largest gradient it met."""
+        """Return the client's model after its steps, in float64 and cast once, and the largest gradient it met."""
         objective, start, largest = self.objectives[client], theta.astype(np.float64), 0.0
         rate, pull, local = self.training.learning_rate, self.training.proximal, start
         for _ in range(self.steps[client]):
@@ -136,11 +136,11 @@ class Federation:
             local = local - rate * (gradient + pull * (local - start))
         return local.astype(theta.dtype), largest
 
-    def train_round(self, theta: Array, key: int, participants: Sequence[int]) -> tuple[Array, Aggregation]:
+    def train_round(self, theta: Array, key: int, participants: Sequence[int]) -> tuple[Array, RoundEdge]:
         """Train one round and record it, as a server would."""
         if not participants:
             none = np.empty(0)
-            return theta, Aggregation(np.empty(0, dtype=np.int64), none, none, none, 0.0, rounding=0.0)
+            return theta, RoundEdge(np.empty(0, dtype=np.int64), none, none, none, 0.0, rounding=0.0)
         shared = np.random.default_rng((self.seed, key, 3))
         results = []
         for client in participants:
@@ -161,7 +161,7 @@ class Federation:
             gradient_bound=max(largest for _, largest in results),
             steps=max(self.steps[client] for client in participants),
         )
-        edge = Aggregation(
+        edge = RoundEdge(
             clients=np.array(participants, dtype=np.int64),
             weights=weights,
             factors=np.array([self.training.factor(self.steps[client]) for client in participants]),
@@ -230,12 +230,12 @@ def with_noise(federation: Federation, path: Path, sigma: float, key: int) -> Pa
     theta = noised(federation, path.models[-1], sigma, key)
     norm = float(np.linalg.norm(theta.astype(np.float64)))
     rounding = 0.0 if federation.grid is None else grid_rounding(theta.size, norm, unit, federation.grid)
-    path = path.extended(theta, Step(key, sigma=sigma), Noise(sigma, rounding, unit))
+    path = path.extended(theta, Step(key, sigma=sigma), NoiseEdge(sigma, rounding, unit))
     if not federation.pulls:
         return path
     start = float(np.linalg.norm(federation.start.astype(np.float64)))
     model, factor = pulled(federation, theta, sigma)
-    return path.extended(model, Step(key, pull=sigma), Untouched(factor, 16 * unit * (norm + start)))
+    return path.extended(model, Step(key, pull=sigma), AbsentRound(factor, 16 * unit * (norm + start)))
 
 
 def retrained_without(federation: Federation, path: Path, group: Collection[int]) -> list[Array]:

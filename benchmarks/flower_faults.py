@@ -24,7 +24,7 @@ import rescind.flower
 from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from rescind import History
-from rescind.history.records import Place, Span
+from rescind.history.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parent / "faulty"
@@ -74,13 +74,13 @@ class Trial:
         Path(f"{self.folder / name}.fault").write_text(fault)
 
     def participants(self) -> list[set[str]]:
-        """Give who took part in each round that is recorded."""
+        """Return who took part in each round that is recorded."""
         if not (self.folder / "history").exists():
             return []
         with History(self.folder / "history", create=False) as history:
             labels = history.ledger.labels()
             rounds = list(history.ledger.rounds(Span(0, 1, 10**6)))
-            assert [each.place for each in rounds] == [Place(0, at + 1) for at in range(len(rounds))]
+            assert [each.model_id for each in rounds] == [ModelId(0, at + 1) for at in range(len(rounds))]
             found = [{labels[client] for client in each.clients.tolist()} for each in rounds]
         self.most_seen = max(self.most_seen, len(found))
         return found
@@ -164,7 +164,7 @@ def undisturbed(trial: Trial) -> bool:
                 order = np.argsort([labels[client] for client in each.clients.tolist()])
                 distances.append(each.participants["distance"][order])
             same = same and np.allclose(distances[0], distances[1], rtol=1e-9)
-        return same and not problems and history.newest == Place(0, trial.rounds)
+        return same and not problems and history.newest == ModelId(0, trial.rounds)
 
 
 def main() -> None:

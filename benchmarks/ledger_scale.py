@@ -29,9 +29,9 @@ from benchmarks.recorded import FACTS, TRAINING
 from rescind.core.edges import Clients, Edge
 from rescind.core.sensitivity import group_sensitivity
 from rescind.history.codec import encode
-from rescind.history.path import newest, path_to
-from rescind.history.recorder import replayed
-from rescind.history.records import Branch, Place, Round, participants
+from rescind.history.path import lineage_of, newest
+from rescind.history.recorder import replay_bounds
+from rescind.history.records import Branch, ModelId, RoundRecord, pack_participants
 from rescind.history.run import Run
 from rescind.history.sql import SqlLedger
 
@@ -91,17 +91,17 @@ class Growing:
         start = perf_counter()
         clients = self.ledger.register(names, TIME)
         self.registrations.append(perf_counter() - start)
-        packed = participants(
+        packed = pack_participants(
             np.sort(clients),
             self.rng.integers(1, 500, count).astype(np.float64),
             self.rng.random(count),
             self.rng.integers(1, 4, count, dtype=np.int32),
         )
-        factor = Round(Place(0, at), packed, 1.0, 1e-12, 1.0, "").edge(TRAINING).factor
-        round_ = Round(
-            Place(0, at), packed, 1.0, 1e-12, factor, model_digest(at), salt=model_digest(at).encode()[:32]
+        factor = RoundRecord(ModelId(0, at), packed, 1.0, 1e-12, 1.0, "").edge(TRAINING).factor
+        round_ = RoundRecord(
+            ModelId(0, at), packed, 1.0, 1e-12, factor, model_digest(at), salt=model_digest(at).encode()[:32]
         )
-        release = [Place(0, at - 1)] if at > 1 else []
+        release = [ModelId(0, at - 1)] if at > 1 else []
         start = perf_counter()
         self.ledger.commit_round(round_, TIME, release)
         self.commits.append(perf_counter() - start)
@@ -206,13 +206,13 @@ def planned(place: Callable[[str], Location], size: Size, label: str) -> dict[st
     try:
         ones = [np.array([each]) for each in rng.integers(1, size.clients + 1, 20).tolist()]
         # Whoever never joined costs less.
-        ones = [each for each in ones if ledger.joined(each)]
+        ones = [each for each in ones if ledger.rounds_of(each)]
         many = np.sort(rng.choice(size.clients, size=size.leaving, replace=False)) + 1
         one_seconds = [timed_plan(ledger, each)[0] for each in progress(ones, f"{label}: plans for one")]
         many_seconds, many_edges = timed_plan(ledger, many)
         start = perf_counter()
-        whole = path_to(ledger, newest(ledger), TRAINING)
-        replayed(whole, Run(FACTS, ()), [])
+        whole = lineage_of(ledger, newest(ledger), TRAINING)
+        replay_bounds(whole, Run(FACTS, ()), [])
         replay = perf_counter() - start
         groups = [(ones[0], timed_plan(ledger, ones[0])[1]), (many, many_edges)]
         differ = sum(not agree(whole.edges, edges, group) for group, edges in groups)
@@ -231,7 +231,7 @@ def planned(place: Callable[[str], Location], size: Size, label: str) -> dict[st
 
 def timed_plan(ledger: SqlLedger, group: Clients) -> tuple[float, Sequence[Edge]]:
     start = perf_counter()
-    edges = path_to(ledger, newest(ledger), TRAINING, group).edges
+    edges = lineage_of(ledger, newest(ledger), TRAINING, group).edges
     return perf_counter() - start, edges
 
 

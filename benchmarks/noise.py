@@ -57,7 +57,7 @@ def tail_probabilities(source: ByteSource, zeros: int, count: int) -> NDArray[np
 
 
 def moment_scores(values: NDArray[np.float64]) -> dict[str, float]:
-    """Give the first four moments' distances from the ideal ones, in standard errors."""
+    """Return the first four moments' distances from the ideal ones, in standard errors."""
     scores = {}
     power = np.ones_like(values)
     for name, (mean, variance) in MOMENTS.items():

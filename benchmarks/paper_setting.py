@@ -34,7 +34,7 @@ from benchmarks._mnist import parsed
 from experiments.data import partitions, sets
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.audit.replay import distance
-from rescind.certificates.issue import statement
+from rescind.certificates.issue import build_statement
 from rescind.core.calibration import (
     Budget,
     attack_power,
@@ -43,18 +43,18 @@ from rescind.core.calibration import (
     smallest_sigma,
 )
 from rescind.core.classic import ClassicBudget
-from rescind.core.facts import Facts, Scope
+from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import Tensor, public_sigma
-from rescind.core.planning import Candidate, assessed, paper_choice
+from rescind.core.planning import Candidate, assess, paper_choice
 from rescind.core.regularity import UnprovenLoss, expansion
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request, Summary
 from rescind.engines.engine import Engine
-from rescind.engines.server import averaged, noise
+from rescind.engines.server import average, draw_noise
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Level, Place
+from rescind.history.records import ErasureLevel, ModelId
 from rescind.methods import Method, PaperSifu, Sifu
 from rescind.methods.method import Certifying
 
@@ -104,17 +104,17 @@ class Case:
     title: str
     proven: bool
     budget: Budget | ClassicBudget
-    scope: Scope
+    scope: PrivacyScope
     method: Method
 
 
 # Noise of 0.05 itself is planned and not drawn: the product draws only noise of the public list.
 CASES = (
-    Case("the paper's rule, B = 1 assumed", False, CLASSIC, Scope.INDIVIDUAL, PaperSifu(public_sigma(SIGMA))),
-    Case("the paper's rule, B = 1 proven", True, CLASSIC, Scope.INDIVIDUAL, PaperSifu(public_sigma(SIGMA))),
-    Case("exact sigma, each client alone", True, EXACT, Scope.INDIVIDUAL, PaperSifu(public_sigma(SIGMA))),
-    Case("exact sigma, the ten together", True, EXACT, Scope.GROUP, PaperSifu(public_sigma(SIGMA))),
-    Case("the planner, the ten together", True, EXACT, Scope.GROUP, Sifu()),
+    Case("the paper's rule, B = 1 assumed", False, CLASSIC, PrivacyScope.INDIVIDUAL, PaperSifu(public_sigma(SIGMA))),
+    Case("the paper's rule, B = 1 proven", True, CLASSIC, PrivacyScope.INDIVIDUAL, PaperSifu(public_sigma(SIGMA))),
+    Case("exact sigma, each client alone", True, EXACT, PrivacyScope.INDIVIDUAL, PaperSifu(public_sigma(SIGMA))),
+    Case("exact sigma, the ten together", True, EXACT, PrivacyScope.GROUP, PaperSifu(public_sigma(SIGMA))),
+    Case("the planner, the ten together", True, EXACT, PrivacyScope.GROUP, Sifu()),
 )
 
 
@@ -194,9 +194,9 @@ def trained(
     """Train by the same draws without some clients, whose places stay empty, and give the wanted models."""
     model, kept = engine.start(), {}
     for number in progress(range(1, rounds + 1), label):
-        place = Place(0, number)
-        names = [name for name in engine.drawn(place, engine.clients) if name not in without]
-        model = averaged(model, engine.train(model, place, names), 1.0).model
+        model_id = ModelId(0, number)
+        names = [name for name in engine.draw(model_id, engine.clients) if name not in without]
+        model = average(model, engine.train(model, model_id, names), 1.0).model
         if number in wanted:
             kept[number] = model
     return kept
@@ -219,7 +219,7 @@ class Distances:
 
 
 def within(psi: Trace, threshold: float) -> int:
-    """Give the last round whose Psi is at most the threshold (the paper's T)."""
+    """Return the last round whose Psi is at most the threshold (the paper's T)."""
     return int(np.flatnonzero(psi <= threshold).max())
 
 
@@ -237,7 +237,7 @@ def compared(engine: Simulation, history: History, leaving: Sequence[str], marks
 
     def distances(without: Sequence[str], label: str) -> dict[int, float]:
         models = trained(engine, rounds, without, wanted, label)
-        return {at: distance(history.model(Place(0, at)), model) for at, model in models.items()} | {0: 0.0}
+        return {at: distance(history.model(ModelId(0, at)), model) for at, model in models.items()} | {0: 0.0}
 
     return Distances(alone, joint, largest, distances(leaving, "without the ten"), distances([name], "without one"))
 
@@ -284,10 +284,10 @@ def promises(
     )
     rows = []
     for title, at in rules:
-        model: Mapping[str, Tensor] = history.model(Place(0, at))
+        model: Mapping[str, Tensor] = history.model(ModelId(0, at))
         if title != "retraining":
             # With a seed: the product draws no secret noise that is not on its public list.
-            model = noise(model, SIGMA, b"the paper's setting", title)
+            model = draw_noise(model, SIGMA, b"the paper's setting", title)
         rounds, forget = recovered(engine, model, leaving, until)
         rows.append(promise(title, found, at) | {"rounds": rounds, "forget": forget})
     return rows
@@ -300,25 +300,25 @@ def recovered(
     names, rounds = [name for name in engine.clients if name not in leaving], 0
     while not until.reached(rounds, partial(engine.accuracy, model, names)):
         rounds += 1
-        place = Place(1, rounds)
-        model = averaged(model, engine.train(model, place, engine.drawn(place, names)), 1.0).model
+        model_id = ModelId(1, rounds)
+        model = average(model, engine.train(model, model_id, engine.draw(model_id, names)), 1.0).model
     return rounds, engine.accuracy(model, leaving)
 
 
 def refusal(history: History, leaving: Sequence[str], at: int) -> str:
     """Ask the product for noise of the public list next to 0.05 at a round where it hides nobody."""
-    request = Request(history.clients(leaving), EXACT, Scope.INDIVIDUAL)
+    request = Request(history.clients(leaving), EXACT, PrivacyScope.INDIVIDUAL)
     summary = history.summary(request.group)
     (node,) = (each for each in summary.kept if each.round == at)
     try:
-        assessed(summary, request, node=node, sigma=public_sigma(SIGMA))
+        assess(summary, request, node=node, sigma=public_sigma(SIGMA))
     except ValueError as refused:
         return str(refused)
     return ""
 
 
 def other_draws(images: sets.Images, draws: int, rounds: int) -> list[dict[str, Any]]:
-    """Give the promise at the paper's T for other draws of participants; for B = 1 Psi never falls after it."""
+    """Return the promise at the paper's T for other draws of participants; for B = 1 Psi never falls after it."""
     rows = []
     for draw in range(1, draws + 1):
         engine = engine_for(images, as_it_is, draw=draw)
@@ -334,7 +334,7 @@ def other_draws(images: sets.Images, draws: int, rounds: int) -> list[dict[str, 
 
 
 def ratios(found: Distances) -> dict[str, float]:
-    """Give the largest alpha/Psi over the rounds compared, and that of the last, for every kind of Psi."""
+    """Return the largest alpha/Psi over the rounds compared, and that of the last, for every kind of Psi."""
     own = found.alone[:, found.largest]
     kinds = {
         "joint_against_joint": (found.alpha_joint, found.joint),
@@ -356,10 +356,10 @@ def served(case: Case, engine: Engine, history: History, leaving: Sequence[str],
     request = history.ask(leaving, cast(Budget, case.budget), scope=case.scope)
     federation = revocable(history, engine)
     letter = federation.plan(ToTheLetter(SIGMA), request).candidate if case.budget is CLASSIC else None
-    (outcome,) = federation.forget(case.method, until, level=Level.OUTPUT)
+    (outcome,) = federation.forget(case.method, until, level=ErasureLevel.OUTPUT)
     assert outcome.planned is not None
     assert outcome.scores is not None
-    said = statement(history, request).predicate
+    said = build_statement(history, request).predicate
     chosen = outcome.planned.candidate
     return {
         "case": case.title,

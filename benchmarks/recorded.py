@@ -7,14 +7,14 @@ from collections.abc import Collection
 import numpy as np
 
 from benchmarks.federations import Federation, Sampling, Softmax, noised
-from rescind.core.aggregation import Contributions
+from rescind.core.aggregation import RoundMeasurement
 from rescind.core.facts import Facts
 from rescind.core.facts import Sampling as SamplingFact
 from rescind.core.noise import grid_rounding
 from rescind.core.regularity import DeclaredLoss, SoftmaxL2
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, Place
+from rescind.history.records import Branch, ModelId
 
 # The heads are written as one vector here, which is no weight and bias: so what is proven of them is declared.
 _HEAD = SoftmaxL2(l2=0.05, row_norm=1.0)
@@ -59,14 +59,14 @@ def train(recorder: Recorder, clients: Federation, rounds: int, present: Collect
     """Train on from the newest model and record every round."""
     theta = recorder.model()["theta"]
     for _ in range(rounds):
-        key = 10_000 * recorder.place.branch + recorder.place.round + 1
+        key = 10_000 * recorder.model_id.branch + recorder.model_id.round + 1
         drawn = clients.sampling.draw(clients.seed, key, present, len(clients.objectives))
         theta, edge = clients.train_round(theta, key, drawn)
         recorder.record(
             [name(client) for client in drawn],
             np.array([float(clients.objectives[client].examples) for client in drawn]),
             [clients.steps[client] for client in drawn],
-            Contributions(edge.distances, edge.update_norm, edge.gram),
+            RoundMeasurement(edge.distances, edge.update_norm, edge.gram),
             edge.rounding,
             {"theta": theta},
         )
@@ -75,13 +75,13 @@ def train(recorder: Recorder, clients: Federation, rounds: int, present: Collect
 def forget(
     recorder: Recorder,
     clients: Federation,
-    parent: Place,
+    parent: ModelId,
     sigma: float,
     requests: tuple[int, ...],
     model: dict[str, np.ndarray],
 ) -> Branch:
     """Restart from a kept model with noise."""
-    theta = noised(clients, model["theta"], sigma, recorder.place.branch + 1)
+    theta = noised(clients, model["theta"], sigma, recorder.model_id.branch + 1)
     unit = UNIT_ROUNDOFF[clients.training.precision]
     return recorder.restart(
         parent,

@@ -51,7 +51,7 @@ class TimedGrid(InProcessGrid):
         return replies
 
     def rounds(self) -> tuple[float, float]:
-        """Give the median seconds of a round, and of the server's part in it; the times are used up."""
+        """Return the median seconds of a round, and of the server's part in it; the times are used up."""
         pairs = list(zip(self.times, self.times[1:], strict=False))
         self.times = []
         return median(after[0] - before[0] for before, after in pairs), median(
@@ -60,7 +60,7 @@ class TimedGrid(InProcessGrid):
 
 
 def trainer(width: int, steps: int) -> ClientApp:
-    """Give an app whose clients train a linear layer of width x width on examples of their own."""
+    """Return an app whose clients train a linear layer of width x width on examples of their own."""
     app = ClientApp()
 
     @app.train()

@@ -23,8 +23,8 @@ from benchmarks._mnist import parsed
 from benchmarks.falsify import digits
 from experiments.data import partitions
 from rescind import History, LocalTraining, SoftmaxL2
-from rescind.audit import Tape, compared
-from rescind.audit.evidence import as_json, of_replay
+from rescind.audit import RecordingEngine, compare_worlds
+from rescind.audit.evidence import describe_replay, to_json
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead
 from rescind.engines.accuracies import Accuracies
@@ -75,12 +75,12 @@ def made(mode: str, folder: Path, data: str | None, rounds: int) -> list[Path]:
     """Run a case and write its two reports."""
     folder.mkdir(parents=True)
     method, budget = CASES[mode]
-    tape = Tape(engine(data))
+    tape = RecordingEngine(engine(data))
     with History(folder / "history") as history:
         watch = Accuracies(folder / "accuracies.jsonl", history, tape, forget=[LEAVER])
         federation = Revocable(history, tape, watch=watch)
         federation.train(Rounds(rounds))
-        evidence = as_json([of_replay(compared(history, tape, [CANARY]))])
+        evidence = to_json([describe_replay(compare_worlds(history, tape, [CANARY]))])
         number = history.ask([LEAVER], budget)
         federation.forget(method, Rounds(rounds // 2))
         federation.plan(method, history.ask([NEXT], budget))
@@ -106,7 +106,7 @@ def browser(scratch: Path, page: Path, *words: str, dark: bool = False) -> str:
 
 
 def violations(scratch: Path, page: Path, axe: str, *, dark: bool) -> list[list[str]]:
-    """Give what axe-core finds: how grave it is, which rule, and the first place."""
+    """Return what axe-core finds: how grave it is, which rule, and the first place."""
     examined = scratch / "examined.html"
     examined.write_text(page.read_text("utf-8").replace("</body>", _AXE.format(source=axe) + "</body>"), "utf-8")
     printed = browser(scratch, examined, "--dump-dom", "--virtual-time-budget=30000", dark=dark)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from benchmarks._measure import finish, parser, progress
 from benchmarks.federations import Federation, Logistic, Path, Sampling, train
-from rescind.core.edges import Aggregation, Floats, Members
+from rescind.core.edges import Floats, Members, RoundEdge
 from rescind.core.regularity import LogisticL2
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.tracker import SensitivityTracker
@@ -97,7 +97,7 @@ QUICK = tuple(
 )
 
 
-def history(setting: Setting, seed: int) -> tuple[Aggregation, ...]:
+def history(setting: Setting, seed: int) -> tuple[RoundEdge, ...]:
     """Train a small federation of logistic heads and give its rounds; half of the clients may join later."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=COLUMNS)
@@ -127,7 +127,7 @@ def history(setting: Setting, seed: int) -> tuple[Aggregation, ...]:
     times = np.unique([*joins, 0, setting.rounds]).tolist()
     for start, end in pairwise(times):
         path = train(federation, path, frozenset(np.flatnonzero(joins <= start).tolist()), end - start, start)
-    return tuple(edge for edge in path.edges if isinstance(edge, Aggregation))
+    return tuple(edge for edge in path.edges if isinstance(edge, RoundEdge))
 
 
 def last_served(serves: Members) -> NDArray[np.int64]:
@@ -137,19 +137,19 @@ def last_served(serves: Members) -> NDArray[np.int64]:
 
 
 def chosen(serves: Members, kept: Iterable[int]) -> NDArray[np.int64]:
-    """Give the last kept node that serves each client."""
+    """Return the last kept node that serves each client."""
     nodes = np.array(sorted(kept))
     return np.asarray(np.where(serves[nodes], nodes[:, None], 0).max(axis=0))
 
 
 def extra(serves: Members, kept: Iterable[int], offered: Members | None = None) -> float:
-    """Give the share of the rounds that the clients lose on average if they are offered these nodes, or all."""
+    """Return the share of the rounds that the clients lose on average if they are offered these nodes, or all."""
     found = chosen(serves if offered is None else serves & offered, kept)
     return float((last_served(serves)[-1] - found).mean() / (len(serves) - 1))
 
 
 def set_aside(node: int, capacity: int) -> frozenset[int]:
-    """Give the nodes that a run with a goal keeps for exact restarts while it has one branch."""
+    """Return the nodes that a run with a goal keeps for exact restarts while it has one branch."""
     return exact_rounds(0, node, exact_shares({0: Branch(0, "")}, capacity)[0])
 
 
@@ -161,7 +161,7 @@ def offered(psi: Floats, node: int, capacity: int) -> Members:
 
 
 def hindsight(serves: Members, capacity: int) -> tuple[float, tuple[int, ...]]:
-    """Give the least extra that any kept nodes could have cost (or less, see above), and the nodes it comes from.
+    """Return the least extra that any kept nodes could have cost (or less, see above), and the nodes it comes from.
 
     ``losses[k, m]`` is what all clients whose best node lies in k, ..., m - 1 lose if k and m are kept and nothing
     between them; the programme adds one node more at a time, from the end of the path to its start.

@@ -20,7 +20,7 @@ from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from experiments.federations import examples_of, federation_of, head_of
 from rescind import History, LocalTraining, SoftmaxL2
-from rescind.audit import Compared, Tape, compared
+from rescind.audit import Comparison, RecordingEngine, compare_worlds
 from rescind.core.calibration import Budget
 from rescind.core.planning import Candidate
 from rescind.engines.simulation import Federation, Shard, Simulation
@@ -81,17 +81,17 @@ def alike(quick: bool) -> Iterator[Case]:
             yield Case(name, Federation(shards, Shard(row, label), 2), ALIKE_TRAINING, 3)
 
 
-def measure(case: Case, precision: str) -> tuple[list[Compared], Candidate]:
+def measure(case: Case, precision: str) -> tuple[list[Comparison], Candidate]:
     """Train, hold the bound of one client against its distance at every model, and plan to forget it."""
     training = LocalTraining(
         case.training.steps, case.training.learning_rate, case.training.loss, precision=precision
     )
-    tape = Tape(Simulation(case.federation, head_of(case.federation), training, secret=b"rounding"))
+    tape = RecordingEngine(Simulation(case.federation, head_of(case.federation), training, secret=b"rounding"))
     leaver = tape.clients[len(tape.clients) // 2]
     with History.in_memory() as history:
         revocable = Revocable(history, tape, capacity=16)
         revocable.train(Rounds(case.rounds))
-        found = compared(history, tape, [leaver])
+        found = compare_worlds(history, tape, [leaver])
         plan = revocable.plan(Sifu(), history.ask([leaver], BUDGET))
     return found, plan.candidate
 

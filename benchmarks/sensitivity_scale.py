@@ -11,16 +11,16 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks._measure import best_seconds, finish, parser, progress
-from rescind.core.edges import Aggregation
+from rescind.core.edges import RoundEdge
 from rescind.core.tracker import SensitivityTracker
 
 FEW, MANY = 1_000, 1_000_000
 
 
-def random_round(rng: np.random.Generator, known: int, participants: int) -> Aggregation:
+def random_round(rng: np.random.Generator, known: int, participants: int) -> RoundEdge:
     """A round of unequal clients whose rho differ, so that the general path is taken."""
     clients = rng.choice(known, size=participants, replace=False, shuffle=False) if known > participants else None
-    return Aggregation(
+    return RoundEdge(
         clients=np.sort(clients) if clients is not None else np.arange(participants),
         weights=rng.integers(1, 500, participants).astype(np.float64),
         factors=rng.choice([0.98, 0.97, 0.96], participants),

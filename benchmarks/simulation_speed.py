@@ -19,7 +19,7 @@ from rescind.engines.simulation import Federation, Network, Shard, Simulation, S
 from rescind.engines.simulation.fast import fast
 from rescind.engines.simulation.loop import Loop
 from rescind.engines.simulation.models import Model
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 PARTICIPANTS = 10
 EXAMPLES = 100
@@ -37,7 +37,7 @@ def federation(inputs: tuple[int, ...]) -> Federation:
 
 
 def difference(one: Replies, other: Replies) -> float:
-    """Give the largest distance of two results for a participant, relative to the result."""
+    """Return the largest distance of two results for a participant, relative to the result."""
 
     def flat(replies: Replies) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         stacked = [np.asarray(tensors, dtype=np.float64) for tensors in replies.tensors.values()]
@@ -53,14 +53,14 @@ def measure(label: str, model: Model, training: LocalTraining, batch: int | None
         Simulation(data, model, training, batch=batch, secret=b"benchmark", trainer=trainer)
         for trainer in (Loop, fast)
     )
-    start, place = slow.start(), Place(0, 1)
+    start, model_id = slow.start(), ModelId(0, 1)
     # Also warms both up.
-    apart = difference(slow.train(start, place, slow.clients), quick.train(start, place, quick.clients))
+    apart = difference(slow.train(start, model_id, slow.clients), quick.train(start, model_id, quick.clients))
     loop, best = best_seconds(
         runs,
         label,
-        lambda: slow.train(start, place, slow.clients),
-        lambda: quick.train(start, place, quick.clients),
+        lambda: slow.train(start, model_id, slow.clients),
+        lambda: quick.train(start, model_id, quick.clients),
     )
     return {
         f"{label}_speedup": loop / best,

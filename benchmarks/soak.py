@@ -38,8 +38,8 @@ from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from benchmarks._postgresql import Server, restartable
 from rescind import History
-from rescind.history.errors import HalfMadeHistory, NotAHistory
-from rescind.history.records import Place
+from rescind.history.errors import IncompleteHistoryError, NoHistoryError
+from rescind.history.records import ModelId
 
 APP = Path(__file__).parent / "faulty"
 CLIENTS = 4
@@ -92,7 +92,7 @@ class Soak:
         self.faults: Counter[str] = Counter()
         self.went_back = self.refused = 0
         self.runs: list[str] = []
-        self.newest = Place(0, 0)
+        self.newest = ModelId(0, 0)
         self.expected = 0.0
         self.memory: dict[str, list[Sample]] = {"ServerApp": [], "SuperLink": []}
         self.soft: dict[str, Callable[[], bool]] = {
@@ -157,7 +157,7 @@ class Soak:
 
     def look(self) -> None:
         """See how far training is, and which requests are served."""
-        with suppress(NotAHistory, HalfMadeHistory), self.history() as history:
+        with suppress(NoHistoryError, IncompleteHistoryError), self.history() as history:
             newest = history.newest
             if (newest.branch, newest.round) < (self.newest.branch, self.newest.round):
                 self.went_back += 1
@@ -198,7 +198,7 @@ class Soak:
         try:
             with self.history() as history:
                 known = set(history.ledger.labels().values())
-        except (NotAHistory, HalfMadeHistory):
+        except (NoHistoryError, IncompleteHistoryError):
             return False
         able = [name for name in self.clients if name in known]
         if len(able) <= LEAST:

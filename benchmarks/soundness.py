@@ -36,7 +36,7 @@ from benchmarks.federations import (
     with_noise,
 )
 from rescind.core.contribution import group_delta
-from rescind.core.edges import Aggregation, Noise, members, sorted_group
+from rescind.core.edges import NoiseEdge, RoundEdge, find_members, sorted_group
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY, group_sensitivity
 from rescind.core.training import LocalTraining
@@ -269,11 +269,11 @@ def wrong_sensitivity(path: Path, group: frozenset[int], federation: Federation,
     common = federation.training.factor()
     nodes = [0.0]
     for edge in path.edges:
-        if isinstance(edge, Noise):
+        if isinstance(edge, NoiseEdge):
             psi = 0.0 if wrong is Wrong.RESET else psi * (common if wrong is Wrong.NOISE_CONTRACTS else edge.factor)
             psi += edge.rounding if parted else 0.0
-        elif isinstance(edge, Aggregation):
-            inside = members(edge.clients, leaving)
+        elif isinstance(edge, RoundEdge):
+            inside = find_members(edge.clients, leaving)
             parted = parted or bool(inside.any())
             factor, delta = edge.factor_over(~inside), group_delta(edge, inside)
             if wrong is Wrong.WEIGHTS_OVER_ALL and inside.any() and not inside.all():
@@ -323,8 +323,8 @@ def _wrong_trainings(case: Case) -> Iterator[tuple[Wrong, Federation]]:
 
 def _stands_still(path: Path, group: frozenset[int]) -> bool:
     leaving = sorted_group(group)
-    rounds = [edge for edge in path.edges if isinstance(edge, Aggregation) and len(edge.clients)]
-    return any(members(edge.clients, leaving).all() for edge in rounds)
+    rounds = [edge for edge in path.edges if isinstance(edge, RoundEdge) and len(edge.clients)]
+    return any(find_members(edge.clients, leaving).all() for edge in rounds)
 
 
 def _tight_error(path: Path, group: frozenset[int], alpha: Array) -> float:
@@ -333,7 +333,7 @@ def _tight_error(path: Path, group: frozenset[int], alpha: Array) -> float:
     Models are left out where contraction has brought the two worlds so near that float64 can't tell them apart.
     """
     edges = [
-        replace(edge, rounding=0.0, relative_rounding=0.0) if isinstance(edge, Aggregation) else edge
+        replace(edge, rounding=0.0, relative_rounding=0.0) if isinstance(edge, RoundEdge) else edge
         for edge in path.edges
     ]
     psi = group_sensitivity(edges, group) / SAFETY

@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def turned(found: re.Match[str], here: str, source: str, files: Files) -> str:
-    """Give a link as the site needs it; what the site does not have is left as words."""
+    """Return a link as the site needs it; what the site does not have is left as words."""
     mark, words, target = found.groups()
     path, _, anchor = target.partition("#")
     if re.match(r"[a-z]+:", target) or not path:
@@ -86,17 +86,17 @@ def turned(found: re.Match[str], here: str, source: str, files: Files) -> str:
 
 
 def shown(figure: str) -> bool:
-    """Tell whether a figure is on the page of results."""
+    """Return whether a figure is on the page of results."""
     return figure in ORDER and (FIGURES / figure / "figure.svg").exists()
 
 
 def place_of(figure: str) -> str:
-    """Give the anchor of a figure's heading on the page of results."""
+    """Return the anchor of a figure's heading on the page of results."""
     return slugify((FIGURES / figure / "README.md").read_text("utf-8").partition("\n")[0].removeprefix("# "), "-")
 
 
 def five_minutes(readme: str) -> str:
-    """Give the README's section on how to start."""
+    """Return the README's section on how to start."""
     found = re.search(r"\[start:five-minutes\] -->\n(.*?)<!--", readme, re.DOTALL)
     if found is None:
         raise ValueError("the README has no section between start:five-minutes and end:five-minutes")
@@ -104,7 +104,7 @@ def five_minutes(readme: str) -> str:
 
 
 def modules() -> list[str]:
-    """Give all modules that people may import."""
+    """Return all modules that people may import."""
     import rescind
 
     found = pkgutil.walk_packages(rescind.__path__, "rescind.")
@@ -112,7 +112,7 @@ def modules() -> list[str]:
 
 
 def api() -> dict[str, str]:
-    """Give the reference, a page for each package."""
+    """Return the reference, a page for each package."""
     pages: dict[str, list[str]] = {}
     for name in modules():
         package = name.split(".")[1] if "." in name else name
@@ -121,7 +121,7 @@ def api() -> dict[str, str]:
 
 
 def results() -> str:
-    """Give what the experiments found, each in its README's own words."""
+    """Return what the experiments found, each in its README's own words."""
     parts = ["# Results", "Each figure is made by one command, from rows that are stored in `experiments/figures`."]
     for name in filter(shown, ORDER):
         text = (FIGURES / name / "README.md").read_text("utf-8")
@@ -132,7 +132,7 @@ def results() -> str:
 
 
 def command_line() -> str:
-    """Give the reference of the command line, as its help texts have it."""
+    """Return the reference of the command line, as its help texts have it."""
     words = [sys.executable, "-m", "typer", "rescind.cli", "utils", "docs", "--name", "rescind"]
     done = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603
     return done.stdout.replace("# `rescind`", "# Command line", 1)

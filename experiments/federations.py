@@ -24,7 +24,7 @@ EXTRACTORS: Mapping[str, Callable[..., Any]] = {
 
 
 def features_of(images: sets.Pixels, dataset: str, kind: str, columns: int) -> Any:
-    """Give what a model sees of images (N, H, W, C).
+    """Return what a model sees of images (N, H, W, C).
 
     ``pixels``: rows of numbers in [0, 1]; ``images``: (N, C, H, W) in [-2, 2], for networks; ``transferred``: what a
     network says that was trained on another set; else so many features.
@@ -40,7 +40,7 @@ def features_of(images: sets.Pixels, dataset: str, kind: str, columns: int) -> A
 
 @cache
 def examples_of(dataset: sets.Name, kind: str, columns: int) -> tuple[Shard, Shard, int]:
-    """Give training and test examples and the number of classes."""
+    """Return training and test examples and the number of classes."""
     images = sets.load(dataset, None)
     train, test = (features_of(own, dataset, kind, columns) for own in (images.train, images.test))
     return Shard(train, images.train_labels), Shard(test, images.test_labels), images.classes
@@ -60,7 +60,7 @@ def parts_of(labels: Any, split: str, clients: int, each: int, seed: int) -> lis
 
 @cache
 def people_of(clients: int, each: int) -> Federation:
-    """Give CelebA, for networks: a client is one person, and has at least ``each`` images."""
+    """Return CelebA, for networks: a client is one person, and has at least ``each`` images."""
     faces = celeba.load(each, people=clients)
     shards = {
         f"client-{person.identity:05}": Shard(features.for_networks(person.images), person.labels)
@@ -70,7 +70,7 @@ def people_of(clients: int, each: int) -> Federation:
 
 
 def federation_of(configuration: Configuration) -> Federation:
-    """Give a federation."""
+    """Return a federation."""
     if configuration["dataset"] == "celeba":
         return people_of(configuration["clients"], configuration["examples"] // configuration["clients"])
     train, test, classes = examples_of(
@@ -87,13 +87,13 @@ def federation_of(configuration: Configuration) -> Federation:
 
 
 def head_of(federation: Federation) -> SoftmaxHead:
-    """Give softmax regression on a federation's rows."""
+    """Return softmax regression on a federation's rows."""
     (columns,) = federation.inputs
     return SoftmaxHead(columns, federation.classes)
 
 
 def trained_by(configuration: Configuration, federation: Federation) -> tuple[LocalTraining, Model]:
-    """Give how clients train, and what: a network where the examples are images, else a softmax head."""
+    """Return how clients train, and what: a network where the examples are images, else a softmax head."""
     steps, rate = configuration["steps"], configuration["learning_rate"]
     if configuration["features"] == "images":
         channels, size, _ = federation.inputs

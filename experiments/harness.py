@@ -48,12 +48,12 @@ class Task:
 
 
 def names() -> list[str]:
-    """Give the figures that there are."""
+    """Return the figures that there are."""
     return sorted(path.parent.name for path in FIGURES.glob("*/config.toml"))
 
 
 def tasks(figure: str, *, quick: bool = False, seeds: int | None = None) -> list[Task]:
-    """Give all runs of a figure: for each part the seeds, and for each seed every combination of its grid.
+    """Return all runs of a figure: for each part the seeds, and for each seed every combination of its grid.
 
     What is ``fixed`` for all parts a part may fix otherwise.
     One seed after the other, so that a sweep which is cut off has some of everything.
@@ -78,7 +78,7 @@ def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def stored(figure: str, rows: Path | None = None) -> dict[str, Row]:
-    """Give what was run already, by hash; a last line that was cut off is left out."""
+    """Return what was run already, by hash; a last line that was cut off is left out."""
     path = rows or FIGURES / figure / "rows.jsonl"
     if not path.exists():
         return {}
@@ -141,7 +141,7 @@ def _made(task: Task) -> Row:
 
 
 def flat(found: Mapping[str, Row], todo: Sequence[Task]) -> list[Row]:
-    """Give every result of these runs as one row with its configuration, in the order of the runs."""
+    """Return every result of these runs as one row with its configuration, in the order of the runs."""
     return [
         {**found[task.hash]["configuration"], **result}
         for task in todo

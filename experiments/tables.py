@@ -29,7 +29,7 @@ COLOURS = (
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Give a table in Markdown."""
+    """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
@@ -50,7 +50,7 @@ def save(figure: Figure, folder: Path) -> None:
 
 
 def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Give the rows by the values of some keys, in the order in which these first occur."""
+    """Return the rows by the values of some keys, in the order in which these first occur."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -58,12 +58,12 @@ def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]
 
 
 def middle(rows: Sequence[Mapping[str, Any]], key: str) -> float:
-    """Give the median of a column."""
+    """Return the median of a column."""
     return float(median(row[key] for row in rows))
 
 
 def spread(rows: Sequence[Mapping[str, Any]], key: str, form: Callable[[float], str] = "{:.0f}".format) -> str:
-    """Give the median of a column and, over several seeds, its smallest and largest value."""
+    """Return the median of a column and, over several seeds, its smallest and largest value."""
     values = sorted(row[key] for row in rows)
     shown = form(median(values))
     return shown if form(values[0]) == form(values[-1]) else f"{shown} ({form(values[0])} to {form(values[-1])})"
@@ -76,5 +76,5 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def percent(share: float) -> str:
-    """Give a share in percent."""
+    """Return a share in percent."""
     return f"{100 * share:.1f} %"

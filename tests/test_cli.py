@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rescind import History, __version__
-from rescind.certificates.evidence import evidence_in
+from rescind.certificates.evidence import read_evidence
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
@@ -130,7 +130,7 @@ def test_what_does_not_hold_ends_with_its_own_code(
 
 @pytest.fixture
 def forgotten(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a history in which request 7 was served; there are two keys."""
+    """Return a history in which request 7 was served; there are two keys."""
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
     said("request", "add", folder, "clinic-1")
     with History(folder) as history:
@@ -228,13 +228,13 @@ def test_evidence_is_stated_and_shown_as_no_proof(forgotten: Path, tmp_path: Pat
 )
 def test_evidence_is_read_strictly(wrong: Any) -> None:
     with pytest.raises(ValueError, match="the evidence"):
-        evidence_in(json.dumps(wrong).encode())
+        read_evidence(json.dumps(wrong).encode())
     with pytest.raises(ValueError, match="twice"):
-        evidence_in(b'[{"what": "x", "what": "x", "found": "y", "bound": "z"}]')
+        read_evidence(b'[{"what": "x", "what": "x", "found": "y", "bound": "z"}]')
     for broken in (b"", b"[" * 50_000, b"\xff", b"[NaN]"):
         with pytest.raises(ValueError, match="the evidence"):
-            evidence_in(broken)
-    assert len(evidence_in(json.dumps([{"what": "x", "found": "y", "bound": "z"}] * 32).encode())) == 32
+            read_evidence(broken)
+    assert len(read_evidence(json.dumps([{"what": "x", "found": "y", "bound": "z"}] * 32).encode())) == 32
 
 
 def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: Path, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from securesystemslib.signer import CryptoSigner
 from typer.testing import CliRunner
 
 from rescind import History
-from rescind.certificates.envelope import signed
-from rescind.certificates.issue import statement
-from rescind.certificates.page import page
-from rescind.certificates.verification import Verified, explained, verify
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
+from rescind.certificates.page import render_page
+from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
@@ -30,7 +30,7 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield made
 
 
-def certified(history: History, asked_at: timedelta, served_at: timedelta) -> Verified:
+def certified(history: History, asked_at: timedelta, served_at: timedelta) -> VerifiedCertificate:
     """Ask and serve, each by a clock that is wrong by so much."""
     federation = Revocable(history, simulation(rate=1.0, secret_noise=True))
     federation.train(Rounds(2))
@@ -39,11 +39,11 @@ def certified(history: History, asked_at: timedelta, served_at: timedelta) -> Ve
     history._clock = lambda: datetime.now(UTC) + served_at
     federation.forget(Scratch(), Rounds(1))
     own = CryptoSigner.generate_ed25519()
-    content = signed(statement(history, number), [own])
+    content = sign(build_statement(history, number), [own])
     verify(content, [own.public_key])
     found = verify(content, [own.public_key], history=history)
     assert history.verify() == []
-    page(found, "today")
+    render_page(found, "today")
     return found
 
 
@@ -68,7 +68,7 @@ def test_a_clock_that_went_back_between_request_and_erasure_is_told(history: His
     assert said.erasure.completed == said.asked
     (told,) = (each for each in found.unchecked if each.startswith("its times: "))
     assert "the clock was set back" in told
-    assert "the clock was set back" in " ".join(explained(found)).replace("\n", " ").replace("  ", "")
+    assert "the clock was set back" in " ".join(explain(found)).replace("\n", " ").replace("  ", "")
     code, (said_by_doctor,) = clocks(tmp_path / "history")
     assert (code, said_by_doctor.startswith("note: entry ")) == (0, True)
 

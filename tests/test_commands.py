@@ -31,10 +31,10 @@ from rescind.core.facts import PublicHead, Sampling
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
-from rescind.history.errors import StillRead
+from rescind.history.errors import StillReadError
 from rescind.history.overview import claimable, overview
-from rescind.history.progress import heard_by
-from rescind.history.records import Level
+from rescind.history.progress import notify_listener
+from rescind.history.records import ErasureLevel
 from rescind.methods import Scratch, Sifu
 from rescind.testing.small import simulation
 
@@ -97,7 +97,7 @@ def test_after_a_purge_with_noise_only_those_who_remain_are_counted() -> None:
         federation = Revocable(history, engine(), capacity=4)  # type: ignore[arg-type]
         federation.train(Rounds(8))
         history.ask(["clinic-0"], Budget(10.0, 0.1))
-        (outcome,) = federation.forget(Sifu(), Rounds(2), level=Level.PURGE)
+        (outcome,) = federation.forget(Sifu(), Rounds(2), level=ErasureLevel.PURGE)
         assert outcome.branch is not None
         assert outcome.branch.sigma > 0
         found = overview(history, most=20)
@@ -164,7 +164,7 @@ def test_erasing_is_shown_asked_and_done(folder: Path) -> None:
     number = shown("request", "add", folder, "clinic-1")["request"]
     with History(folder) as history:
         federation = Revocable(history, engine(), capacity=4)  # type: ignore[arg-type]
-        federation.forget(Sifu(), Rounds(1), level=Level.OUTPUT)
+        federation.forget(Sifu(), Rounds(1), level=ErasureLevel.OUTPUT)
     found = shown("erase", folder, "--dry-run")
     assert found["requests"] == [number]
     assert found["erased"] is False
@@ -264,7 +264,7 @@ def test_long_work_tells_how_far_it_is(folder: Path) -> None:
     def listen(what: str, done: int, total: int) -> None:
         heard.append((what, done, total))
 
-    with History(folder) as history, heard_by(listen):
+    with History(folder) as history, notify_listener(listen):
         overview(history)
         history.verify()
     last = {what: (done, total) for what, done, total in heard}
@@ -312,11 +312,11 @@ def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.Monke
         history.ask(["clinic-1"], Budget(8.0, 0.01))
 
         def refused(*_: object) -> None:
-            raise StillRead("somebody reads")
+            raise StillReadError("somebody reads")
 
         with monkeypatch.context() as patched:
             patched.setattr(Eraser, "_log", refused)
-            with pytest.raises(StillRead):
+            with pytest.raises(StillReadError):
                 federation.forget(Scratch(), Rounds(1))
     (waits,) = shown("status", folder)["open_requests"]  # type: ignore[misc]
     assert waits["begun"]

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 import rescind
 from rescind import History, Sampling
-from rescind.certificates.envelope import signed
-from rescind.certificates.issue import statement
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
@@ -24,16 +24,16 @@ from rescind.core.facts import DpFedAvg, Mode, PublicHead
 from rescind.core.noise import Tensor
 from rescind.core.summary import Node, Summary
 from rescind.engines.engine import TOO_LONG, Engine, Replies
-from rescind.engines.server import Average, Made, NoisedAverage, averaged
+from rescind.engines.server import Average, Made, NoisedAverage, average
 from rescind.engines.stops import Rounds
-from rescind.engines.training import same_mean
+from rescind.engines.training import is_same_mean
 from rescind.forgetting import Revocable
 from rescind.history.doubts import facts_since, not_means, standing_doubts
-from rescind.history.errors import StalePlan
+from rescind.history.errors import StalePlanError
 from rescind.history.ledger import Until
-from rescind.history.outcomes import claimed
+from rescind.history.outcomes import claim_of
 from rescind.history.overview import overview
-from rescind.history.records import Level, Place, Span
+from rescind.history.records import ErasureLevel, ModelId, Span
 from rescind.methods import Beginning, Exact, Heuristic, Last, OwnRounds, Scratch
 from rescind.testing.small import TRAINING, simulation
 
@@ -53,15 +53,15 @@ def honest(clients: int = 6, **options: Any) -> Any:
 class Lying:
     """An engine some of whose clients send what the training cannot have made, in one round or in all."""
 
-    def __init__(self, liars: int, clients: int = 6, at: Place | None = None, reason: str = TOO_LONG) -> None:
+    def __init__(self, liars: int, clients: int = 6, at: ModelId | None = None, reason: str = TOO_LONG) -> None:
         self.engine, self.liars, self.at, self.reason = honest(clients), liars, at, reason
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.engine, name)
 
-    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
-        liars = set(self.clients[-self.liars :]) if self.at in (None, place) else set()
-        found: Replies = self.engine.train(model, place, [name for name in names if name not in liars])
+    def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
+        liars = set(self.clients[-self.liars :]) if self.at in (None, model_id) else set()
+        found: Replies = self.engine.train(model, model_id, [name for name in names if name not in liars])
         return replace(found, rejected={name: self.reason for name in names if name in liars})
 
 
@@ -82,10 +82,10 @@ def planned(history: History, engine: Engine, server: Any = None) -> Mode:
 def test_where_half_of_a_round_contradicts_the_training_nothing_with_noise_is_proven(
     history: History, clients: int, liars: int
 ) -> None:
-    engine = Lying(liars, clients, at=Place(0, 2))
+    engine = Lying(liars, clients, at=ModelId(0, 2))
     assert planned(history, engine) is Mode.HEURISTIC  # type: ignore[arg-type]
     (doubt,) = standing_doubts(history.ledger)
-    assert (doubt.place, f"{liars} of {clients} replies" in doubt.reason) == (Place(0, 2), True)
+    assert (doubt.model_id, f"{liars} of {clients} replies" in doubt.reason) == (ModelId(0, 2), True)
     assert history.facts.doubts == (str(doubt),)
     assert "rescind doubts HISTORY --lift" in str(doubt)
     assert overview(history).claimable.mode is Mode.HEURISTIC
@@ -103,26 +103,26 @@ def test_one_liar_and_any_minority_take_nothing_from_the_others(history: History
 
 
 def test_replies_that_are_rejected_for_another_reason_say_nothing_of_the_training(history: History) -> None:
-    engine = Lying(6, at=Place(0, 2), reason="a tensor of the model is missing")
+    engine = Lying(6, at=ModelId(0, 2), reason="a tensor of the model is missing")
     assert planned(history, engine) is Mode.INSTANCE  # type: ignore[arg-type]
 
 
 def test_a_doubt_is_recorded_once_a_branch_and_again_after_it_was_lifted(history: History) -> None:
     federation = Revocable(history, Lying(4))  # type: ignore[arg-type]
     federation.train(Rounds(3))
-    assert [doubt.place for doubt in standing_doubts(history.ledger)] == [Place(0, 1)]
+    assert [doubt.model_id for doubt in standing_doubts(history.ledger)] == [ModelId(0, 1)]
     history.lift_doubts("it was a mistake in the app")
     assert standing_doubts(history.ledger) == ()
     federation.train(Rounds(5))
-    assert [doubt.place for doubt in standing_doubts(history.ledger)] == [Place(0, 4)]
+    assert [doubt.model_id for doubt in standing_doubts(history.ledger)] == [ModelId(0, 4)]
 
 
 def test_a_doubt_is_lifted_with_a_reason_and_only_where_there_is_one(history: History) -> None:
-    Revocable(history, Lying(4, at=Place(0, 1))).train(Rounds(1))  # type: ignore[arg-type]
+    Revocable(history, Lying(4, at=ModelId(0, 1))).train(Rounds(1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="give a reason"):
         history.lift_doubts("  ")
     (lifted,) = history.lift_doubts("it was a mistake in the app")
-    assert lifted.place == Place(0, 1)
+    assert lifted.model_id == ModelId(0, 1)
     with pytest.raises(ValueError, match="no doubt to lift"):
         history.lift_doubts("once more")
 
@@ -133,47 +133,47 @@ def test_a_plan_does_not_outlive_a_doubt_nor_its_end(history: History) -> None:
     plan = federation.plan(Last(), history.ask(["clinic-0"], BUDGET))
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
         recorder.doubt("something was seen")
-    with pytest.raises(StalePlan):
+    with pytest.raises(StalePlanError):
         federation.forget(Last(), Rounds(1), approved=plan)
     plan = federation.plan(Last(), *plan.requests)
     assert plan.candidate.mode is Mode.HEURISTIC
     history.lift_doubts("it was nothing")
-    with pytest.raises(StalePlan):
+    with pytest.raises(StalePlanError):
         federation.forget(Last(), Rounds(1), approved=plan)
 
 
 def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_lifted(history: History) -> None:
-    engine = Lying(4, at=Place(1, 2))
+    engine = Lying(4, at=ModelId(1, 2))
     federation = Revocable(history, engine)  # type: ignore[arg-type]
     federation.train(Rounds(4))
     hidden = history.ask(["clinic-0"], BUDGET)
-    federation.forget(Last(), Rounds(1), level=Level.OUTPUT)
+    federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
     before = history.ledger.entries()
     last = max(entry.sequence for entry in before)
-    assert claimed(history.ledger, hidden).mode is Mode.INSTANCE
+    assert claim_of(history.ledger, hidden).mode is Mode.INSTANCE
     federation.train(Rounds(2))
     exact = history.ask(["clinic-1"], BUDGET)
-    federation.forget(Scratch(), Rounds(1), level=Level.OUTPUT)
-    claim = claimed(history.ledger, exact)
+    federation.forget(Scratch(), Rounds(1), level=ErasureLevel.OUTPUT)
+    claim = claim_of(history.ledger, exact)
     assert (claim.mode, claim.contradictions) == (Mode.EXACT, ())
     assert [outcome.modes for outcome in history.outcomes()] == [(Mode.EXACT,), (Mode.EXACT,)]
     # As it was before the doubt, and as it is before the second restart.
-    assert claimed(Until(history.ledger, last), hidden).mode is Mode.INSTANCE
+    assert claim_of(Until(history.ledger, last), hidden).mode is Mode.INSTANCE
     doubted = Until(history.ledger, max(entry.sequence for entry in history.ledger.entries("doubt")))
-    claim = claimed(doubted, hidden)
+    claim = claim_of(doubted, hidden)
     assert claim.mode is Mode.HEURISTIC
     assert claim.contradictions == facts_since(history.run.facts, doubted).doubts != ()
 
 
 def test_the_mode_of_what_was_served_comes_back_when_its_doubt_is_lifted(history: History) -> None:
-    federation = Revocable(history, Lying(4, at=Place(1, 1)))  # type: ignore[arg-type]
+    federation = Revocable(history, Lying(4, at=ModelId(1, 1)))  # type: ignore[arg-type]
     federation.train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     (outcome,) = federation.forget(Last(), Rounds(1))
     assert outcome.modes == (Mode.HEURISTIC,)
     history.lift_doubts("the four were asked, and had an old version")
     assert history.outcomes()[0].modes == (Mode.INSTANCE,)
-    assert claimed(history.ledger, number).mode is Mode.INSTANCE
+    assert claim_of(history.ledger, number).mode is Mode.INSTANCE
 
 
 def test_a_doubt_stands_in_the_way_of_a_heads_strict_claim_and_not_of_dp_fedavg() -> None:
@@ -196,8 +196,8 @@ class Momentum:
     facts: None = None
     velocity: dict[str, Tensor] = field(default_factory=dict)
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
-        made = Average().round(engine, model, place, present)
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+        made = Average().round(engine, model, model_id, present)
         self.velocity = {
             name: 0.9 * self.velocity.get(name, 0.0) + (made.model[name] - model[name]) for name in model
         }
@@ -207,8 +207,8 @@ class Momentum:
 class Derived(Average):
     """A server that is derived from ours and does otherwise."""
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
-        made = Average.round(self, engine, model, place, present)
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+        made = Average.round(self, engine, model, model_id, present)
         return replace(made, model={name: 1.001 * tensor for name, tensor in made.model.items()})
 
 
@@ -219,15 +219,15 @@ class Handmade:
     facts: None = None
     lies: bool = False
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
-        replies = engine.train(model, place, engine.drawn(place, present))
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+        replies = engine.train(model, model_id, engine.draw(model_id, present))
         rate = engine.facts.training.server_learning_rate
         means = {
             name: np.average(np.asarray(each), axis=0, weights=replies.weights)
             for name, each in replies.tensors.items()
         }
         new = {name: ((1 - rate) * model[name] + rate * means[name]).astype(model[name].dtype) for name in model}
-        measured = averaged(model, replies, rate).measured
+        measured = average(model, replies, rate).measured
         if self.lies:
             measured = replace(measured, distances=1e-9 * measured.distances, gram=None)
         return Made(replies, new, measured)
@@ -240,7 +240,7 @@ def test_a_server_that_does_not_average_is_seen_and_nothing_with_noise_is_proven
     assert planned(history, honest(), server()) is Mode.HEURISTIC
     (stray,) = not_means(history.ledger)
     # The first step has no momentum yet.
-    assert stray == Place(0, 2 if server is Momentum else 1)
+    assert stray == ModelId(0, 2 if server is Momentum else 1)
     assert history.facts.averages is False
     assert any("not the weighted mean" in each for each in overview(history).claimable.raised_by)
     with pytest.raises(ValueError, match="no doubt to lift"):
@@ -255,11 +255,11 @@ def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(histo
     federation = Revocable(history, honest(), Momentum())
     federation.train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
-    (outcome,) = federation.forget(Scratch(), Rounds(2), level=Level.OUTPUT)
+    (outcome,) = federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert outcome.planned is not None
     assert outcome.planned.candidate.mode is Mode.EXACT
     assert outcome.modes == (Mode.HEURISTIC,)
-    claim = claimed(history.ledger, number)
+    claim = claim_of(history.ledger, number)
     assert claim.mode is Mode.HEURISTIC
     assert "not the weighted mean" in claim.contradictions[0]
 
@@ -267,8 +267,8 @@ def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(histo
 def test_a_branch_that_averages_again_is_exact(history: History) -> None:
     Revocable(history, honest(), Momentum()).train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
-    Revocable(history, honest()).forget(Exact(), Rounds(2), level=Level.OUTPUT)
-    assert claimed(history.ledger, number).mode is Mode.EXACT
+    Revocable(history, honest()).forget(Exact(), Rounds(2), level=ErasureLevel.OUTPUT)
+    assert claim_of(history.ledger, number).mode is Mode.EXACT
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -317,23 +317,23 @@ def test_an_unbounded_branch_is_not_compared_as_nothing_is_claimed_of_it(history
         def node(self, summary: Summary) -> Node:
             return summary.kept[0]
 
-        def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+        def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
             return Beginning(history.model(parent), unbounded=True)
 
-        def rounds(self, history: History, tip: Place, leaving: Collection[int]) -> OwnRounds:  # noqa: ARG002
+        def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds:  # noqa: ARG002
             return OwnRounds(Derived(), least=1)
 
     federation = Revocable(history, honest())
     federation.train(Rounds(2))
     history.ask(["clinic-0"], BUDGET)
     federation.forget(OwnWay(), Rounds(2))
-    assert history.newest == Place(1, 2)
+    assert history.newest == ModelId(1, 2)
     assert history.facts == history.run.facts
 
 
 def made(model: Tensor, replies: Tensor, weights: Tensor, new: Tensor) -> Made:
     names = tuple(map(str, range(len(replies))))
-    found = averaged({"t": model}, Replies(names, weights, (1,) * len(names), {"t": replies}, 1), 1.0)
+    found = average({"t": model}, Replies(names, weights, (1,) * len(names), {"t": replies}, 1), 1.0)
     return replace(found, model={"t": new})
 
 
@@ -349,7 +349,7 @@ def test_means_in_any_order_and_precision_are_the_same_and_anything_else_is_not(
         replies = (model + rng.normal(size=(participants, 40)) * 10.0 ** rng.integers(-6, 6, size=40)).astype(dtype)
         weights = rng.integers(1, 1000, size=participants).astype(np.float64)
         shares = (weights / weights.sum()).astype(dtype)
-        mean = averaged({"t": model}, made(model, replies, weights, model).replies, 1.0)
+        mean = average({"t": model}, made(model, replies, weights, model).replies, 1.0)
         running = np.zeros_like(model)
         for share, reply in zip(shares[::-1], replies[::-1], strict=True):
             running += share * reply
@@ -361,15 +361,15 @@ def test_means_in_any_order_and_precision_are_the_same_and_anything_else_is_not(
         ]
         for way in ways:
             other = made(model, replies, weights, way)
-            assert same_mean({"t": model}, other, mean)
+            assert is_same_mean({"t": model}, other, mean)
             # A rounding or two of the mean itself would refuse honest servers: replies cancel.
             apart = np.abs(way - mean.model["t"])
             stricter += int((apart > 2 * np.finfo(dtype).eps * np.abs(mean.model["t"])).any())
         off = mean.model["t"].copy()
         off[7] += 1e-2 * np.abs(replies[:, 7]).max()
-        assert not same_mean({"t": model}, made(model, replies, weights, off), mean)
+        assert not is_same_mean({"t": model}, made(model, replies, weights, off), mean)
         off[7] = np.nan
-        assert not same_mean({"t": model}, made(model, replies, weights, off), mean)
+        assert not is_same_mean({"t": model}, made(model, replies, weights, off), mean)
     assert participants < 30 or stricter > 0
 
 
@@ -380,8 +380,10 @@ def test_only_our_own_server_may_say_that_it_is_dp_fedavg(history: History) -> N
     class Fake:
         facts: DpFedAvg = real.facts
 
-        def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
-            return Average().round(engine, model, place, present)
+        def round(
+            self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+        ) -> Made:
+            return Average().round(engine, model, model_id, present)
 
     class DerivedNoise(NoisedAverage):
         pass
@@ -440,7 +442,7 @@ def test_a_head_has_one_weight_and_its_bias_whatever_they_are_called(
     start = {"z.w": np.zeros((outputs, 4)), "a.b": np.zeros(outputs)}
     if fits:
         with history.recording(facts, start) as recorder:
-            assert recorder.place == Place(0, 0)
+            assert recorder.model_id == ModelId(0, 0)
     else:
         with pytest.raises(ValueError, match=r"\(1, features\)"), history.recording(facts, start):
             pass
@@ -462,7 +464,7 @@ def test_the_operator_sees_doubts_and_answers_them(tmp_path: Path) -> None:
     assert "fine  declarations" in said("doctor", folder)
     assert said("doubts", folder, "--lift", "why not").startswith("1 rescind: there is no doubt to lift")
     with History(folder) as history:
-        Revocable(history, Lying(4, at=Place(0, 2))).train(Rounds(2))  # type: ignore[arg-type]
+        Revocable(history, Lying(4, at=ModelId(0, 2))).train(Rounds(2))  # type: ignore[arg-type]
     assert "model 0.2" in said("doubts", folder)
     assert said("doubts", folder).endswith("\tstands\n")
     assert "the declared training is doubted since model 0.2: 4 of 6 replies" in said("status", folder)
@@ -484,10 +486,10 @@ def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     federation.train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(2))
-    certified = statement(history, number)
+    certified = build_statement(history, number)
     assert certified.predicate.facts.sources.training == "executed by our helper"
     key = Ed25519PrivateKey.generate()
-    content, keys = signed(certified, [CryptoSigner(key)]), [SSlibKey.from_crypto(key.public_key())]
+    content, keys = sign(certified, [CryptoSigner(key)]), [SSlibKey.from_crypto(key.public_key())]
     with history.recording(honest().facts, honest().start()) as recorder:
         recorder.doubt("something was seen")
     (since,) = verify(content, keys, history=history).since
@@ -495,11 +497,11 @@ def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     assert "restart" not in since
     history.lift_doubts("it was a mistake in the app")
     assert verify(content, keys, history=history).since == ()
-    again = statement(history, number)
+    again = build_statement(history, number)
     assert again.predicate.mode == "instance"
     assert again.predicate.facts.sources.training == "declared by the operator"
     assert not any("proven" in each.what + each.basis for each in again.predicate.assumptions)
-    verify(signed(again, [CryptoSigner(key)]), keys, history=history)
+    verify(sign(again, [CryptoSigner(key)]), keys, history=history)
 
 
 def test_a_lifted_doubt_about_float32_proves_nothing_any_more(history: History) -> None:
@@ -509,9 +511,9 @@ def test_a_lifted_doubt_about_float32_proves_nothing_any_more(history: History) 
     federation.train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(2))
-    assert statement(history, number).predicate.mode == "instance"
+    assert build_statement(history, number).predicate.mode == "instance"
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
         recorder.doubt("something was seen")
     history.lift_doubts("it was a mistake in the app")
-    (reason,) = statement(history, number).predicate.reasons
+    (reason,) = build_statement(history, number).predicate.reasons
     assert "float32" in reason

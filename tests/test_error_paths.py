@@ -14,15 +14,15 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rescind import History
-from rescind.certificates.envelope import signed
-from rescind.certificates.issue import statement
-from rescind.certificates.keys import new_key, signer
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
+from rescind.certificates.keys import create_key, load_signer
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Level
+from rescind.history.records import ErasureLevel
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 
@@ -38,17 +38,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         federation = Revocable(history, engine)
         federation.train(Rounds(6))
         assert history.ask(["clinic-1"], Budget(8.0, 0.01)) == 10
-        federation.forget(Scratch(), Rounds(2), level=Level.OUTPUT)
-        own = new_key(place / "operator", PASSPHRASE)
-        new_key(place / "stranger", PASSPHRASE)
-        content = signed(statement(history, 10), [signer(own.with_suffix(""), PASSPHRASE)])
+        federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
+        own = create_key(place / "operator", PASSPHRASE)
+        create_key(place / "stranger", PASSPHRASE)
+        content = sign(build_statement(history, 10), [load_signer(own.with_suffix(""), PASSPHRASE)])
         (place / "certificate.json").write_bytes(content)
     return place
 
 
 @pytest.fixture
 def scene(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a copy of it, and go there."""
+    """Return a copy of it, and go there."""
     monkeypatch.setenv("RESCIND_PASSPHRASE", PASSPHRASE)
     shutil.copytree(made, tmp_path / "scene")
     monkeypatch.chdir(tmp_path / "scene")
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_is_gone_is_named(scene: Path) -> None:
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a file system of a megabyte with nothing free."""
+    """Return a file system of a megabyte with nothing free."""
     place = tmp_path / "small"
     place.mkdir()
     mounted = subprocess.run(

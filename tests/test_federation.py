@@ -25,7 +25,7 @@ from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulati
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
-from rescind.history.records import Place, Round, Span
+from rescind.history.records import ModelId, RoundRecord, Span
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"
@@ -48,7 +48,7 @@ def module(name: str) -> ModuleType:
 
 
 def config(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Give the app's run-config; keys with underscores, as ``Deployment`` takes them."""
+    """Return the app's run-config; keys with underscores, as ``Deployment`` takes them."""
     defaults = {"history": str(folder / "history"), "model": str(folder / "model.safetensors"), "num_rounds": ROUNDS}
     return defaults | changes
 
@@ -59,11 +59,11 @@ class Happened:
 
     folder: Path
     trained: dict[str, Any]
-    rounds: list[Round]
+    rounds: list[RoundRecord]
     labels: dict[int, str]
     sources: Any
     outcome: Outcome
-    newest: Place
+    newest: ModelId
     problems: list[str]
     first_log: str
     second_log: str
@@ -92,7 +92,7 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
             rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
             labels, sources = history.ledger.labels(), history.run.facts.sources
             # What everybody was sent, and knows all four.
-            known = [history.model(Place(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
+            known = [history.model(ModelId(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
         words = ["request", "add", str(folder / "history"), "switzerland", "--epsilon", "10", "--delta", "0.01"]
         assert CliRunner().invoke(command_line, words).exit_code == 0
         run(num_rounds=2, hospitals=3)
@@ -142,7 +142,7 @@ def test_one_hospital_leaves_by_a_plan_with_noise_from_a_later_round(happened: H
 
 
 def test_who_left_is_not_asked_again_though_it_is_connected(happened: Happened) -> None:
-    assert happened.newest == Place(1, 3)
+    assert happened.newest == ModelId(1, 3)
     assert "model 1.3 with 3 of 3 clients" in happened.third_log
     # The first run's id is in the node's log; those of the runs after the request are not.
     assert happened.node_log.count("rescind: trained for model 0.") == ROUNDS
@@ -198,7 +198,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> float:
     )
 
 
-def by_name(rounds: list[Round], names: dict[int, str]) -> list[dict[str, float]]:
+def by_name(rounds: list[RoundRecord], names: dict[int, str]) -> list[dict[str, float]]:
     return [
         {
             names[client]: float(distance)
@@ -208,7 +208,7 @@ def by_name(rounds: list[Round], names: dict[int, str]) -> list[dict[str, float]
     ]
 
 
-def check(happened: Happened, model: dict[str, Any], rounds: list[Round], names: dict[int, str]) -> None:
+def check(happened: Happened, model: dict[str, Any], rounds: list[RoundRecord], names: dict[int, str]) -> None:
     assert differences(model, happened.trained) <= 1e-12
     for mine, theirs in zip(by_name(rounds, names), by_name(happened.rounds, happened.labels), strict=True):
         assert mine.keys() == theirs.keys()

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from rescind import History
-from rescind.certificates.envelope import statement_in
-from rescind.certificates.errors import NoCertificate, UnusableKey
-from rescind.certificates.files import content_of
-from rescind.certificates.keys import new_key, public_key, signer
+from rescind.certificates.envelope import read_statement
+from rescind.certificates.errors import NotACertificateError, UnusableKeyError
+from rescind.certificates.files import read_content
+from rescind.certificates.keys import create_key, load_public_key, load_signer
 from rescind.certificates.predicate import Statement
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.errors import DamagedCheckpoint, HeldByAnother, UnsafePermissions
+from rescind.history.errors import DamagedCheckpointError, LockedError, UnsafePermissionsError
 from rescind.history.tensors import read
 from rescind.testing.small import simulation
 
@@ -51,7 +51,7 @@ def hollow(path: Path, size: int = LARGE) -> Path:
 
 
 def test_what_is_too_long_is_refused_before_it_is_read(folder: Path, tmp_path: Path) -> None:
-    public = new_key(tmp_path / "key", PASSPHRASE)
+    public = create_key(tmp_path / "key", PASSPHRASE)
     large = hollow(tmp_path / "large")
     large.chmod(0o600)
     tracemalloc.start()
@@ -64,12 +64,12 @@ def test_what_is_too_long_is_refused_before_it_is_read(folder: Path, tmp_path: P
         ):
             result = CliRunner().invoke(app, list(map(str, words)), env={"RESCIND_PASSPHRASE": PASSPHRASE})
             assert (result.exit_code, said in result.output) == (code, True), result.output
-        for refused in (lambda: signer(large, PASSPHRASE), lambda: public_key(large)):
-            with pytest.raises(UnusableKey, match="more than 16384 bytes"):
+        for refused in (lambda: load_signer(large, PASSPHRASE), lambda: load_public_key(large)):
+            with pytest.raises(UnusableKeyError, match="more than 16384 bytes"):
                 refused()
         # A certificate that is to be signed once more.
-        with pytest.raises(NoCertificate, match="at most 2097152 bytes"):
-            statement_in(Statement, content_of(large))
+        with pytest.raises(NotACertificateError, match="at most 2097152 bytes"):
+            read_statement(Statement, read_content(large))
         assert tracemalloc.get_traced_memory()[1] < 2**28
     finally:
         tracemalloc.stop()
@@ -82,7 +82,7 @@ def test_a_header_of_88_megabytes_is_not_parsed(tmp_path: Path) -> None:
         file.write(claimed.to_bytes(8, "little"))
     tracemalloc.start()
     try:
-        with path.open("rb") as file, pytest.raises(DamagedCheckpoint, match="at most 10000000 are read"):
+        with path.open("rb") as file, pytest.raises(DamagedCheckpointError, match="at most 10000000 are read"):
             next(read(file))
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
@@ -92,7 +92,7 @@ def test_a_header_of_88_megabytes_is_not_parsed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o644, 0o666, 0o640, 0o602])
 def test_a_history_whose_files_are_open_to_others_is_refused(mode: int, folder: Path) -> None:
     (folder / "ledger.sqlite").chmod(mode)
-    with pytest.raises(UnsafePermissions, match=rf"mode {mode:o}\): run chmod 600 .*ledger\.sqlite"):
+    with pytest.raises(UnsafePermissionsError, match=rf"mode {mode:o}\): run chmod 600 .*ledger\.sqlite"):
         History(folder)
     result = CliRunner().invoke(app, ["doctor", str(folder)])
     assert (result.exit_code, "chmod 600" in result.output) == (1, True)
@@ -101,7 +101,7 @@ def test_a_history_whose_files_are_open_to_others_is_refused(mode: int, folder: 
         model = next((folder / "checkpoints").glob("*.safetensors"))
         history.models.load(model.stem)
         model.chmod(mode)
-        with pytest.raises(UnsafePermissions, match="run chmod 600"):
+        with pytest.raises(UnsafePermissionsError, match="run chmod 600"):
             history.models.load(model.stem)
 
 
@@ -112,10 +112,10 @@ def test_a_deleted_lock_file_lets_no_second_writer_in(folder: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
             with History(folder) as history:
-                with pytest.raises(HeldByAnother, match=f"process {process.pid} on"), history.ledger.writing():
+                with pytest.raises(LockedError, match=f"process {process.pid} on"), history.ledger.writing():
                     pass
                 (folder / "ledger.sqlite.lock").unlink()
-                with pytest.raises(HeldByAnother, match="another process"), history.ledger.writing():
+                with pytest.raises(LockedError, match="another process"), history.ledger.writing():
                     pass
                 process.kill()
                 process.wait()

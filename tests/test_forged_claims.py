@@ -19,9 +19,9 @@ from rescind.engines.simulation import Simulation
 from rescind.engines.simulation.loop import Loop
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.errors import StalePlan
-from rescind.history.outcomes import claimed
-from rescind.history.records import Level, Place
+from rescind.history.errors import StalePlanError
+from rescind.history.outcomes import claim_of
+from rescind.history.records import ErasureLevel, ModelId
 from rescind.methods import Last
 from rescind.methods.method import Beginning, Certifying, Heuristic
 from rescind.testing.small import TRAINING, simulation
@@ -68,7 +68,7 @@ class Peek(Heuristic):
     def node(self, summary: Summary) -> Node:
         return summary.kept[-1]
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
         return Beginning(history.model(parent), unbounded=False)
 
 
@@ -78,10 +78,10 @@ def test_a_public_method_is_not_strict_after_a_plan_that_looked_at_data() -> Non
         federation = Revocable(history, engine(**PUBLIC), scored=False)
         federation.train(Rounds(5))
         history.ask(["clinic-1"], BUDGET)
-        federation.forget(Last(), Rounds(0), level=Level.OUTPUT)
+        federation.forget(Last(), Rounds(0), level=ErasureLevel.OUTPUT)
         history.ask(["clinic-2"], BUDGET)
         with pytest.raises(ValueError, match="an earlier request was served by a plan that looked at data"):
-            federation.forget(StrictLast(), Rounds(0), level=Level.OUTPUT)
+            federation.forget(StrictLast(), Rounds(0), level=ErasureLevel.OUTPUT)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_a_strict_claim_does_not_survive_a_restart_that_looked_at_data() -> None
         federation = Revocable(history, engine(**PUBLIC), scored=False)
         federation.train(Rounds(5))
         first = history.ask(["clinic-1"], BUDGET)
-        federation.forget(StrictNewest(), Rounds(4), level=Level.OUTPUT)
-        assert claimed(history.ledger, first).mode is Mode.STRICT
+        federation.forget(StrictNewest(), Rounds(4), level=ErasureLevel.OUTPUT)
+        assert claim_of(history.ledger, first).mode is Mode.STRICT
         history.ask(["clinic-2"], BUDGET)
-        federation.forget(Peek(), Rounds(0), level=Level.OUTPUT)
-        assert claimed(history.ledger, first).mode is Mode.INSTANCE
+        federation.forget(Peek(), Rounds(0), level=ErasureLevel.OUTPUT)
+        assert claim_of(history.ledger, first).mode is Mode.INSTANCE
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_recorded_plan_is_worth_what_follows_from_the_history(forged: dict[str
         plan = federation.plan(Last(), history.ask(["clinic-3"], Budget(1.0, 1e-5)))
         changed = replace(plan, candidate=replace(plan.candidate, **forged), seen=0)  # type: ignore[arg-type]
         recorded = history.record_plan(changed)
-        with pytest.raises(StalePlan, match="does not follow from the history"):
+        with pytest.raises(StalePlanError, match="does not follow from the history"):
             federation.forget(Last(), Rounds(1), approved=recorded)
         # Where nobody insists on it, it is planned anew.
         (outcome,) = federation.forget(Last(), Rounds(1))

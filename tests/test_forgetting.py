@@ -13,8 +13,8 @@ import pytest
 from rescind import Facts, History, LocalTraining
 from rescind.audit.replay import distance
 from rescind.core.calibration import Budget
-from rescind.core.edges import Unbounded
-from rescind.core.facts import Mode, PublicHead, Scope
+from rescind.core.edges import UnboundedEdge
+from rescind.core.facts import Mode, PrivacyScope, PublicHead
 from rescind.core.planning import Candidate, candidates
 from rescind.core.regularity import UnprovenLoss
 from rescind.core.sensitivity import group_sensitivity
@@ -26,10 +26,10 @@ from rescind.engines.simulation import Network, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.engines.training import train
 from rescind.forgetting import Revocable
-from rescind.history.errors import ForgottenClient, StalePlan, UnknownClient
+from rescind.history.errors import ForgottenClientError, StalePlanError, UnknownClientError
 from rescind.history.path import branches
-from rescind.history.records import ROOT, Level, Place
-from rescind.history.requests import Planned, asked_for, plans, withdraw
+from rescind.history.records import ROOT, ErasureLevel, ModelId
+from rescind.history.requests import RecordedPlan, filed_requests, plans, withdraw
 from rescind.methods import (
     Beginning,
     Certifying,
@@ -46,7 +46,7 @@ from rescind.methods import (
     Sifu,
     StrictSifu,
 )
-from rescind.testing.methods import CutOff, dying_after, names_of
+from rescind.testing.methods import CutOffError, die_after, pick_names
 from rescind.testing.small import TRAINING, federation, simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -70,20 +70,20 @@ def add_round(revocable: Revocable) -> None:
     """Record one more round, as a training does that was under way when somebody asked."""
     engine, history = revocable.engine, revocable.history
     with history.recording(engine.facts, engine.start(), update_interval=revocable.update_interval) as recorder:
-        train(engine, recorder, lambda: engine.clients, Rounds(recorder.place.round + 1), revocable.server)
+        train(engine, recorder, lambda: engine.clients, Rounds(recorder.model_id.round + 1), revocable.server)
 
 
 def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
     history = revocable.history
-    number = history.ask(names_of(revocable, 0), BUDGET)
+    number = history.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = revocable.forget(Last(), Rounds(4))
     (asked,) = outcome.asked
-    assert (asked.number, asked.branch, outcome.rounds, outcome.place) == (number, 1, 4, Place(1, 4))
+    assert (asked.number, asked.branch, outcome.rounds, outcome.model_id) == (number, 1, 4, ModelId(1, 4))
     assert outcome.modes == (Mode.INSTANCE,)
     assert outcome.planned is not None
     assert outcome.branch is not None
     assert outcome.branch.sigma == outcome.planned.candidate.sigma > 0
-    assert outcome.model == history.ledger.kept()[Place(1, 4)]
+    assert outcome.model == history.ledger.kept()[ModelId(1, 4)]
     assert outcome.erasure.requests == (number,)
     assert outcome.scores is not None
     assert all(0 <= score <= 1 for score in (outcome.scores.retain, outcome.scores.forget, outcome.scores.test))
@@ -96,24 +96,24 @@ def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
 
 
 def test_requests_are_served_in_their_order(revocable: Revocable) -> None:
-    first, second = (revocable.history.ask(names_of(revocable, at), BUDGET) for at in (3, 1))
+    first, second = (revocable.history.ask(pick_names(revocable, at), BUDGET) for at in (3, 1))
     served = revocable.forget(Last(), Rounds(2))
     assert [each.asked[0].number for each in served] == [first, second]
-    assert [each.place for each in served] == [Place(1, 2), Place(2, 2)]
+    assert [each.model_id for each in served] == [ModelId(1, 2), ModelId(2, 2)]
 
 
 def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> None:
     history = revocable.history
-    waiting = history.clients(names_of(revocable, 3))
-    history.ask(names_of(revocable, 1), BUDGET)
-    number = history.ask(names_of(revocable, 3), BUDGET)
+    waiting = history.clients(pick_names(revocable, 3))
+    history.ask(pick_names(revocable, 1), BUDGET)
+    number = history.ask(pick_names(revocable, 3), BUDGET)
     revocable.forget(Scratch(), Rounds(3))
-    assert all(place.branch == 0 for place in history.ledger.joined(np.array(sorted(waiting))))
+    assert all(model_id.branch == 0 for model_id in history.ledger.rounds_of(np.array(sorted(waiting))))
     # One who withdraws may.
-    other = history.ask(names_of(revocable, 4), BUDGET)
-    assert names_of(revocable, 4)[0] not in history.remaining(revocable.engine.clients)
+    other = history.ask(pick_names(revocable, 4), BUDGET)
+    assert pick_names(revocable, 4)[0] not in history.remaining(revocable.engine.clients)
     withdraw(history.ledger, other, history._clock())
-    assert names_of(revocable, 4)[0] in history.remaining(revocable.engine.clients)
+    assert pick_names(revocable, 4)[0] in history.remaining(revocable.engine.clients)
     # The second was settled: the model that the first left did not know it.
     (settled,) = [each for each in history.outcomes() if each.asked[0].number == number]
     assert (settled.branch, settled.planned, settled.modes, settled.rounds) == (None, None, (Mode.EXACT,), 0)
@@ -121,14 +121,14 @@ def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> N
 
 def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable) -> None:
     history = revocable.history
-    one, two = (frozenset(history.clients(names_of(revocable, at))) for at in (0, 1))
+    one, two = (frozenset(history.clients(pick_names(revocable, at))) for at in (0, 1))
     numbers = (
-        history.ask(names_of(revocable, 0), Budget(2.0, 0.01)),
-        history.ask(names_of(revocable, 1), BUDGET, scope=Scope.SEQUENCE),
+        history.ask(pick_names(revocable, 0), Budget(2.0, 0.01)),
+        history.ask(pick_names(revocable, 1), BUDGET, scope=PrivacyScope.SEQUENCE),
     )
     edges, end = history.path().edges, len(history.path().edges)
     plan = revocable.plan(Last(), *numbers)
-    asked = {each.number: each.request for each in asked_for(history.ledger)}
+    asked = {each.number: each.request for each in filed_requests(history.ledger)}
     needed = max(
         group_sensitivity(edges, one)[end] / asked[numbers[0]].mu,
         group_sensitivity(edges, two)[end] / asked[numbers[1]].mu,
@@ -143,10 +143,10 @@ def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable
 
 def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable) -> None:
     history = revocable.history
-    first, second = (history.ask(names_of(revocable, at), BUDGET) for at in (0, 1))
+    first, second = (history.ask(pick_names(revocable, at), BUDGET) for at in (0, 1))
     plan = revocable.plan(Last(), second)
     add_round(revocable)
-    with pytest.raises(StalePlan, match=f"changed since request {second} was planned: plan again"):
+    with pytest.raises(StalePlanError, match=f"changed since request {second} was planned: plan again"):
         revocable.forget(Last(), Rounds(2), approved=plan)
     plan = revocable.plan(Last(), second)
     served = revocable.forget(Last(), Rounds(2), approved=plan)
@@ -157,10 +157,10 @@ def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable
 
 def test_only_the_last_plan_of_a_request_can_be_approved(revocable: Revocable) -> None:
     """What may be claimed is read from the plan that was recorded last."""
-    number = revocable.history.ask(names_of(revocable, 0), BUDGET)
+    number = revocable.history.ask(pick_names(revocable, 0), BUDGET)
     first = revocable.plan(FineTuning(), number)
     revocable.plan(Last(), number)
-    with pytest.raises(StalePlan, match=f"request {number} was planned again since"):
+    with pytest.raises(StalePlanError, match=f"request {number} was planned again since"):
         revocable.forget(FineTuning(), Rounds(2), approved=first)
 
 
@@ -168,9 +168,9 @@ def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> N
     history = revocable.history
     with pytest.raises(ValueError, match=r"not \[99\]: open are"):
         revocable.plan(Sifu(), 99)
-    history.ask(names_of(revocable, 0), BUDGET)
-    mortal = replace(revocable, watch=dying_after(Place(1, 1)))
-    with pytest.raises(CutOff):
+    history.ask(pick_names(revocable, 0), BUDGET)
+    mortal = replace(revocable, watch=die_after(ModelId(1, 1)))
+    with pytest.raises(CutOffError):
         mortal.forget(Last(), Rounds(4))
     with pytest.raises(ValueError, match="being served: finish it with forget"):
         revocable.train(Rounds(9))
@@ -178,11 +178,13 @@ def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> N
         revocable.forget(Scratch(), Rounds(4))
     (outcome,) = revocable.forget(Last(), Rounds(4))
     assert outcome.rounds == 4
-    assert revocable.train(Rounds(6)) == Place(1, 6)
+    assert revocable.train(Rounds(6)) == ModelId(1, 6)
     with history.recording(revocable.engine.facts, revocable.engine.start(), update_interval=1) as recorder:
-        made = revocable.server.round(revocable.engine, recorder.model(), Place(1, 7), names_of(revocable, 0, 1, 2))
+        made = revocable.server.round(
+            revocable.engine, recorder.model(), ModelId(1, 7), pick_names(revocable, 0, 1, 2)
+        )
         assert "clinic-0" in made.replies.names
-        with pytest.raises(ForgottenClient):
+        with pytest.raises(ForgottenClientError):
             recorder.record(
                 made.replies.names,
                 made.replies.weights,
@@ -202,12 +204,12 @@ def test_reproducible_noise_and_facts_have_to_agree(history: History) -> None:
 
 def test_output_level_keeps_the_prefix_and_purge_can_follow(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(names_of(revocable, 0), BUDGET)
-    (outcome,) = revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
-    assert outcome.erasure.level is Level.OUTPUT
-    assert Place(0, 6) in history.ledger.kept()
-    revocable.forget(Last(), Rounds(2), level=Level.PURGE)
-    assert Place(0, 6) not in history.ledger.kept()
+    history.ask(pick_names(revocable, 0), BUDGET)
+    (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
+    assert outcome.erasure.level is ErasureLevel.OUTPUT
+    assert ModelId(0, 6) in history.ledger.kept()
+    revocable.forget(Last(), Rounds(2), level=ErasureLevel.PURGE)
+    assert ModelId(0, 6) not in history.ledger.kept()
     assert len(history.outcomes()) == 1
 
 
@@ -223,7 +225,7 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
                 revocable = Revocable(history, engine, seed=bytes([noise_seed]))
                 revocable.train(Rounds(6))
                 history.ask(["clinic-1"], Budget(0.5, 1e-5))
-                (outcome,) = revocable.forget(PaperSifu(sigma=4.0), Rounds(1), level=Level.OUTPUT)
+                (outcome,) = revocable.forget(PaperSifu(sigma=4.0), Rounds(1), level=ErasureLevel.OUTPUT)
                 assert outcome.branch is not None
                 starts.append((outcome.branch.parent, outcome.branch.sigma))
                 models.append(history.model(history.newest))
@@ -231,7 +233,7 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
                     group = history.clients(["clinic-2"])
                     bound = group_sensitivity(history.path(group=group).edges, group)[-1]
         # Where it restarts and sigma count as constants; nothing else may.
-        assert starts == [(Place(0, 6), 4.0)] * 2
+        assert starts == [(ModelId(0, 6), 4.0)] * 2
         assert 0 < distance(*models) <= bound
 
 
@@ -240,20 +242,20 @@ def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
     revocable: Revocable, method: FedEraser | FedAccum
 ) -> None:
     history = revocable.history
-    history.ask(names_of(revocable, 0), BUDGET)
+    history.ask(pick_names(revocable, 0), BUDGET)
     (first,) = revocable.forget(Last(), Rounds(3))
     assert first.modes == (Mode.INSTANCE,)
-    history.ask(names_of(revocable, 1), BUDGET)
+    history.ask(pick_names(revocable, 1), BUDGET)
     revocable.forget(method, Rounds(9))
     edges = history.path().edges
-    assert any(isinstance(edge, Unbounded) for edge in edges)
-    others = history.clients(names_of(revocable, 2, 3))
+    assert any(isinstance(edge, UnboundedEdge) for edge in edges)
+    others = history.clients(pick_names(revocable, 2, 3))
     assert np.isinf(group_sensitivity(edges, others)[-1])
     # What was promised before is no longer kept by anything that is proven.
     assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
     assert any("nothing that was done to it bounds that" in each for each in history.outcomes()[1].erasure.stays)
     # Only retraining is left, and it is exact again.
-    history.ask(names_of(revocable, 2), BUDGET)
+    history.ask(pick_names(revocable, 2), BUDGET)
     (third,) = revocable.forget(Sifu(), Rounds(3))
     assert third.branch is not None
     assert (third.branch.parent, third.modes) == (ROOT, (Mode.EXACT,))
@@ -262,10 +264,10 @@ def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
 
 def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(names_of(revocable, 0), BUDGET)
-    (first,) = revocable.forget(FineTuning(), Rounds(3), level=Level.OUTPUT)
+    history.ask(pick_names(revocable, 0), BUDGET)
+    (first,) = revocable.forget(FineTuning(), Rounds(3), level=ErasureLevel.OUTPUT)
     assert first.modes == (Mode.HEURISTIC,)
-    history.ask(names_of(revocable, 1), BUDGET)
+    history.ask(pick_names(revocable, 1), BUDGET)
     (second,) = revocable.forget(Last(), Rounds(3))
     assert second.modes == (Mode.INSTANCE,)
     assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.INSTANCE,)]
@@ -275,23 +277,23 @@ def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: 
 def test_no_release_has_two_noised_models(revocable: Revocable) -> None:
     """Noise is secret, so a second draw would differ: cut off right before and right after the commit."""
     history = revocable.history
-    number = history.ask(names_of(revocable, 0), BUDGET)
+    number = history.ask(pick_names(revocable, 0), BUDGET)
     start_branch = history.ledger.start_branch
 
     def dying(*arguments: object) -> None:
         start_branch(*arguments)  # type: ignore[arg-type]
-        raise CutOff
+        raise CutOffError
 
     history.ledger.start_branch = dying  # type: ignore[assignment, method-assign]
-    with pytest.raises(CutOff):
+    with pytest.raises(CutOffError):
         revocable.forget(Last(), Rounds(2))
     history.ledger.start_branch = start_branch  # type: ignore[method-assign]
-    drawn = history.model(Place(1, 0))
+    drawn = history.model(ModelId(1, 0))
     plan = plans(history.ledger)[number]
-    (outcome,) = revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
+    (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert [branch.requests for branch in branches(history.ledger).values()] == [(), (number,)]
     assert outcome.planned == plan
-    assert all(np.array_equal(tensor, drawn[name]) for name, tensor in history.model(Place(1, 0)).items())
+    assert all(np.array_equal(tensor, drawn[name]) for name, tensor in history.model(ModelId(1, 0)).items())
 
 
 def test_rules_end_a_branch() -> None:
@@ -333,25 +335,25 @@ class Halfway(Heuristic):
     def node(self, summary: Summary) -> Node:
         return next(each for each in summary.kept if (each.branch, each.round) == (0, self.at))
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: object) -> Beginning:  # noqa: ARG002
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: object) -> Beginning:  # noqa: ARG002
         return Beginning(history.model(parent), self.unbounded)
 
 
 def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(names_of(revocable, 0), BUDGET)
-    revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
-    history.ask(names_of(revocable, 1), BUDGET)
-    revocable.forget(Halfway(), Rounds(2), level=Level.OUTPUT)
+    history.ask(pick_names(revocable, 0), BUDGET)
+    revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
+    history.ask(pick_names(revocable, 1), BUDGET)
+    revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
 
 
 def test_a_server_of_its_own_is_unbounded(revocable: Revocable) -> None:
     class Own(Halfway):
-        def rounds(self, history: History, tip: Place, leaving: object) -> OwnRounds:  # noqa: ARG002
+        def rounds(self, history: History, tip: ModelId, leaving: object) -> OwnRounds:  # noqa: ARG002
             return OwnRounds(Average(), 0)
 
-    revocable.history.ask(names_of(revocable, 0), BUDGET)
+    revocable.history.ask(pick_names(revocable, 0), BUDGET)
     with pytest.raises(ValueError, match="rounds of its own, which nothing bounds"):
         revocable.forget(Own(), Rounds(2))
 
@@ -366,7 +368,7 @@ def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -
             last = candidates(summary, *requests)[-1]
             return replace(last, sigma=self.sigma, mode=Mode.EXACT)
 
-    number = revocable.history.ask(names_of(revocable, 0), BUDGET)
+    number = revocable.history.ask(pick_names(revocable, 0), BUDGET)
     with pytest.raises(ValueError, match="does not hide the group there"):
         revocable.plan(Liar(), number)
     assert revocable.plan(Liar(4.0), number).candidate.mode is Mode.INSTANCE
@@ -379,12 +381,12 @@ def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -
         revocable.plan(Bold(), number)
     history = revocable.history
     node = Node(6, 0, 6)
-    history.record_plan(Planned((number,), Candidate(node, 1.0, Mode.EXACT, (), 0.0, 1.0), public_plan=False))
+    history.record_plan(RecordedPlan((number,), Candidate(node, 1.0, Mode.EXACT, (), 0.0, 1.0), public_plan=False))
     with history.recording(revocable.engine.facts, revocable.engine.start(), update_interval=1) as recorder:
         model = {name: tensor + 1 for name, tensor in recorder.model().items()}
         with pytest.raises(ValueError, match=r"says exact, and model 0\.6 knows clients"):
             recorder.restart(
-                Place(0, 6), model, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53
+                ModelId(0, 6), model, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53
             )
 
 
@@ -409,10 +411,10 @@ def test_noised_rounds_prove_nothing_but_their_own_noise() -> None:
     with History.in_memory() as history:
         revocable = Revocable(history, engine, server=noised)
         revocable.train(Rounds(4))
-        history.ask(names_of(revocable, 0), BUDGET)
+        history.ask(pick_names(revocable, 0), BUDGET)
         (first,) = revocable.forget(Dp(), Rounds(2))
         assert first.modes in {(Mode.STRICT,), (Mode.EXACT,)}
-        history.ask(names_of(revocable, 1), BUDGET)
+        history.ask(pick_names(revocable, 1), BUDGET)
         revocable.forget(Last(), Rounds(2))
         # A plan that looked at data: what was strict is an instance now.
         assert [each.modes for each in history.outcomes()] in (
@@ -430,27 +432,29 @@ def test_where_rounds_were_drawn_again_nobody_is_unknown(tmp_path: Path) -> None
         def __getattr__(self, name: str) -> object:
             return getattr(self.engine, name)
 
-        def drawn(self, place: Place, present: list[str]) -> list[str]:
-            return [name for name in self.engine.drawn(place, present) if name != "clinic-9" or place.branch == 0]
+        def draw(self, model_id: ModelId, present: list[str]) -> list[str]:
+            return [
+                name for name in self.engine.draw(model_id, present) if name != "clinic-9" or model_id.branch == 0
+            ]
 
     with History(tmp_path / "history") as history:
         revocable = Revocable(history, Redrawn(simulation(secret_noise=True)))  # type: ignore[arg-type]
         revocable.train(Rounds(4))
-        history.ask(names_of(revocable, 0), BUDGET)
+        history.ask(pick_names(revocable, 0), BUDGET)
         revocable.forget(Scratch(), Rounds(3))
         history.ask(["clinic-9"], BUDGET)
         (outcome,) = revocable.forget(Sifu(), Rounds(2))
         assert outcome.branch is not None
-        assert (outcome.branch.parent, outcome.modes) == (Place(1, 0), (Mode.EXACT,))
+        assert (outcome.branch.parent, outcome.modes) == (ModelId(1, 0), (Mode.EXACT,))
 
 
 def test_a_settled_request_is_not_exact_behind_something_unbounded(revocable: Revocable) -> None:
     history = revocable.history
     for at in (0, 1):
-        history.ask(names_of(revocable, at), BUDGET)
+        history.ask(pick_names(revocable, at), BUDGET)
     served = revocable.forget(Scratch(), Rounds(2))
     assert [(each.branch is None, each.modes) for each in served] == [(False, (Mode.EXACT,)), (True, (Mode.EXACT,))]
-    history.ask(names_of(revocable, 2), BUDGET)
+    history.ask(pick_names(revocable, 2), BUDGET)
     revocable.forget(FedAccum(), Rounds(2))
     assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,)] * 3
 
@@ -466,17 +470,17 @@ def test_everybody_so_far_can_be_asked_for_after_any_method(revocable: Revocable
         def __getattr__(self, name: str) -> object:
             return getattr(self.engine, name)
 
-        def drawn(self, place: Place, present: list[str]) -> list[str]:
-            late = place.branch == 1
-            return [name for name in self.engine.drawn(place, present) if name != "clinic-9" or late]
+        def draw(self, model_id: ModelId, present: list[str]) -> list[str]:
+            late = model_id.branch == 1
+            return [name for name in self.engine.draw(model_id, present) if name != "clinic-9" or late]
 
     with History.in_memory() as history:
         late = replace(revocable, history=history, engine=Late(revocable.engine))
         late.train(Rounds(6))
         history.ask(["clinic-0"], BUDGET)
-        late.forget(first, Rounds(3), level=Level.OUTPUT)
-        history.ask(["clinic-9"], BUDGET, scope=Scope.SEQUENCE)
-        late.forget(Sifu(), Rounds(2), level=Level.OUTPUT)
+        late.forget(first, Rounds(3), level=ErasureLevel.OUTPUT)
+        history.ask(["clinic-9"], BUDGET, scope=PrivacyScope.SEQUENCE)
+        late.forget(Sifu(), Rounds(2), level=ErasureLevel.OUTPUT)
         history.ask(["clinic-1"], BUDGET)
         (last,) = late.forget(Sifu(), Rounds(2))
         assert last.modes[0] in (Mode.INSTANCE, Mode.EXACT)
@@ -493,7 +497,7 @@ def test_scores_of_nobody_are_none(revocable: Revocable) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(self.engine, name)
 
-    revocable.history.ask(names_of(revocable, 0), BUDGET)
+    revocable.history.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = replace(revocable, engine=Gone(revocable.engine)).forget(Last(), Rounds(2))
     assert outcome.scores is not None
     assert outcome.scores.forget is None
@@ -508,7 +512,7 @@ def test_when_everybody_leaves_there_is_nobody_to_train(revocable: Revocable) ->
 
 def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
     history = revocable.history
-    number = history.ask(names_of(revocable, 0), BUDGET)
+    number = history.ask(pick_names(revocable, 0), BUDGET)
     assert revocable.plan(PaperSifu(0.25), number).candidate.sigma == 0.25
     assert revocable.plan(PaperSifu(2.0), number).candidate.sigma == 2.0
     plan = revocable.plan(Last(), number)
@@ -529,11 +533,11 @@ def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeyp
     monkeypatch.setattr(History, "summary", slow)
     late = revocable.plan(Sifu(), number)
     monkeypatch.undo()
-    with pytest.raises(StalePlan):
+    with pytest.raises(StalePlanError):
         revocable.forget(Sifu(), Rounds(2), approved=late)
     plan = revocable.plan(Last(), number)
     withdraw(history.ledger, number, history._clock())
-    with pytest.raises(StalePlan):
+    with pytest.raises(StalePlanError):
         revocable.forget(Last(), Rounds(2), approved=plan)
 
 
@@ -541,19 +545,19 @@ def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) ->
     public = PublicHead(initial_norm=0.0, parameters=21, batch=15)
     revocable = Revocable(history, simulation(public=public, public_schedule=True, secret_noise=True))
     revocable.train(Rounds(5))
-    number = history.ask(names_of(revocable, 0), BUDGET)
+    number = history.ask(pick_names(revocable, 0), BUDGET)
     plan = revocable.plan(StrictSifu(), number)
     with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
-        recorder.ends_by_data()
-    with pytest.raises(StalePlan):
+        recorder.record_end_by_data()
+    with pytest.raises(StalePlanError):
         revocable.forget(StrictSifu(), Rounds(1), approved=plan)
 
 
 def test_what_a_branch_in_work_needs_is_not_erased(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(names_of(revocable, 0), BUDGET)
-    with pytest.raises(CutOff):
-        replace(revocable, engine=Cut(revocable.engine, Place(1, 3))).forget(FedEraser(), Rounds(6))
+    history.ask(pick_names(revocable, 0), BUDGET)
+    with pytest.raises(CutOffError):
+        replace(revocable, engine=Cut(revocable.engine, ModelId(1, 3))).forget(FedEraser(), Rounds(6))
     with pytest.raises(ValueError, match="branch 1 may still need stored updates"):
         history.plan_erasure()
     assert history.outcomes() == []
@@ -563,22 +567,22 @@ def test_what_a_branch_in_work_needs_is_not_erased(revocable: Revocable) -> None
 
 def test_an_approved_node_is_not_erased_before_it_is_used(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(names_of(revocable, 0), BUDGET)
-    revocable.forget(Last(), Rounds(2), level=Level.OUTPUT)
-    number = history.ask(names_of(revocable, 1), BUDGET)
+    history.ask(pick_names(revocable, 0), BUDGET)
+    revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
+    number = history.ask(pick_names(revocable, 1), BUDGET)
     history.record_plan(revocable.plan(Halfway(), number))
     plan = revocable.plan(Halfway(), number)
-    (outcome,) = revocable.forget(Halfway(), Rounds(2), level=Level.PURGE, approved=plan)
+    (outcome,) = revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.PURGE, approved=plan)
     assert outcome.branch is not None
-    assert outcome.branch.parent == Place(0, 4)
+    assert outcome.branch.parent == ModelId(0, 4)
 
 
 def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None:
     class Strange(Average):
         change: dict[str, object] = {}  # noqa: RUF012, set below
 
-        def round(self, engine: Engine, model: object, place: Place, present: list[str]) -> Made:  # type: ignore[override]
-            made = Average.round(self, engine, model, place, present)  # type: ignore[arg-type]
+        def round(self, engine: Engine, model: object, model_id: ModelId, present: list[str]) -> Made:  # type: ignore[override]
+            made = Average.round(self, engine, model, model_id, present)  # type: ignore[arg-type]
             return replace(made, replies=replace(made.replies, **self.change))  # type: ignore[arg-type]
 
     for change, message in (
@@ -609,32 +613,32 @@ def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None
 class Cut:
     """An engine that dies before a round."""
 
-    def __init__(self, engine: Engine, before: Place) -> None:
+    def __init__(self, engine: Engine, before: ModelId) -> None:
         self.engine, self.before = engine, before
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.engine, name)
 
-    def train(self, model: object, place: Place, names: object) -> Replies:
-        if place == self.before:
-            raise CutOff
-        return self.engine.train(model, place, names)  # type: ignore[arg-type]
+    def train(self, model: object, model_id: ModelId, names: object) -> Replies:
+        if model_id == self.before:
+            raise CutOffError
+        return self.engine.train(model, model_id, names)  # type: ignore[arg-type]
 
 
 def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(history: History) -> None:
     revocable = Revocable(history, simulation(secret_noise=True), capacity=2)
     revocable.train(Rounds(6))
-    history.ask(names_of(revocable, 0), BUDGET)
-    with pytest.raises(CutOff):
-        replace(revocable, engine=Cut(revocable.engine, Place(1, 12))).forget(FineTuning(), Rounds(14))
-    assert Place(0, 6) not in history.ledger.kept()
+    history.ask(pick_names(revocable, 0), BUDGET)
+    with pytest.raises(CutOffError):
+        replace(revocable, engine=Cut(revocable.engine, ModelId(1, 12))).forget(FineTuning(), Rounds(14))
+    assert ModelId(0, 6) not in history.ledger.kept()
     (outcome,) = revocable.forget(FineTuning(), Rounds(14))
     assert outcome.rounds == 14
 
 
 def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable: Revocable) -> None:
     history = revocable.history
-    number = history.ask(names_of(revocable, 0), BUDGET)
+    number = history.ask(pick_names(revocable, 0), BUDGET)
     entries = len(list(history.ledger.entries()))
 
     class Nameless(Heuristic):
@@ -646,7 +650,7 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
         def node(self, summary: Summary) -> Node:
             return summary.kept[0]
 
-        def begin(self, history: History, tip: Place, parent: Place, leaving: object) -> Beginning:  # noqa: ARG002
+        def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: object) -> Beginning:  # noqa: ARG002
             return Beginning(history.model(parent), unbounded=True)
 
     for call, message in (
@@ -665,10 +669,10 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
         with pytest.raises(ValueError, match=message):
             call()
     assert len(list(history.ledger.entries())) == entries
-    with pytest.raises(UnknownClient, match="did you mean 'clinic-1'"):
+    with pytest.raises(UnknownClientError, match="did you mean 'clinic-1'"):
         history.ask(["Clinic-1"], BUDGET)
     history.withdraw(number)
-    assert history.ask(names_of(revocable, 0), BUDGET) > number
+    assert history.ask(pick_names(revocable, 0), BUDGET) > number
 
 
 def test_noised_rounds_that_could_claim_nothing_are_refused_before_training(history: History) -> None:

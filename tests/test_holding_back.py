@@ -15,8 +15,8 @@ from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Made
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.history.errors import ForgetFirst
-from rescind.history.records import Level, Place
+from rescind.history.errors import PendingRequestError
+from rescind.history.records import ErasureLevel, ModelId
 from rescind.methods import Last, Scratch
 from rescind.testing.small import simulation
 
@@ -27,26 +27,26 @@ BUDGET = Budget(8.0, 0.01)
 class Meanwhile(Average):
     """Rounds during which something happens."""
 
-    happens: dict[Place, Callable[[], object]]
+    happens: dict[ModelId, Callable[[], object]]
 
-    def round(self, engine: Engine, model: Any, place: Place, present: Sequence[str]) -> Made:
-        made = Average.round(self, engine, model, place, present)
-        self.happens.get(place, lambda: None)()
+    def round(self, engine: Engine, model: Any, model_id: ModelId, present: Sequence[str]) -> Made:
+        made = Average.round(self, engine, model, model_id, present)
+        self.happens.get(model_id, lambda: None)()
         return made
 
 
 class Absent:
     """An engine of whose clients one takes part in some rounds only."""
 
-    def __init__(self, engine: Engine, name: str, present: Callable[[Place], bool]) -> None:
+    def __init__(self, engine: Engine, name: str, present: Callable[[ModelId], bool]) -> None:
         self.engine, self.name, self.present = engine, name, present
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
-        everybody = self.engine.drawn(place, present)
-        return [name for name in everybody if name != self.name or self.present(place)]
+    def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
+        everybody = self.engine.draw(model_id, present)
+        return [name for name in everybody if name != self.name or self.present(model_id)]
 
 
 @dataclass
@@ -54,63 +54,63 @@ class Federation:
     """A federation in which everybody takes part, and the models that were shown."""
 
     history: History
-    shown: list[Place]
+    shown: list[ModelId]
     revocable: Revocable
 
     def ask(self, client: int) -> int:
         return self.history.ask([f"clinic-{client}"], BUDGET)
 
-    def during(self, happens: dict[Place, Callable[[], object]]) -> Revocable:
+    def during(self, happens: dict[ModelId, Callable[[], object]]) -> Revocable:
         return replace(self.revocable, server=Meanwhile(happens))
 
 
 @pytest.fixture
 def federation() -> Iterator[Federation]:
     with History.in_memory() as history:
-        shown: list[Place] = []
+        shown: list[ModelId] = []
         engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
-        yield Federation(history, shown, Revocable(history, engine, watch=lambda place, _: shown.append(place)))
+        yield Federation(history, shown, Revocable(history, engine, watch=lambda model_id, _: shown.append(model_id)))
 
 
-def places(branch: int, first: int, last: int) -> list[Place]:
-    return [Place(branch, number) for number in range(first, last + 1)]
+def model_ids(branch: int, first: int, last: int) -> list[ModelId]:
+    return [ModelId(branch, number) for number in range(first, last + 1)]
 
 
 def test_training_does_not_begin_while_a_request_waits(federation: Federation) -> None:
     federation.revocable.train(Rounds(4))
     number, entries = federation.ask(1), len(list(federation.history.ledger.entries()))
-    with pytest.raises(ForgetFirst, match=rf"request {number} is open, .*call forget first") as refused:
+    with pytest.raises(PendingRequestError, match=rf"request {number} is open, .*call forget first") as refused:
         federation.revocable.train(Rounds(8))
     assert isinstance(refused.value, ValueError)
     assert len(list(federation.history.ledger.entries())) == entries
-    assert federation.shown == places(0, 1, 4)
+    assert federation.shown == model_ids(0, 1, 4)
     federation.revocable.forget(Last(), Rounds(2))
-    assert federation.revocable.train(Rounds(3)) == Place(1, 3)
-    assert federation.shown == places(0, 1, 4) + places(1, 1, 3)
+    assert federation.revocable.train(Rounds(3)) == ModelId(1, 3)
+    assert federation.shown == model_ids(0, 1, 4) + model_ids(1, 1, 3)
 
 
 def test_a_request_ends_the_training_that_is_under_way(federation: Federation) -> None:
     history, shown = federation.history, federation.shown
-    asking = federation.during({Place(0, 3): lambda: federation.ask(1)})
-    assert asking.train(Rounds(9)) == history.newest == Place(0, 3)
+    asking = federation.during({ModelId(0, 3): lambda: federation.ask(1)})
+    assert asking.train(Rounds(9)) == history.newest == ModelId(0, 3)
     # The round was trained with who asked while it was, so it is recorded; its model is not shown.
-    assert max(history.ledger.joined(np.array(sorted(history.clients(["clinic-1"]))))) == Place(0, 3)
-    assert shown == places(0, 1, 2)
+    assert max(history.ledger.rounds_of(np.array(sorted(history.clients(["clinic-1"]))))) == ModelId(0, 3)
+    assert shown == model_ids(0, 1, 2)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
     assert outcome.branch is not None
-    assert outcome.branch.parent == Place(0, 3)
-    assert shown == places(0, 1, 2) + places(1, 1, 2)
+    assert outcome.branch.parent == ModelId(0, 3)
+    assert shown == model_ids(0, 1, 2) + model_ids(1, 1, 2)
     assert history.verify() == []
 
 
 def test_a_request_that_comes_while_a_model_is_looked_at_ends_the_training(federation: Federation) -> None:
-    def watch(place: Place, _: object) -> None:
-        federation.shown.append(place)
-        if place == Place(0, 3):
+    def watch(model_id: ModelId, _: object) -> None:
+        federation.shown.append(model_id)
+        if model_id == ModelId(0, 3):
             federation.ask(1)
 
-    assert replace(federation.revocable, watch=watch).train(Rounds(9)) == Place(0, 3)
-    assert federation.shown == places(0, 1, 3)
+    assert replace(federation.revocable, watch=watch).train(Rounds(9)) == ModelId(0, 3)
+    assert federation.shown == model_ids(0, 1, 3)
 
 
 def test_a_request_that_comes_while_clients_are_waited_for_ends_the_training(federation: Federation) -> None:
@@ -131,7 +131,7 @@ def test_a_request_that_comes_while_clients_are_waited_for_ends_the_training(fed
             return self.engine.clients
 
     slow = Slow(federation.revocable.engine)
-    assert replace(federation.revocable, engine=slow).train(Rounds(9)) == Place(0, 3)  # type: ignore[arg-type]
+    assert replace(federation.revocable, engine=slow).train(Rounds(9)) == ModelId(0, 3)  # type: ignore[arg-type]
     assert slow.asked == 4
 
 
@@ -149,7 +149,7 @@ def test_nobody_evaluates_a_model_for_a_rule_once_a_request_is_there(federation:
             evaluated.append(federation.history.newest.round)
             return self.engine.accuracy(model, names)
 
-    asking = federation.during({Place(0, 3): lambda: federation.ask(1)})
+    asking = federation.during({ModelId(0, 3): lambda: federation.ask(1)})
     replace(asking, engine=Counted(asking.engine)).train(Accuracy(1.0, most=9))  # type: ignore[arg-type]
     assert evaluated == [1, 2]
 
@@ -161,8 +161,8 @@ def test_a_request_that_is_taken_back_holds_nothing(federation: Federation) -> N
     assert [asked.number for asked in history.waiting()] == [number]
     history.withdraw(number)
     assert history.waiting() == []
-    assert federation.revocable.train(Rounds(4)) == Place(0, 4)
-    assert federation.shown == places(0, 1, 4)
+    assert federation.revocable.train(Rounds(4)) == ModelId(0, 4)
+    assert federation.shown == model_ids(0, 1, 4)
 
 
 def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federation: Federation) -> None:
@@ -170,15 +170,15 @@ def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federa
     federation.revocable.train(Rounds(3))
     client = np.array(sorted(history.clients(["clinic-2"])))
     first, later = federation.ask(1), list[int]()
-    asking = federation.during({Place(1, 2): lambda: later.append(federation.ask(2))})
-    served = asking.forget(Last(), Rounds(5), level=Level.OUTPUT)
+    asking = federation.during({ModelId(1, 2): lambda: later.append(federation.ask(2))})
+    served = asking.forget(Last(), Rounds(5), level=ErasureLevel.OUTPUT)
     # Who asked is part of the round that was under way, and of none after it.
-    assert max(history.ledger.joined(client)) == Place(1, 2)
-    assert [(outcome.asked[0].number, outcome.place) for outcome in served] == [
-        (first, Place(1, 5)),
-        (later[0], Place(2, 5)),
+    assert max(history.ledger.rounds_of(client)) == ModelId(1, 2)
+    assert [(outcome.asked[0].number, outcome.model_id) for outcome in served] == [
+        (first, ModelId(1, 5)),
+        (later[0], ModelId(2, 5)),
     ]
-    assert shown == [*places(0, 1, 3), Place(1, 1), *places(2, 1, 5)]
+    assert shown == [*model_ids(0, 1, 3), ModelId(1, 1), *model_ids(2, 1, 5)]
     assert history.waiting() == []
     assert history.verify() == []
 
@@ -188,28 +188,30 @@ def test_two_who_wait_hold_back_the_branch_of_the_first(federation: Federation) 
     federation.ask(1)
     federation.ask(2)
     federation.revocable.forget(Last(), Rounds(2))
-    assert federation.shown == places(0, 1, 3) + places(2, 1, 2)
+    assert federation.shown == model_ids(0, 1, 3) + model_ids(2, 1, 2)
 
 
 def test_a_request_about_clients_whom_the_model_does_not_know_stops_nothing(federation: Federation) -> None:
     """Clinic 5 took part on a line of training that was given up, and then in no round of the new one."""
-    absent = Absent(federation.revocable.engine, "clinic-5", lambda place: place.branch == 0)
+    absent = Absent(federation.revocable.engine, "clinic-5", lambda model_id: model_id.branch == 0)
     revocable = replace(federation.revocable, engine=absent)  # type: ignore[arg-type]
     revocable.train(Rounds(3))
     federation.ask(1)
     revocable.forget(Scratch(), Rounds(2))
-    asking = replace(revocable, server=Meanwhile({Place(1, 4): lambda: federation.ask(5)}))
-    assert asking.train(Rounds(6)) == Place(1, 6)
+    asking = replace(revocable, server=Meanwhile({ModelId(1, 4): lambda: federation.ask(5)}))
+    assert asking.train(Rounds(6)) == ModelId(1, 6)
     assert federation.history.waiting() == []
-    assert revocable.train(Rounds(7)) == Place(1, 7)
-    assert federation.shown == places(0, 1, 3) + places(1, 1, 7)
+    assert revocable.train(Rounds(7)) == ModelId(1, 7)
+    assert federation.shown == model_ids(0, 1, 3) + model_ids(1, 1, 7)
     (settled,) = revocable.forget(Scratch(), Rounds(2))
     assert settled.branch is None
 
 
 def test_who_is_part_of_the_round_that_is_under_way_is_known_once_it_is_recorded(federation: Federation) -> None:
     """Clinic 5 comes back to the new line of training in round 4, and asks in the middle of it."""
-    absent = Absent(federation.revocable.engine, "clinic-5", lambda place: place.branch == 0 or place.round >= 4)
+    absent = Absent(
+        federation.revocable.engine, "clinic-5", lambda model_id: model_id.branch == 0 or model_id.round >= 4
+    )
     revocable = replace(federation.revocable, engine=absent)  # type: ignore[arg-type]
     revocable.train(Rounds(3))
     federation.ask(1)
@@ -220,7 +222,7 @@ def test_who_is_part_of_the_round_that_is_under_way_is_known_once_it_is_recorded
         federation.ask(5)
         before.append(federation.history.waiting())
 
-    assert replace(revocable, server=Meanwhile({Place(1, 4): ask})).train(Rounds(6)) == Place(1, 4)
+    assert replace(revocable, server=Meanwhile({ModelId(1, 4): ask})).train(Rounds(6)) == ModelId(1, 4)
     assert before == [[]]
     assert [asked.number for asked in federation.history.waiting()]
-    assert federation.shown == places(0, 1, 3) + places(1, 1, 3)
+    assert federation.shown == model_ids(0, 1, 3) + model_ids(1, 1, 3)

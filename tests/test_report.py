@@ -16,13 +16,13 @@ from rescind import Goal, History, Sampling
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead
-from rescind.engines.accuracies import Accuracies, accuracies_in
+from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.overview import overview
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
-from rescind.report import report
+from rescind.report import render_report
 from rescind.testing.small import simulation
 
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
@@ -50,9 +50,9 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
         number = history.ask(["clinic-3"], Budget(8.0, 0.01))
         made.forget(METHODS[mode], Rounds(2))
         history.ask(["clinic-4"], Budget(8.0, 0.01))
-        page = report(history, private=False, now=NOON)
-        private = report(history, private=True, now=NOON)
-        assert page == report(history, private=False, now=NOON)
+        page = render_report(history, private=False, now=NOON)
+        private = render_report(history, private=True, now=NOON)
+        assert page == render_report(history, private=False, now=NOON)
         influences = overview(history).influences
     assert f"<td>{mode}</td>" in page
     assert f"Request {number}: " in page
@@ -145,8 +145,8 @@ def test_a_certificate_that_does_not_hold_is_not_shown(signed: Path) -> None:
 
 
 def test_accuracies_are_read_as_they_were_written(signed: Path) -> None:
-    found = accuracies_in(signed / "accuracies.jsonl")
-    assert list(found) == [Place(0, 2), Place(0, 4), Place(0, 6), Place(1, 2)]
+    found = read_accuracies(signed / "accuracies.jsonl")
+    assert list(found) == [ModelId(0, 2), ModelId(0, 4), ModelId(0, 6), ModelId(1, 2)]
     assert all(None not in (each.retain, each.forget, each.test) for each in found.values())
     assert (signed / "accuracies.jsonl").stat().st_mode & 0o777 == 0o600
 
@@ -164,7 +164,7 @@ def test_accuracies_are_read_as_they_were_written(signed: Path) -> None:
 def test_a_wrong_line_of_accuracies_is_named(line: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "measured").write_text('{"model": "0.1", "test": 0.5}\n' + line + "\n")
     with pytest.raises(ValueError, match=f"line 2: .*{said}"):
-        accuracies_in(tmp_path / "measured")
+        read_accuracies(tmp_path / "measured")
 
 
 def test_names_are_escaped() -> None:
@@ -173,7 +173,7 @@ def test_names_are_escaped() -> None:
         everybody = {f"clinic-{number}": f"$ \\frac{{{number}" for number in range(30)}
         history.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
         history.ask(["clinic-4"], Budget(8.0, 0.01))
-        page = report(history, private=True, now=NOON)
+        page = render_report(history, private=True, now=NOON)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
 
@@ -183,5 +183,5 @@ def test_a_broken_history_is_named_first() -> None:
         federation(history).train(Rounds(2))
         digest = history.ledger.kept()[history.newest]
         history.models.delete(digest)
-        page = report(history, private=False, now=NOON)
+        page = render_report(history, private=False, now=NOON)
     assert page.index("The history contradicts itself") < page.index("still in the model")

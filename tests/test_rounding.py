@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
-from rescind.audit import Compared, Tape, compared
+from rescind.audit import Comparison, RecordingEngine, compare_worlds
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, PublicHead, Source, Sources
 from rescind.core.planning import Candidate
@@ -28,12 +28,12 @@ def crowd(clients: int, training: LocalTraining, **options: object) -> Simulatio
     return Simulation(Federation(shards, shard, 2), SoftmaxHead(1, 2), training, secret=b"x", **options)  # type: ignore[arg-type]
 
 
-def judged(engine: Simulation, rounds: int, leaver: str) -> tuple[list[Compared], Candidate]:
-    tape = Tape(engine)
+def judged(engine: Simulation, rounds: int, leaver: str) -> tuple[list[Comparison], Candidate]:
+    tape = RecordingEngine(engine)
     with History.in_memory() as history:
         revocable = Revocable(history, tape, capacity=8)
         revocable.train(Rounds(rounds))
-        found = compared(history, tape, [leaver])
+        found = compare_worlds(history, tape, [leaver])
         return found, revocable.plan(Sifu(), history.ask([leaver], Budget(1.0, 1e-5))).candidate
 
 

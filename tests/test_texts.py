@@ -30,7 +30,7 @@ from rescind.forgetting import Revocable
 from rescind.history.doubts import DOUBT
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
-from rescind.texts import is_plain, shown
+from rescind.texts import is_plain, make_plain
 
 HOSTILE = {
     "a closing tag": "[/]",
@@ -58,7 +58,7 @@ def said(*words: object) -> Result:
 
 def harmless(text: str) -> str:
     """Return a text, once it is sure that it steers nothing."""
-    assert [each for each in text if each not in "\n\t" and shown(each) != each] == []
+    assert [each for each in text if each not in "\n\t" and make_plain(each) != each] == []
     return text
 
 
@@ -96,7 +96,7 @@ def test_every_command_shows_hostile_labels_as_they_are_spelt(folder: Path, firs
     for words in (["status"], ["request", "list"]):
         result = said(*words, history)
         assert result.exit_code == 0, result.output
-        assert [label for label in labels if shown(label) not in harmless(result.output)] == []
+        assert [label for label in labels if make_plain(label) not in harmless(result.output)] == []
     # Programs get what it is.
     waiting = json.loads(said("status", history, "--json").output)["open_requests"]
     assert sorted(waiting[0]["clients"]) == sorted(labels)
@@ -112,10 +112,11 @@ def test_every_command_shows_hostile_labels_as_they_are_spelt(folder: Path, firs
     page = folder / "report.html"
     assert said("report", history, "--private", "-o", page).exit_code == 0
     written = harmless(page.read_text("utf-8"))
-    assert [label for label in labels if unescape(written).count(shown(label)) < 2] == []
+    assert [label for label in labels if unescape(written).count(make_plain(label)) < 2] == []
     assert "<script" not in written
     assert (
-        sum(shown(label) in unescape(text) for text in re.findall("<text.*</text>", written) for label in labels) >= 5
+        sum(make_plain(label) in unescape(text) for text in re.findall("<text.*</text>", written) for label in labels)
+        >= 5
     )
 
 
@@ -135,7 +136,7 @@ def test_a_terminal_is_not_steered_either(folder: Path) -> None:
     assert done.wait(60) == 0
     # Rich's own colours are all that is left.
     text = re.sub(r"\x1b\[[\d;]*m", "", seen.decode()).replace("\r\n", "\n")
-    assert shown("".join(HOSTILE.values())) in harmless(text)
+    assert make_plain("".join(HOSTILE.values())) in harmless(text)
 
 
 def test_evidence_of_a_certificate_is_shown_as_it_is_spelt(folder: Path) -> None:
@@ -197,5 +198,5 @@ def test_a_new_client_is_not_called_so(name: str) -> None:
 
 def test_what_other_languages_write_is_not_touched() -> None:
     for name in ("Übriges", "שלום", "模型", "naïve café", "São João", "مستشفى", "हिन्दी", "O'Neill & Söhne", "a\\b"):
-        assert shown(name) == name
+        assert make_plain(name) == name
         assert is_plain(name)

@@ -25,7 +25,7 @@ from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHea
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Sifu
-from rescind.report.page import lines
+from rescind.report.page import gather_lines
 from rescind.report.pictures import powers, tree
 
 # A picture that is a file of its own can't know the page's colour: this one can be read on white and on dark.
@@ -40,7 +40,7 @@ BUDGET, SIGMA, DELTA = Budget(epsilon=5.0, delta=1e-5), 2.0**-3.5, 1e-5
 
 
 def shards() -> dict[str, Shard]:
-    """Give every clinic its patients: most are alike, three are not."""
+    """Return every clinic its patients: most are alike, three are not."""
     rng = np.random.default_rng(7)
     rule = rng.normal(size=(FEATURES, CLASSES))
 
@@ -53,7 +53,7 @@ def shards() -> dict[str, Shard]:
 
 
 def engine(clinics: Mapping[str, Shard]) -> Simulation:
-    """Give an engine in which each clinic takes part in about half of the rounds."""
+    """Return an engine in which each clinic takes part in about half of the rounds."""
     return Simulation(
         Federation(dict(clinics), test=clinics[USUAL], classes=CLASSES),
         SoftmaxHead(features=FEATURES, classes=CLASSES),
@@ -125,7 +125,7 @@ def noises(axes: Axes) -> None:
 
 
 def drawn(name: str, draw: Callable[[Axes], None], height: float) -> str:
-    """Give a picture as SVG, of the same bytes every time."""
+    """Return a picture as SVG, of the same bytes every time."""
     style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
@@ -154,7 +154,7 @@ def main() -> None:
         for name, epsilon in ((LATE, 1.0), (ODD, 5.0)):
             history.ask([name], Budget(epsilon, DELTA))
             federation.forget(Sifu(), Rounds(20))
-        branched = tree(lines(history), history.newest).svg
+        branched = tree(gather_lines(history), history.newest).svg
     claims = {
         f"epsilon {epsilon:g}": partial(attack_power, Budget(epsilon, DELTA).mu)
         for epsilon in (0.5, 1.0, 3.0, 5.0, 10.0)

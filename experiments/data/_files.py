@@ -13,7 +13,7 @@ class NoFolder(ValueError):
 
 
 def place(folder: str | Path | None) -> Path:
-    """Give the folder of the data."""
+    """Return the folder of the data."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
         raise NoFolder(
@@ -23,7 +23,7 @@ def place(folder: str | Path | None) -> Path:
 
 
 def require(path: Path, what: str, home: str, contents: str) -> Path:
-    """Give the path back, or say where its file comes from and what it has to hold."""
+    """Return the path back, or say where its file comes from and what it has to hold."""
     if not path.exists():
         raise FileNotFoundError(
             f"{path} is missing. {what} is published at {home}; fetch it there and write it to this path. "

@@ -34,7 +34,7 @@ _ROUNDING = 1 + 2.0**-36
 
 
 def for_networks(images: Pixels) -> NDArray[np.float32]:
-    """Give images (N, H, W, C) as networks see them: (N, C, H, W) in [-2, 2]."""
+    """Return images (N, H, W, C) as networks see them: (N, C, H, W) in [-2, 2]."""
     return np.asarray(images.transpose(0, 3, 1, 2) * (4 / 255) - 2, dtype=np.float32)
 
 
@@ -45,12 +45,12 @@ def random_projection(images: Pixels, dimensions: int = 100) -> Rows:
 
 
 def random_convolutions(images: Pixels, features: int = _POOLED) -> Rows:
-    """Give cosines of pooled, rectified responses to random filters."""
+    """Return cosines of pooled, rectified responses to random filters."""
     return _in_batches(images, features, lambda pixels: pixels)
 
 
 def straightened_convolutions(images: Pixels, features: int = _POOLED) -> Rows:
-    """Give the random convolutions of digits that were centred, made upright and brought to one size.
+    """Return the random convolutions of digits that were centred, made upright and brought to one size.
 
     Each image by its own moments. Meant for ink on an empty ground, such as MNIST.
     """
@@ -112,7 +112,7 @@ def _in_batches(images: Pixels, features: int, prepare: Callable[[Rows], Rows]) 
 
 
 def _directions(source: np.random.Generator, features: int) -> Rows:
-    """Give random directions, orthogonal in blocks: fewer of them do than of independent ones."""
+    """Return random directions, orthogonal in blocks: fewer of them do than of independent ones."""
     blocks = [
         np.linalg.qr(source.standard_normal((_POOLED, _POOLED))).Q * math.sqrt(2 * _SHARPNESS * _POOLED)
         for _ in range(-(-features // _POOLED))

@@ -10,7 +10,7 @@ Indices = NDArray[np.int64]
 
 
 def one_class(labels: Labels, clients: int, each: int, seed: int) -> list[Indices]:
-    """Give every client examples of a single class.
+    """Return every client examples of a single class.
 
     Neighbours share a class: of 100 clients and 10 classes, clients 0 to 9 have class 0.
     """
@@ -27,7 +27,7 @@ def one_class(labels: Labels, clients: int, each: int, seed: int) -> list[Indice
 
 
 def dirichlet(labels: Labels, clients: int, concentration: float, each: int, seed: int) -> list[Indices]:
-    """Give every client class proportions drawn from Dirichlet(concentration).
+    """Return every client class proportions drawn from Dirichlet(concentration).
 
     The share of a class that has run out goes to the others, in the client's own proportions.
     """
@@ -46,7 +46,7 @@ def dirichlet(labels: Labels, clients: int, concentration: float, each: int, see
 
 
 def iid(labels: Labels, clients: int, each: int, seed: int) -> list[Indices]:
-    """Give every client a uniform sample."""
+    """Return every client a uniform sample."""
     _check(labels, clients, each)
     order = _source(seed).permutation(len(labels)).astype(np.int64)
     return [order[client * each : (client + 1) * each] for client in range(clients)]
@@ -66,7 +66,7 @@ def _check(labels: Labels, clients: int, each: int) -> None:
 
 
 def _stock(labels: Labels, source: np.random.Generator) -> list[Indices]:
-    """Give the examples of each class in random order."""
+    """Return the examples of each class in random order."""
     classes = int(labels.max()) + 1
     return [source.permutation(np.flatnonzero(labels == label)).astype(np.int64) for label in range(classes)]
 

@@ -105,7 +105,7 @@ def load(name: Name, folder: str | Path | None = None) -> Images:
 
 
 def content_checksum(images: Images) -> str:
-    """Give the SHA-256 of shapes and values: the same for every compression and integer type."""
+    """Return the SHA-256 of shapes and values: the same for every compression and integer type."""
     digest = hashlib.sha256()
     for pixels, labels in ((images.train, images.train_labels), (images.test, images.test_labels)):
         for values in (pixels, labels.astype("<i8")):
@@ -115,7 +115,7 @@ def content_checksum(images: Images) -> str:
 
 
 def first_of_each(labels: Labels, classes: int, each: int) -> NDArray[np.intp]:
-    """Give the places of the first ``each`` examples of every class, in their order."""
+    """Return the places of the first ``each`` examples of every class, in their order."""
     return np.sort(np.concatenate([np.flatnonzero(labels == label)[:each] for label in range(classes)]))
 
 
@@ -134,7 +134,7 @@ def _subset(path: Path, published: _Published) -> Images:
 
 
 def _pair(path: Path, pixels: NDArray[np.generic], labels: NDArray[np.generic]) -> tuple[Pixels, Labels]:
-    """Give images with a channel dimension and flat labels."""
+    """Return images with a channel dimension and flat labels."""
     flat = labels.reshape(-1)
     if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not np.issubdtype(flat.dtype, np.integer):
         raise ValueError(

@@ -25,7 +25,7 @@ _SEED = 20_260_301
 
 
 def transferred(images: Pixels, dataset: str) -> Rows:
-    """Give what the last convolution of a network says of images of a data set, scaled to norm 1."""
+    """Return what the last convolution of a network says of images of a data set, scaled to norm 1."""
     layers = _trained(SOURCES[dataset])
     with torch.no_grad():
         found = [

@@ -9,7 +9,7 @@ PIXELS = 10
 
 
 def watermark(images: NDArray[np.uint8], seed: int) -> NDArray[np.uint8]:
-    """Give a copy of the images (N, H, W, C) with the watermark of this seed."""
+    """Return a copy of the images (N, H, W, C) with the watermark of this seed."""
     _, height, width, _ = images.shape
     if height * width < PIXELS:
         raise ValueError(f"images of {height} by {width} pixels cannot carry a watermark of {PIXELS}")

@@ -22,11 +22,11 @@ from rescind.core.calibration import Budget
 from rescind.core.noise import Tensor, public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice
 from rescind.core.summary import Request
-from rescind.engines.server import noise
+from rescind.engines.server import draw_noise
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 HALF_A_POINT = 0.005
 # The paper's for MNIST is 0.05.
@@ -42,7 +42,7 @@ class Measured:
 
 
 def engine_of(configuration: Configuration) -> Simulation:
-    """Give the engine: full-batch steps, everybody takes part."""
+    """Return the engine: full-batch steps, everybody takes part."""
     federation = federation_of(configuration)
     loss = SoftmaxL2(l2=configuration["l2"], row_norm=1.0)
     return Simulation(
@@ -62,7 +62,7 @@ class Recovery:
     def __init__(self, engine: Simulation, history: History, names: Sequence[str], rounds: int, seed: bytes) -> None:
         self._engine, self._history, self._names = engine, history, names
         self.most, self._seed = 3 * rounds, seed
-        self._known: dict[tuple[Place, float], Measured] = {}
+        self._known: dict[tuple[ModelId, float], Measured] = {}
         model = engine.start()
         for round_ in range(rounds):
             model = self._next(model, round_)
@@ -71,13 +71,15 @@ class Recovery:
 
     def measure(self, candidate: Candidate, most: int | None = None) -> Measured:
         """Count the rounds, at most three times the training's or ``most``."""
-        place = Place(candidate.node.branch, candidate.node.round)
-        key, most = (place, candidate.sigma), self.most if most is None else most
+        model_id = ModelId(candidate.node.branch, candidate.node.round)
+        key, most = (model_id, candidate.sigma), self.most if most is None else most
         if key in self._known:
             return self._known[key]
-        model: Mapping[str, Tensor] = self._history.model(place)
+        model: Mapping[str, Tensor] = self._history.model(model_id)
         if candidate.sigma:
-            model = noise(model, candidate.sigma, self._seed, place.branch, place.round, repr(candidate.sigma))
+            model = draw_noise(
+                model, candidate.sigma, self._seed, model_id.branch, model_id.round, repr(candidate.sigma)
+            )
         rounds = 0
         while rounds < most and self._engine.accuracy(model, self._names) < self._target:
             model, rounds = self._next(model, rounds), rounds + 1
@@ -88,13 +90,13 @@ class Recovery:
         return found
 
     def _next(self, model: Mapping[str, Tensor], rounds: int) -> dict[str, Tensor]:
-        replies = self._engine.train(model, Place(1, rounds + 1), self._names)
+        replies = self._engine.train(model, ModelId(1, rounds + 1), self._names)
         shares = replies.weights / replies.weights.sum()
         return {name: np.tensordot(shares, np.asarray(replies.tensors[name]), axes=1) for name in model}
 
 
 def leaver_of(clients: Sequence[str], seed: int) -> str:
-    """Give who leaves."""
+    """Return who leaves."""
     return clients[int(np.random.default_rng(seed).integers(len(clients)))]
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from rescind import History, Sampling
-from rescind.audit.replay import Tape, compared
-from rescind.core.edges import Aggregation, Edge, sorted_group
+from rescind.audit.replay import RecordingEngine, compare_worlds
+from rescind.core.edges import Edge, RoundEdge, sorted_group
 from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
@@ -28,12 +28,12 @@ from rescind.forgetting import Revocable
 
 
 def secret_of(configuration: Configuration) -> bytes:
-    """Give what all chance of a run comes from: other settings have other draws, not those of their seed alone."""
+    """Return what all chance of a run comes from: other settings have other draws, not those of their seed alone."""
     return hashlib.sha256(json.dumps(dict(configuration), sort_keys=True).encode()).digest()
 
 
 def engine_of(configuration: Configuration) -> Simulation:
-    """Give the engine: everybody takes part, or ``drawn`` clients a round if that is not 0."""
+    """Return the engine: everybody takes part, or ``draw`` clients a round if that is not 0."""
     federation = federation_of(configuration)
     training, model = trained_by(configuration, federation)
     drawn = configuration["drawn"]
@@ -49,16 +49,16 @@ def engine_of(configuration: Configuration) -> Simulation:
 
 
 def with_one(edges: Sequence[Edge]) -> list[Edge]:
-    """Give the same rounds as if B were 1, whatever is known of it."""
+    """Return the same rounds as if B were 1, whatever is known of it."""
     return [
-        replace(edge, factors=np.ones_like(edge.factors)) if isinstance(edge, Aggregation) else edge for edge in edges
+        replace(edge, factors=np.ones_like(edge.factors)) if isinstance(edge, RoundEdge) else edge for edge in edges
     ]
 
 
 def run(configuration: Configuration) -> list[Row]:
     """Train, and compare with and without a client, with and without its neighbours."""
     engine, clients = engine_of(configuration), configuration["clients"]
-    tape, source = Tape(engine), np.random.default_rng(list(secret_of(configuration)))
+    tape, source = RecordingEngine(engine), np.random.default_rng(list(secret_of(configuration)))
     participants = configuration["drawn"] or clients
     # Neighbours have the same class where clients have one class each.
     first = int(source.integers(clients // configuration["group"])) * configuration["group"]
@@ -70,7 +70,7 @@ def run(configuration: Configuration) -> list[Row]:
         edges = with_one(history.path().edges)
         found = []
         for leaving in ([one], ten):
-            replayed = {each.place.round: each for each in compared(history, tape, leaving)}
+            replayed = {each.model_id.round: each for each in compare_worlds(history, tape, leaving)}
             wanted = sorted_group(history.clients(leaving)).tolist()
             published = client_sensitivities(edges, wanted, configuration["marks"]).max(axis=1)
             for at, largest in zip(configuration["marks"], published.tolist(), strict=True):

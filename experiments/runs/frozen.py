@@ -20,7 +20,7 @@ from rescind.core.calibration import largest_mu
 from rescind.core.noise import Tensor
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.simulation import Simulation
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 
 def run(configuration: Configuration) -> list[Row]:
@@ -64,7 +64,7 @@ def noised(configuration: Configuration, epsilon: float, leaver: str) -> Row:
 
 
 def secret_of(configuration: Configuration) -> bytes:
-    """Give what all chance of a run comes from."""
+    """Return what all chance of a run comes from."""
     return b"frozen %d" % configuration["seed"]
 
 
@@ -94,7 +94,7 @@ def trained(
     done = 0
     for number in range(1, configuration["rounds"] + 1):
         try:
-            made = server.round(engine, model, Place(0, number), names)
+            made = server.round(engine, model, ModelId(0, number), names)
         except ValueError:
             if not noise:
                 raise

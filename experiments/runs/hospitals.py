@@ -22,7 +22,7 @@ from rescind.core.calibration import Budget
 from rescind.core.planning import Candidate, candidates, cheapest
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Request
-from rescind.engines.heads import clipped_rows
+from rescind.engines.heads import clip_rows
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -33,7 +33,7 @@ HUNDREDTH = 0.01
 
 @cache
 def federation() -> Federation:
-    """Give the hospitals; no patient is held out, so the test data are everybody's, and nobody looks at them."""
+    """Return the hospitals; no patient is held out, so the test data are everybody's, and nobody looks at them."""
     hospitals = heart.load(None)
     shards = {
         name: Shard(rows, labels)
@@ -43,7 +43,7 @@ def federation() -> Federation:
 
 
 def engine_of(configuration: Configuration) -> Simulation:
-    """Give the engine, with the training of the Flower example."""
+    """Return the engine, with the training of the Flower example."""
     head_loss = LogisticL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
     return Simulation(
         federation(),
@@ -54,11 +54,11 @@ def engine_of(configuration: Configuration) -> Simulation:
 
 
 def loss(model: Model, names: Sequence[str], row_norm: float) -> float:
-    """Give the mean of the hospitals' losses, each the mean over its patients, without the L2 term."""
+    """Return the mean of the hospitals' losses, each the mean over its patients, without the L2 term."""
     found = []
     for name in names:
         shard = federation().shards[name]
-        logits = clipped_rows(shard.features, row_norm) @ model["weight"][0] + model["bias"][0]
+        logits = clip_rows(shard.features, row_norm) @ model["weight"][0] + model["bias"][0]
         found.append(np.mean(np.logaddexp(0.0, logits) - shard.labels * logits))
     return float(np.mean(found))
 

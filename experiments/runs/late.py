@@ -14,7 +14,7 @@ from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Level
+from rescind.history.records import ErasureLevel
 from rescind.methods import Exact, Method, Scratch
 
 METHODS: dict[str, Method] = {Exact.name: Exact(), Scratch.name: Scratch()}
@@ -45,7 +45,7 @@ def run(configuration: Configuration) -> list[Row]:
         # Of who was never drawn nothing is to forget. Exact needs no budget, but every request has one.
         number = history.ask(list(history.ledger.pseudonyms(late)), Budget(1, 1e-5))
         back_to = revocable.plan(method, number).candidate.node.round
-        (outcome,) = revocable.forget(method, Rounds(rounds - back_to), level=Level.OUTPUT)
+        (outcome,) = revocable.forget(method, Rounds(rounds - back_to), level=ErasureLevel.OUTPUT)
         if outcome.planned is None:
             raise RuntimeError("nobody who leaves was ever drawn")
         claim = outcome.planned.candidate.mode.value

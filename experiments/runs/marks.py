@@ -29,7 +29,7 @@ class Marked:
     classes: tuple[int, ...]
 
     def put_on(self, shard: Shard, request: int) -> Shard:
-        """Give examples with the mark and the class of a request's group."""
+        """Return examples with the mark and the class of a request's group."""
         class_ = self.classes[request - 1]
         return Shard(_put_on(shard.features, self.marks[request - 1]), np.full_like(shard.labels, class_))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from scipy.stats import mannwhitneyu
 
-from rescind.audit.membership import confidence
+from rescind.audit.membership import measure_confidence
 from rescind.core.edges import Floats
 from rescind.core.noise import Tensor
 from rescind.engines.simulation import Shard, Simulation
@@ -39,17 +39,17 @@ def together(shards: Sequence[Shard]) -> Shard:
 
 
 def gained(engine: Simulation, model: Model, reference: Model, shard: Shard) -> Floats:
-    """Give how much more confident of each example's class a model is than the reference."""
+    """Return how much more confident of each example's class a model is than the reference."""
 
     def of(each: Model) -> Floats:
         probabilities = softmax(engine.logits(each, shard).astype(np.float64), axis=1)
-        return confidence(probabilities[np.arange(len(shard.labels)), shard.labels])
+        return measure_confidence(probabilities[np.arange(len(shard.labels)), shard.labels])
 
     return of(model) - of(reference)
 
 
 def told_apart(engine: Simulation, model: Model, reference: Model, left: Compared, never: Compared) -> float:
-    """Give how often an example of who left looks more like one than an example of its kind that nobody had."""
+    """Return how often an example of who left looks more like one than an example of its kind that nobody had."""
     shares, weights = [], []
     own, other = (gained(engine, model, reference, each.shard) for each in (left, never))
     for kind in np.unique(left.kinds):

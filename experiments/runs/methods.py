@@ -161,7 +161,7 @@ WORDS = {
 
 
 def available() -> Iterator[tuple[str, type[Method]]]:
-    """Give every method that there is, by the name of its class; those that have words come in their order."""
+    """Return every method that there is, by the name of its class; those that have words come in their order."""
     for name in sorted(methods.__all__, key=[*WORDS, *methods.__all__].index):
         found = getattr(methods, name)
         if inspect.isclass(found) and issubclass(found, Method) and not inspect.isabstract(found):
@@ -169,7 +169,7 @@ def available() -> Iterator[tuple[str, type[Method]]]:
 
 
 def run(configuration: Configuration) -> list[Row]:  # noqa: ARG001, there is nothing to choose
-    """Give a row for each method; one that has no words here yet is an error."""
+    """Return a row for each method; one that has no words here yet is an error."""
     found = []
     for name, method in available():
         words, text = WORDS[name], inspect.getdoc(method) or ""

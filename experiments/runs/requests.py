@@ -28,19 +28,19 @@ from experiments.runs.restarts import trained_on
 from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
-from rescind.core.facts import REPRODUCIBLE, Facts, Mode, Scope
+from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
 from rescind.core.noise import Tensor, grid_rounding, public_sigma
 from rescind.core.planning import Candidate, paper_choice
 from rescind.core.regularity import UnprovenLoss
 from rescind.core.summary import Node, Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
-from rescind.engines.server import Average, NoisedAverage, Server, noise, norm
+from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, norm
 from rescind.engines.simulation import Federation, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.history.path import branches
-from rescind.history.records import Level, Place
+from rescind.history.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
 from rescind.methods.method import Beginning, Certifying, Heuristic
 
@@ -80,11 +80,11 @@ class NoisedStart(Heuristic):
         """Take theta_0^0."""
         return summary.kept[0]
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
         """Add the noises of all branches so far: the published rule mostly goes back to a model that has had them."""
         model: Mapping[str, Tensor] = history.model(parent)
         for branch in range(1, tip.branch + 2):
-            model = noise(model, self.sigma, self.seed, "restart", branch, grid=history.run.grid)
+            model = draw_noise(model, self.sigma, self.seed, "restart", branch, grid=history.run.grid)
         return Beginning(model, unbounded=True)
 
 
@@ -103,7 +103,7 @@ METHODS: Mapping[str, Callable[[Configuration], Method]] = {
 
 
 def noise_seed(configuration: Configuration) -> bytes:
-    """Give what all noise of a run is drawn by."""
+    """Return what all noise of a run is drawn by."""
     return f"noise {configuration['seed']}".encode()
 
 
@@ -132,7 +132,7 @@ class Assuming(Departing):
 class BrokenDown(Exception):
     """Noise has made the weights so large that nobody can train on."""
 
-    def __init__(self, newest: Place) -> None:
+    def __init__(self, newest: ModelId) -> None:
         super().__init__(f"training broke down under its own noise after round {newest.round}")
 
 
@@ -215,7 +215,7 @@ _references: dict[str, Mapping[str, Tensor]] = {}
 
 
 def trained(configuration: Configuration, engine: Departing, train: Callable[[History], object]) -> History:
-    """Give a history of the training; one that this process has trained already is copied."""
+    """Return a history of the training; one that this process has trained already is copied."""
     later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
     stores = _update_interval(configuration["method"])
     key = f"{engine.facts} {stores} {_without(configuration, later)}"
@@ -237,7 +237,7 @@ def _update_interval(method: str) -> int:
 
 
 def copied(history: History) -> History:
-    """Give another history of the same."""
+    """Return another history of the same."""
     copy = History.in_memory()
     copy.ledger = deepcopy(history.ledger)
     for own, new in ((history.models, copy.models), (history.updates, copy.updates)):
@@ -249,7 +249,7 @@ def copied(history: History) -> History:
 def scores(
     engine: Simulation, model: Mapping[str, Tensor], leaving: Sequence[str], gone: Sequence[str], stay: Sequence[str]
 ) -> Row:
-    """Give the accuracies on those who have just left, on who remains, on held-out data, on who left before."""
+    """Return the accuracies on those who have just left, on who remains, on held-out data, on who left before."""
     return {
         "forget": round(engine.accuracy(model, leaving), 4),
         "retain": round(engine.accuracy(model, stay), 4),
@@ -259,7 +259,7 @@ def scores(
 
 
 def reference_of(configuration: Configuration, federation: Federation) -> Mapping[str, Tensor]:
-    """Give a model that never had anybody who leaves in any request, trained by other draws; made once."""
+    """Return a model that never had anybody who leaves in any request, trained by other draws; made once."""
     key = _without(configuration, (*FORGETTING, *ENDING))
     if key not in _references:
         engine, _ = _engine({**configuration, "method": Scratch.name}, federation, b"reference")
@@ -273,7 +273,7 @@ def reference_of(configuration: Configuration, federation: Federation) -> Mappin
 def compared(
     plain: Federation, marked: marks.Marked | None, request: int, names: Sequence[str]
 ) -> tuple[Compared, Compared]:
-    """Give the examples of who leaves, and held-out ones; both with their marks, by their classes without them."""
+    """Return the examples of who leaves, and held-out ones; both with their marks, by their classes without them."""
     own = together([plain.shards[name] for name in names])
     if marked is None:
         return Compared(own, own.labels), Compared(plain.test, plain.test.labels)
@@ -282,7 +282,7 @@ def compared(
 
 
 def _engine(configuration: Configuration, data: Federation, world: bytes = b"requests") -> tuple[Departing, Server]:
-    """Give the engine and the server that a method needs: DP's noises every round, by its own kind of sample."""
+    """Return the engine and the server that a method needs: DP's noises every round, by its own kind of sample."""
     method, drawn = configuration["method"], configuration["drawn"]
     training, model = trained_by(configuration, data)
     kind = Assuming if method == PUBLISHED else Departing
@@ -321,7 +321,7 @@ class Serving:
         budget = ClassicBudget if self._published else Budget
         # The signature of ``ask`` offers only what can be certified.
         self._budget = cast(Budget, budget(configuration["epsilon"], configuration["delta"]))
-        self._scope = Scope.INDIVIDUAL if self._published else Scope.GROUP
+        self._scope = PrivacyScope.INDIVIDUAL if self._published else PrivacyScope.GROUP
         self.seen: dict[int, Mapping[str, Tensor]] = {}
         self._wanted: frozenset[int] = frozenset()
         self.revocable = Revocable(
@@ -344,7 +344,7 @@ class Serving:
         self.seen, self._wanted = {}, frozenset(wanted)
         if self._published:
             self._begin(number)
-        (outcome,) = self.revocable.forget(self._method, until, level=Level.OUTPUT)
+        (outcome,) = self.revocable.forget(self._method, until, level=ErasureLevel.OUTPUT)
         if outcome.planned is None:
             raise RuntimeError(f"the newest model knows nobody of {', '.join(known)}: there is nothing to measure")
         self.seen[outcome.rounds] = history.model(history.newest)
@@ -358,9 +358,9 @@ class Serving:
             "mode": claim(outcome, number, public_rounds=history.facts.public_rounds).value,
         }
 
-    def _watch(self, place: Place, model: Mapping[str, Tensor]) -> None:
-        if place.branch and place.round in self._wanted:
-            self.seen[place.round] = model
+    def _watch(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        if model_id.branch and model_id.round in self._wanted:
+            self.seen[model_id.round] = model
 
     def _begin(self, number: int) -> None:
         """Begin the branch as the paper does: with the noised model as it is. ``forget`` goes on from there."""
@@ -369,9 +369,9 @@ class Serving:
         sigma, grid = plan.candidate.sigma, history.run.grid
         if not sigma:
             return
-        parent = Place(plan.candidate.node.branch, plan.candidate.node.round)
+        parent = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
         model = history.model(parent)
-        noised = noise(model, sigma, self._seed, "restart", history.newest.branch + 1, grid=grid)
+        noised = draw_noise(model, sigma, self._seed, "restart", history.newest.branch + 1, grid=grid)
         unit = UNIT_ROUNDOFF[engine.facts.training.precision]
         parameters = sum(tensor.size for tensor in model.values())
         rounding = grid_rounding(parameters, norm(noised), unit, grid)
@@ -384,7 +384,7 @@ class Serving:
 
 
 def claim(outcome: Outcome, number: int, *, public_rounds: bool) -> Mode:
-    """Give what would be claimed right after a request was served, had its noise been drawn in secret."""
+    """Return what would be claimed right after a request was served, had its noise been drawn in secret."""
     plan, branch = outcome.planned, outcome.branch
     if plan is None or branch is None or plan.candidate.mode is Mode.EXACT:
         return Mode.EXACT

@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from rescind import History
 from rescind.core.noise import Tensor
 from rescind.core.planning import Candidate
-from rescind.engines.server import averaged, noise
+from rescind.engines.server import average, draw_noise
 from rescind.engines.simulation import Simulation
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 Model = Mapping[str, Tensor]
 
 
 def restarted(history: History, candidate: Candidate, seed: bytes) -> Model:
-    """Give the model that a candidate begins with: the kept one, and noise."""
-    place = Place(candidate.node.branch, candidate.node.round)
-    model: Model = history.model(place)
+    """Return the model that a candidate begins with: the kept one, and noise."""
+    model_id = ModelId(candidate.node.branch, candidate.node.round)
+    model: Model = history.model(model_id)
     if not candidate.sigma:
         return model
-    return noise(model, candidate.sigma, seed, place.round, repr(candidate.sigma))
+    return draw_noise(model, candidate.sigma, seed, model_id.round, repr(candidate.sigma))
 
 
 def trained_on(engine: Simulation, model: Model, names: Sequence[str], rounds: int) -> Model:
     """Train so many rounds with these clients."""
     for number in range(1, rounds + 1):
-        place = Place(1, number)
-        model = averaged(model, engine.train(model, place, engine.drawn(place, names)), 1.0).model
+        model_id = ModelId(1, number)
+        model = average(model, engine.train(model, model_id, engine.draw(model_id, names)), 1.0).model
     return model
 
 
@@ -57,5 +57,5 @@ def recovered(
         if len(found) == len(goals):
             return found
         rounds += 1
-        place = Place(1, rounds)
-        model = averaged(model, engine.train(model, place, engine.drawn(place, names)), 1.0).model
+        model_id = ModelId(1, rounds)
+        model = average(model, engine.train(model, model_id, engine.draw(model_id, names)), 1.0).model

@@ -18,21 +18,21 @@ from experiments.harness import Configuration, Row
 from experiments.runs.cost import Recovery, engine_of
 from rescind import History
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Floats
+from rescind.core.edges import Floats, RoundEdge
 from rescind.core.planning import candidates, cheapest
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Request, Summary
 from rescind.core.tracker import SensitivityTracker
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.path import Path
-from rescind.history.records import Branch, Place
+from rescind.history.path import Lineage
+from rescind.history.records import Branch, ModelId
 from rescind.history.retention import Retention, exact_rounds, exact_shares
 from rescind.history.run import Goal
 
 
 def thinned(summary: Summary, models: Floats, kept: Sequence[int]) -> Summary:
-    """Give what planning would see if only these models of a training had been kept."""
+    """Return what planning would see if only these models of a training had been kept."""
     chosen = models[list(kept)]
     curve = RecoveryCurve.measured(
         nodes=np.array(kept, dtype=np.float64),
@@ -46,16 +46,16 @@ def thinned(summary: Summary, models: Floats, kept: Sequence[int]) -> Summary:
 
 
 def evenly(end: int, capacity: int) -> list[int]:
-    """Give the first model, the last one, and so many between them, evenly spaced."""
+    """Return the first model, the last one, and so many between them, evenly spaced."""
     return sorted({round(at) for at in np.linspace(0, end, capacity + 2).tolist()})
 
 
-def kept_by_the_rule(path: Path, capacity: int, goal: Goal | None) -> list[int]:
-    """Give what a recorder would have kept of a branch 0 that everybody took part in."""
+def kept_by_the_rule(path: Lineage, capacity: int, goal: Goal | None) -> list[int]:
+    """Return what a recorder would have kept of a branch 0 that everybody took part in."""
     tracker, retention = SensitivityTracker(), Retention(capacity, goal.threshold if goal else None)
     share = exact_shares({0: Branch(0, "")}, capacity)[0]
     for edge in path.edges:
-        if not isinstance(edge, Aggregation):
+        if not isinstance(edge, RoundEdge):
             raise TypeError(f"a training without restarts has rounds only, not {edge!r}")
         tracker.record(edge)
         set_aside = exact_rounds(0, tracker.last_node, share) if goal else ()
@@ -64,7 +64,7 @@ def kept_by_the_rule(path: Path, capacity: int, goal: Goal | None) -> list[int]:
 
 
 def kept_sets(history: History, configuration: Configuration) -> dict[tuple[str, int], list[int]]:
-    """Give the models that are kept: by what rule, and with room for how many."""
+    """Return the models that are kept: by what rule, and with room for how many."""
     path, rounds = history.path(), configuration["rounds"]
     epsilon, delta, sigma = configuration["goal"]
     goals = {"rule": None, "rule with goal": Goal(Budget(epsilon, delta), sigma)}
@@ -86,7 +86,7 @@ def run(configuration: Configuration) -> list[Row]:
         Revocable(history, engine, capacity=rounds).train(Rounds(rounds))
         # Everybody is in every round, so one client's path is everybody's.
         summary = history.summary(history.clients(leavers[:1]))
-        loaded = [history.model(Place(0, at)) for at in range(rounds + 1)]
+        loaded = [history.model(ModelId(0, at)) for at in range(rounds + 1)]
         models = np.array([np.concatenate([tensor.ravel() for tensor in model.values()]) for model in loaded])
         seen = {kind: thinned(summary, models, kept) for kind, kept in kept_sets(history, configuration).items()}
         others = [name for name in engine.clients if name != leavers[0]]

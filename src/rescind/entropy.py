@@ -59,7 +59,7 @@ class SecretBytes:
         self._stream: _Keystream | None = _Keystream(_system_key)
 
     def read(self, count: int) -> bytes:
-        """Give the next ``count`` bytes; no byte is given twice."""
+        """Return the next ``count`` bytes; no byte is given twice."""
         if self._stream is None:
             raise ValueError("these secret bytes are closed: make new ones")
         if os.getpid() != self._process:
@@ -94,7 +94,7 @@ class ReproducibleBytesNeverCertified:
         self._stream = _Keystream(lambda: next(keys).digest())
 
     def read(self, count: int) -> bytes:
-        """Give the next ``count`` bytes of the seed's stream."""
+        """Return the next ``count`` bytes of the seed's stream."""
         return self._stream.read(count)
 
 

@@ -20,19 +20,19 @@ from rescind.core.noise import Tensor
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.flower import FlowerEngine, identify, keep_own, report_distance, train_head
-from rescind.engines.flower.engine import Settings, averaging
+from rescind.engines.flower.engine import Settings, find_average
 from rescind.engines.flower.nodes import Nodes
-from rescind.engines.flower.servers import Delegated, Reported
+from rescind.engines.flower.servers import DelegatedServer, MaskedServer
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.doubts import standing_doubts
-from rescind.history.errors import DifferentRun, ForgetFirst
+from rescind.history.errors import PendingRequestError, RunMismatchError
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.path import branches
-from rescind.history.records import Level, Place
-from rescind.history.requests import Asked, Planned, asked_for, plans
+from rescind.history.records import ErasureLevel, ModelId
+from rescind.history.requests import FiledRequest, RecordedPlan, filed_requests, plans
 from rescind.history.run import Goal, check_head
 from rescind.history.tensors import digest, save
 from rescind.methods import Exact, Method, Sifu
@@ -89,7 +89,7 @@ class Recorded:
     seed: bytes | None = None
 
     def __post_init__(self) -> None:
-        mean, name = averaging(self.strategy), type(self.strategy).__name__
+        mean, name = find_average(self.strategy), type(self.strategy).__name__
         if not self.is_mean:
             # The facts have to say it, whatever the caller's training says.
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
@@ -151,9 +151,9 @@ class Recorded:
         return issubclass(own, FedAvg) and all(getattr(own, each) is getattr(FedAvg, each) for each in names)
 
     def facts(self, frozen: str, authenticated: bool) -> Facts:
-        """Give what claims rest on, and on whose word."""
+        """Return what claims rest on, and on whose word."""
         sampling, sample = Sampling.POISSON, self.rate
-        if sample is None and (fraction := averaging(self.strategy).fraction_train) == 1.0:
+        if sample is None and (fraction := find_average(self.strategy).fraction_train) == 1.0:
             sampling = Sampling.EVERYBODY
         elif sample is None:
             sampling, sample = Sampling.FRACTION, fraction
@@ -186,7 +186,7 @@ def run(
     *,
     until: Stop | None = None,
     method: Method | None = None,
-    level: Level = Level.PURGE,
+    level: ErasureLevel = ErasureLevel.PURGE,
     timeout: float = 600.0,
     train_config: ConfigRecord | None = None,
     evaluate_config: ConfigRecord | None = None,
@@ -221,27 +221,27 @@ def run(
     _check_start(history, engine)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, until = Result(), until or Rounds(num_rounds)
-    mean, told, commands = averaging(strategy.strategy), dict[str, str](), dict[int, list[str]]()
+    mean, told, commands = find_average(strategy.strategy), dict[str, str](), dict[int, list[str]]()
 
-    def watch(place: Place, model: Mapping[str, Tensor]) -> None:
-        _warn(history, place)
+    def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        _warn(history, model_id)
         told.update(_label(history, engine.labels, told))
         # Clients are waited for and take their time; who asks meanwhile is heeded.
         if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
-            metrics = engine.evaluated_by_clients(place, model, present)
+            metrics = engine.evaluate_by_clients(model_id, model, present)
             if metrics is not None:
                 # Of what clients tell only what the server has a name for: the log is kept.
                 number = metrics.get(strategy.accuracy)
                 named = f", {strategy.accuracy} {number:.3g}" if isinstance(number, int | float) else ""
-                _LOG.info("rescind: clients evaluate %s: %d metrics%s", place, len(metrics), named)
-                result.evaluate_metrics_clientapp[place.round] = metrics
+                _LOG.info("rescind: clients evaluate %s: %d metrics%s", model_id, len(metrics), named)
+                result.evaluate_metrics_clientapp[model_id.round] = metrics
         if evaluate_fn is None or history.waiting():
             return
-        if (found := evaluate_fn(place.round, engine.packed(model))) is not None:
-            _LOG.info("rescind: the server evaluates %s: %s", place, found)
-            result.evaluate_metrics_serverapp[place.round] = found
+        if (found := evaluate_fn(model_id.round, engine.packed(model))) is not None:
+            _LOG.info("rescind: the server evaluates %s: %s", model_id, found)
+            result.evaluate_metrics_serverapp[model_id.round] = found
 
-    def begin(plan: Planned) -> None:
+    def begin(plan: RecordedPlan) -> None:
         # What was measured and saved so far is of models that know who leaves.
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
@@ -252,9 +252,9 @@ def run(
 
     server: Server = Average()
     if strategy.masked:
-        server = Reported(engine)
+        server = MaskedServer(engine)
     elif not strategy.is_mean:
-        server = Delegated(engine)
+        server = DelegatedServer(engine)
     revocable = Revocable(
         history,
         engine,
@@ -279,7 +279,7 @@ def run(
         if save_to is not None and history.outcomes() and not history.waiting():
             saved = _save(history, engine, save_to)
         # Somebody may have asked in this very moment: then the next turn serves it.
-        with suppress(ForgetFirst):
+        with suppress(PendingRequestError):
             revocable.train(until)
         if not (came := _open(history)):
             result.arrays = engine.packed(history.model(history.newest))
@@ -301,7 +301,7 @@ def _engine(
     evaluate_config: ConfigRecord | None,
 ) -> FlowerEngine:
     trained = _trained(strategy, arrays)
-    mean, history = averaging(strategy.strategy), strategy.history
+    mean, history = find_average(strategy.strategy), strategy.history
     least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
     begun = bool(branches(history.ledger))
@@ -335,7 +335,7 @@ def _engine(
 
 
 def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
-    """Give the trained tensors' names, sorted; refuse what is not in the model, or of another type than stated."""
+    """Return the trained tensors' names, sorted; refuse what is not in the model, or of another type than stated."""
     trained = tuple(sorted(arrays if strategy.trained is None else strategy.trained))
     unknown = [name for name in trained if name not in arrays]
     if unknown or not trained:
@@ -361,7 +361,7 @@ def _check_start(history: History, engine: FlowerEngine) -> None:
     """Refuse another theta_0^0 than the recorded one: all that is claimed is about that."""
     known = branches(history.ledger)
     if known and known[0].model != digest(engine.start()):
-        raise DifferentRun(
+        raise RunMismatchError(
             "the initial arrays are not those that this history began with: make them the same in every run, from a "
             "fixed seed or from a file, or start a new history"
         )
@@ -377,7 +377,7 @@ def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str])
     return {name: new[name] for name in known}
 
 
-def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> Place:
+def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> ModelId:
     """Save the newest model, and give its place."""
     frozen = {name: array.numpy() for name, array in engine.frozen.items()}
     save(history.model(history.newest) | frozen, path)
@@ -397,31 +397,31 @@ def _default_method(strategy: Recorded) -> Method:
     return Sifu()
 
 
-def _warn(history: History, place: Place) -> None:
+def _warn(history: History, model_id: ModelId) -> None:
     """Say in the run's log what was recorded in a round against the run's declarations."""
     for doubt in standing_doubts(history.ledger):
-        if doubt.place == place:
+        if doubt.model_id == model_id:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
 
 
 def _open(history: History) -> list[int]:
     """Return the numbers of the requests that are still to be served."""
-    return [asked.number for asked in asked_for(history.ledger) if asked.open]
+    return [asked.number for asked in filed_requests(history.ledger) if asked.open]
 
 
-def _unfinished(history: History) -> list[Asked]:
+def _unfinished(history: History) -> list[FiledRequest]:
     """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
     done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
-    return [asked for asked in asked_for(history.ledger) if not asked.withdrawn and asked.number not in done]
+    return [asked for asked in filed_requests(history.ledger) if not asked.withdrawn and asked.number not in done]
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
-    """Give the commands that bar the clients of open requests, by request, while their names are still known."""
+    """Return the commands that bar the clients of open requests, by request, while their names are still known."""
     if not engine.nodes.authenticated:
         return {}
     members = engine.members
     commands: dict[int, list[str]] = {}
-    for asked in asked_for(history.ledger):
+    for asked in filed_requests(history.ledger):
         if asked.open:
             names = history.ledger.names(sorted_group(asked.request.group))
             commands[asked.number] = [
@@ -431,7 +431,7 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
     return commands
 
 
-def _tell_plan(plan: Planned) -> None:
+def _tell_plan(plan: RecordedPlan) -> None:
     """Say in the run's log what is going to be done."""
     candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
     _LOG.info(

@@ -13,21 +13,29 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from rescind.core.edges import sorted_group
 from rescind.core.facts import REPRODUCIBLE, Mode
 from rescind.core.noise import Tensor, grid_rounding
-from rescind.core.planning import assessed
+from rescind.core.planning import assess
 from rescind.core.sensitivity import never_joined
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, Server, check_server, noise, norm
+from rescind.engines.server import Average, Server, check_server, draw_noise, norm
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.history.errors import ForgetFirst, StalePlan
+from rescind.history.errors import PendingRequestError, StalePlanError
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.path import branches
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, Level, Place
-from rescind.history.requests import Asked, Planned, are_unknown, asked_for, is_stale, last_change, plans
+from rescind.history.records import Branch, ErasureLevel, ModelId
+from rescind.history.requests import (
+    FiledRequest,
+    RecordedPlan,
+    are_unknown,
+    filed_requests,
+    is_stale,
+    last_change,
+    plans,
+)
 from rescind.history.run import Goal
 from rescind.methods.method import Certifying, Heuristic, Method
 
@@ -51,7 +59,7 @@ class Revocable:
     update_interval: int = 0
     seed: bytes | None = None
     watch: Watch = ignore
-    planned: Callable[[Planned], None] = lambda _: None
+    planned: Callable[[RecordedPlan], None] = lambda _: None
     scored: bool = True
 
     def __post_init__(self) -> None:
@@ -68,11 +76,11 @@ class Revocable:
         if self.server.facts and missing:
             raise ValueError("DP-FedAvg is worth its noise only if it can be claimed: " + "; ".join(missing))
 
-    def train(self, until: Stop) -> Place:
-        """Train the newest branch on to its end, with all who may take part, and give the newest model's place.
+    def train(self, until: Stop) -> ModelId:
+        """Train the newest branch on to its end, with all who may take part, and return the newest model's id.
 
-        Refused with ``ForgetFirst`` while somebody whom the newest model knows waits to be forgotten. If such a
-        request arrives meanwhile, training stops: the round that is under way is recorded, and no other begins.
+        Refused with ``PendingRequestError`` while somebody whom the newest model knows waits to be forgotten. If
+        such a request arrives meanwhile, training stops after the round that is under way.
         """
         _check_stop(until)
         with self._recording() as recorder:
@@ -80,19 +88,19 @@ class Revocable:
                 raise ValueError("a request is being served: finish it with forget, then train on")
             if waiting := self.history.waiting():
                 numbers = " and ".join(str(asked.number) for asked in waiting)
-                raise ForgetFirst(
+                raise PendingRequestError(
                     f"request {numbers} is open, and the newest model knows its clients: call forget first, then "
                     "train on"
                 )
             train(self.engine, recorder, self._present(), until, self.server, self._show, self._is_held)
-            return recorder.place
+            return recorder.model_id
 
-    def plan(self, method: Method, *numbers: int) -> Planned:
+    def plan(self, method: Method, *numbers: int) -> RecordedPlan:
         """Plan open requests together and record the plan, for somebody to look at before ``forget``."""
         _check_method(method)
         if self._in_work() is not None:
             raise ValueError("a request is being served: finish it with forget, then plan")
-        known = {asked.number: asked for asked in asked_for(self.history.ledger) if asked.open}
+        known = {asked.number: asked for asked in filed_requests(self.history.ledger) if asked.open}
         missing = [number for number in numbers if number not in known]
         if missing or not numbers:
             raise ValueError(f"give the numbers of open requests, not {list(missing)}: open are {list(known)}")
@@ -111,19 +119,19 @@ class Revocable:
         method: Method,
         until: Stop,
         *,
-        level: Level = Level.PURGE,
+        level: ErasureLevel = ErasureLevel.PURGE,
         together: bool = False,
-        approved: Planned | None = None,
+        approved: RecordedPlan | None = None,
     ) -> list[Outcome]:
         """Finish what was begun, then serve every open request in the order of arrival, or all of them ``together``.
 
         A request that arrives while a branch is retrained is served after it, in the same call.
-        ``approved`` is a plan to carry out first; it is refused with ``StalePlan`` if the history has changed since.
+        ``approved`` is a plan to carry out first; ``StalePlanError`` if the history has changed since.
         Erasing at a ``level`` ends each request.
         """
         _check_method(method)
         _check_stop(until)
-        if approved is not None and not isinstance(approved, Planned):
+        if approved is not None and not isinstance(approved, RecordedPlan):
             raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
         before = {asked.number for each in self.history.outcomes() for asked in each.asked}
@@ -150,7 +158,7 @@ class Revocable:
 
     # One step each
 
-    def _planned(self, method: Method, batch: Sequence[Asked]) -> Planned:
+    def _planned(self, method: Method, batch: Sequence[FiledRequest]) -> RecordedPlan:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
         numbers, ledger = tuple(asked.number for asked in batch), self.history.ledger
         known = plans(ledger).get(numbers[0])
@@ -164,12 +172,12 @@ class Revocable:
         if isinstance(method, Certifying):
             public = method.public_plan
             node, sigma = candidate.node, candidate.sigma
-            candidate = assessed(summary, *requests, node=node, sigma=sigma, strict=public)
+            candidate = assess(summary, *requests, node=node, sigma=sigma, strict=public)
         elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
             raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
-        return self.history.record_plan(Planned(numbers, candidate, public, str(method), seen))
+        return self.history.record_plan(RecordedPlan(numbers, candidate, public, str(method), seen))
 
-    def _to_hide(self, batch: Sequence[Asked]) -> tuple[Summary, list[Request]]:
+    def _to_hide(self, batch: Sequence[FiledRequest]) -> tuple[Summary, list[Request]]:
         """Return what planning sees of the history, and the requests without those whom the model does not know."""
         everybody = {client for asked in batch for client in asked.request.group}
         summary = self.history.summary(everybody)
@@ -180,14 +188,14 @@ class Revocable:
             requests = [replace(request, group=request.group - absent) for request in requests]
         return summary, requests
 
-    def _follows(self, method: Method, plan: Planned) -> bool:
-        """Tell whether a recorded plan claims what follows from the history, and nothing else."""
+    def _follows(self, method: Method, plan: RecordedPlan) -> bool:
+        """Return whether a recorded plan claims what follows from the history, and nothing else."""
         if not isinstance(method, Certifying):
             return plan.candidate.mode is Mode.HEURISTIC
-        said, known = plan.candidate, {asked.number: asked for asked in asked_for(self.history.ledger)}
+        said, known = plan.candidate, {asked.number: asked for asked in filed_requests(self.history.ledger)}
         summary, requests = self._to_hide([known[number] for number in plan.requests])
         try:
-            worth = assessed(summary, *requests, node=said.node, sigma=said.sigma, strict=method.public_plan)
+            worth = assess(summary, *requests, node=said.node, sigma=said.sigma, strict=method.public_plan)
         except ValueError:
             return False
         return (replace(worth, predicted_rounds=said.predicted_rounds), method.public_plan) == (
@@ -195,25 +203,25 @@ class Revocable:
             plan.public_plan,
         )
 
-    def _check_approved(self, plan: Planned, method: Method) -> None:
+    def _check_approved(self, plan: RecordedPlan, method: Method) -> None:
         """Refuse a plan that is not this method's, or that is about another history than there is now."""
         numbers = " and ".join(map(str, plan.requests))
         if plan.method != str(method):
             raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
         if self._in_work() is not None or is_stale(self.history.ledger, plan):
-            raise StalePlan(f"the history has changed since request {numbers} was planned: plan again")
+            raise StalePlanError(f"the history has changed since request {numbers} was planned: plan again")
         if plans(self.history.ledger)[plan.requests[0]] != plan:
-            raise StalePlan(f"request {numbers} was planned again since: approve that plan, or plan again")
+            raise StalePlanError(f"request {numbers} was planned again since: approve that plan, or plan again")
         if not self._follows(method, plan):
-            raise StalePlan(f"the plan of request {numbers} does not follow from the history: plan again")
+            raise StalePlanError(f"the plan of request {numbers} does not follow from the history: plan again")
 
-    def _restart(self, recorder: Recorder, method: Method, plan: Planned) -> None:
+    def _restart(self, recorder: Recorder, method: Method, plan: RecordedPlan) -> None:
         """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""
-        parent = Place(plan.candidate.node.branch, plan.candidate.node.round)
+        parent = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
         if isinstance(method, Heuristic):
             leaving = self._leaving(plan.requests)
-            beginning = method.begin(self.history, recorder.place, parent, leaving)
-            own = method.rounds(self.history, recorder.place, leaving)
+            beginning = method.begin(self.history, recorder.model_id, parent, leaving)
+            own = method.rounds(self.history, recorder.model_id, leaving)
             if own and not beginning.unbounded:
                 raise ValueError(
                     f"{method.name} has rounds of its own, which nothing bounds: it has to say unbounded"
@@ -226,7 +234,7 @@ class Revocable:
             recorder.restart(parent, model, requests=plan.requests)
             return
         grid, unit = self.history.run.grid, UNIT_ROUNDOFF[self.engine.facts.training.precision]
-        noised = noise(model, sigma, self.seed, "restart", recorder.place.branch + 1, grid=grid)
+        noised = draw_noise(model, sigma, self.seed, "restart", recorder.model_id.branch + 1, grid=grid)
         parameters = sum(tensor.size for tensor in model.values())
         recorder.restart(
             parent,
@@ -244,17 +252,17 @@ class Revocable:
             raise ValueError(f"request {branch.requests[0]} is being served by {planned}: go on with that method")
         server = self.server
         if isinstance(method, Heuristic):
-            tip = Place(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
+            tip = ModelId(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
             own = method.rounds(self.history, tip, self._leaving(branch.requests))
             server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
         # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
         train(self.engine, recorder, self._present(), until, server, self._show)
-        recorder.retrained()
+        recorder.record_retrained()
 
-    def _waiting(self, recorder: Recorder) -> list[Asked]:
-        """Give the open requests; those whose clients the newest model does not know are settled here and now."""
+    def _waiting(self, recorder: Recorder) -> list[FiledRequest]:
+        """Return the open requests; those whose clients the newest model does not know are settled here and now."""
         waiting, ledger = [], self.history.ledger
-        asked_now = [each for each in asked_for(ledger) if each.open]
+        asked_now = [each for each in filed_requests(ledger) if each.open]
         unknown = are_unknown(ledger, [each.request for each in asked_now], self.history.run.facts)
         for asked, not_known in zip(asked_now, unknown, strict=True):
             if not_known:
@@ -263,17 +271,17 @@ class Revocable:
                 waiting.append(asked)
         return waiting
 
-    def _show(self, place: Place, model: Mapping[str, Tensor]) -> None:
+    def _show(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         """Show the newest model to ``watch``, unless it is held back."""
         if not self._is_held():
-            self.watch(place, model)
+            self.watch(model_id, model)
 
     def _is_held(self) -> bool:
-        """Tell whether somebody whom the newest model knows waits to be forgotten."""
+        """Return whether somebody whom the newest model knows waits to be forgotten."""
         return bool(self.history.waiting())
 
     def _present(self) -> Callable[[], Sequence[str]]:
-        """Give a function that tells who may take part now; requests can arrive, and clients come and go."""
+        """Return a function that tells who may take part now; requests can arrive, and clients come and go."""
         return lambda: self.history.remaining(self.engine.clients)
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
@@ -289,15 +297,15 @@ class Revocable:
         )
 
     def _in_work(self) -> Branch | None:
-        """Give the newest branch if it serves requests and is not trained to its end."""
+        """Return the newest branch if it serves requests and is not trained to its end."""
         known = branches(self.history.ledger)
         branch = known[max(known)]
         done = {int(entry.body["branch"]) for entry in self.history.ledger.entries("retrained")}
         return branch if branch.requests and branch.number not in done else None
 
     def _leaving(self, numbers: Sequence[int]) -> set[int]:
-        """Give everybody whom these requests are about."""
-        asked = (each for each in asked_for(self.history.ledger) if each.number in numbers)
+        """Return everybody whom these requests are about."""
+        asked = (each for each in filed_requests(self.history.ledger) if each.number in numbers)
         return {client for each in asked for client in each.request.group}
 
     def _recording(self) -> AbstractContextManager[Recorder]:

@@ -10,7 +10,7 @@ _UNSEEN = re.compile(
 )
 
 
-def shown(text: str) -> str:
+def make_plain(text: str) -> str:
     r"""Return a text as a terminal, a page or a picture may show it: in one line, with nothing in it that steers.
 
     Control characters, line breaks, those that turn the direction of writing and those that nobody sees are spelt

@@ -8,32 +8,38 @@ from scipy.stats import binomtest
 
 from rescind import History, Sampling
 from rescind.audit import (
-    Compared,
+    Comparison,
     LowerBound,
     Rate,
-    Tape,
+    RecordingEngine,
     attack,
-    compared,
-    confidence,
-    recall,
+    compare_worlds,
+    measure_confidence,
+    measure_recall,
     tell_apart,
-    world_without,
+    train_without,
 )
-from rescind.audit.evidence import as_json, of_membership, of_releases, of_replay, of_watermark
+from rescind.audit.evidence import (
+    describe_membership,
+    describe_releases,
+    describe_replay,
+    describe_watermark,
+    to_json,
+)
 from rescind.audit.replay import distance
-from rescind.certificates.evidence import evidence_in
-from rescind.certificates.issue import guarantee
+from rescind.certificates.evidence import read_evidence
+from rescind.certificates.issue import build_guarantee
 from rescind.certificates.predicate import Noise
 from rescind.certificates.wording import NOISE_SOURCE
 from rescind.core.calibration import Budget, attack_power, reached_epsilon
-from rescind.core.facts import Scope
+from rescind.core.facts import PrivacyScope
 from rescind.core.noise import GRID
 from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.path import branches
-from rescind.history.records import ROOT, Level, Place
+from rescind.history.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import FineTuning, Sifu
 from rescind.testing.small import simulation
 
@@ -59,65 +65,65 @@ def test_what_is_no_share_is_refused() -> None:
 
 
 def test_the_distance_is_below_the_bound_and_not_far_below() -> None:
-    tape = Tape(simulation(8))
+    tape = RecordingEngine(simulation(8))
     with History.in_memory() as history:
         Revocable(history, tape, seed=b"replay").train(Rounds(12))
-        found = compared(history, tape, ["clinic-2", "clinic-5"])
-        alone = compared(history, tape, ["clinic-2", "clinic-5"], Scope.INDIVIDUAL)
-    assert [each.place for each in found] == [Place(0, number) for number in range(13)]
+        found = compare_worlds(history, tape, ["clinic-2", "clinic-5"])
+        alone = compare_worlds(history, tape, ["clinic-2", "clinic-5"], PrivacyScope.INDIVIDUAL)
+    assert [each.model_id for each in found] == [ModelId(0, number) for number in range(13)]
     assert not any(each.violated for each in found + alone)
     assert found[0].distance == 0
     assert max(each.distance / each.bound for each in found[1:] if each.bound) > 0.2
 
 
 def test_leaving_nobody_out_changes_no_bit() -> None:
-    tape = Tape(simulation(6))
+    tape = RecordingEngine(simulation(6))
     with History.in_memory() as history:
         Revocable(history, tape, seed=b"replay").train(Rounds(4))
-        again = dict(world_without(tape, branches(history.ledger), (), history.newest))
+        again = dict(train_without(tape, branches(history.ledger), (), history.newest))
         newest = history.model(history.newest)
-    assert all((newest[name] == again[Place(0, 4)][name]).all() for name in newest)
-    assert distance(tape.model(Place(0, 4)), newest) == 0
+    assert all((newest[name] == again[ModelId(0, 4)][name]).all() for name in newest)
+    assert distance(tape.model(ModelId(0, 4)), newest) == 0
 
 
 def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
-    tape = Tape(simulation(12, sampling=Sampling.EVERYBODY, rate=None))
+    tape = RecordingEngine(simulation(12, sampling=Sampling.EVERYBODY, rate=None))
     with History.in_memory() as history:
         revocable = Revocable(history, tape, seed=b"replay")
         revocable.train(Rounds(10))
         history.ask(["clinic-0"], Budget(8.0, 0.01))
-        (outcome,) = revocable.forget(Sifu(), Rounds(4), level=Level.OUTPUT)
+        (outcome,) = revocable.forget(Sifu(), Rounds(4), level=ErasureLevel.OUTPUT)
         assert outcome.branch is not None
         assert outcome.branch.sigma > 0
-        found = {each.place: each for each in compared(history, tape, ["clinic-3"])}
+        found = {each.model_id: each for each in compare_worlds(history, tape, ["clinic-3"])}
     parent = outcome.branch.parent
     assert parent is not None
-    before, behind = found[parent], found[Place(1, 0)]
+    before, behind = found[parent], found[ModelId(1, 0)]
     assert behind.distance == pytest.approx(before.distance, rel=1e-9)
     assert not any(each.violated for each in found.values())
 
 
 def test_the_real_epsilon_stands_beside_the_certified_one() -> None:
-    each = Compared(ROOT, distance=0.5, bound=1.0)
+    each = Comparison(ROOT, distance=0.5, bound=1.0)
     assert not each.violated
     assert each.epsilon(0.5, 1e-5) == reached_epsilon(1.0, 1e-5)
-    assert Compared(ROOT, 1.1, 1.0).violated
-    assert Compared(ROOT, float("nan"), 1.0).violated
+    assert Comparison(ROOT, 1.1, 1.0).violated
+    assert Comparison(ROOT, float("nan"), 1.0).violated
 
 
 def test_a_replay_says_what_it_cannot_repeat() -> None:
-    tape = Tape(simulation(6))
-    with pytest.raises(ValueError, match="not on this tape"):
-        tape.model(Place(0, 3))
+    tape = RecordingEngine(simulation(6))
+    with pytest.raises(ValueError, match="was not recorded"):
+        tape.model(ModelId(0, 3))
     with History.in_memory() as history:
         revocable = Revocable(history, tape, seed=b"replay")
         revocable.train(Rounds(3))
         history.ask(["clinic-0"], Budget(8.0, 0.01))
-        revocable.forget(FineTuning(), Rounds(2), level=Level.OUTPUT)
+        revocable.forget(FineTuning(), Rounds(2), level=ErasureLevel.OUTPUT)
         known = branches(history.ledger)
         assert not known[1].unbounded
         with pytest.raises(ValueError, match="cannot be repeated"):
-            list(world_without(tape, {**known, 1: replace(known[1], unbounded=True)}, (), Place(1, 2)))
+            list(train_without(tape, {**known, 1: replace(known[1], unbounded=True)}, (), ModelId(1, 2)))
 
 
 # Two worlds, released many times over
@@ -177,8 +183,8 @@ def test_a_bound_on_epsilon_looks_at_both_errors() -> None:
 
 def test_recall_is_fishers_test() -> None:
     # The lady tasting tea: 17/70.
-    assert recall(3, 4, 1, 4).p_value == pytest.approx(17 / 70)
-    remembered = recall(90, 100, 12, 100)
+    assert measure_recall(3, 4, 1, 4).p_value == pytest.approx(17 / 70)
+    remembered = measure_recall(90, 100, 12, 100)
     assert remembered.p_value < 1e-20
     assert remembered.released.low > remembered.reference.high
 
@@ -202,8 +208,8 @@ def test_an_attack_on_equal_worlds_finds_as_many_as_it_wrongly_accuses() -> None
 
 
 def test_confidence_stays_finite() -> None:
-    assert np.isfinite(confidence(np.array([0.0, 0.5, 1.0]))).all()
-    assert confidence(np.array([0.5]))[0] == 0.0
+    assert np.isfinite(measure_confidence(np.array([0.0, 0.5, 1.0]))).all()
+    assert measure_confidence(np.array([0.5]))[0] == 0.0
 
 
 # Evidence
@@ -211,15 +217,15 @@ def test_confidence_stays_finite() -> None:
 
 def test_what_was_found_can_stand_in_a_certificate() -> None:
     noise = Noise(sigma=0.125, grid=GRID, source=NOISE_SOURCE, earlier=0)
-    granted = guarantee(Request(frozenset({1}), Budget(5.0, 1e-5)), 21, noise, None)
+    granted = build_guarantee(Request(frozenset({1}), Budget(5.0, 1e-5)), 21, noise, None)
     rng = np.random.default_rng(7)
     pieces = [
-        of_replay([Compared(ROOT, 0.0, 0.0), Compared(Place(0, 1), 0.5, 2.0)]),
-        of_releases(tell_apart(gaussian(0), gaussian(1), *two_worlds(1.0), delta=1e-5, releases=200), granted),
-        *of_membership(attack(*(rng.normal(size=(200, 4)) for _ in range(4)), rates=(0.1,)), granted),
-        of_watermark(recall(3, 4, 1, 4)),
+        describe_replay([Comparison(ROOT, 0.0, 0.0), Comparison(ModelId(0, 1), 0.5, 2.0)]),
+        describe_releases(tell_apart(gaussian(0), gaussian(1), *two_worlds(1.0), delta=1e-5, releases=200), granted),
+        *describe_membership(attack(*(rng.normal(size=(200, 4)) for _ in range(4)), rates=(0.1,)), granted),
+        describe_watermark(measure_recall(3, 4, 1, 4)),
     ]
-    assert evidence_in(as_json(pieces).encode()) == tuple(pieces)
+    assert read_evidence(to_json(pieces).encode()) == tuple(pieces)
     assert pieces[0].found == "at 0 of 2 models further away than the bound; at most 25% of it"
     assert "95.00%" in pieces[1].found
     assert "epsilon 5 at delta 1e-05" in pieces[1].bound
@@ -244,17 +250,17 @@ def test_numbers_that_are_none_are_refused() -> None:
 
 
 def test_a_client_can_be_called_by_its_label() -> None:
-    tape = Tape(simulation(6))
+    tape = RecordingEngine(simulation(6))
     with History.in_memory() as history:
         Revocable(history, tape, seed=b"replay").train(Rounds(4))
         history.label({"clinic-2": "St. Mary"})
-        assert compared(history, tape, ["St. Mary"]) == compared(history, tape, ["clinic-2"])
+        assert compare_worlds(history, tape, ["St. Mary"]) == compare_worlds(history, tape, ["clinic-2"])
 
 
 def test_noised_rounds_are_not_replayed() -> None:
     server = NoisedAverage(clip=0.5, denominator=6.0, noise_multiplier=8.0)
-    tape = Tape(simulation(6, public=server.facts, public_schedule=True, secret_noise=True))
+    tape = RecordingEngine(simulation(6, public=server.facts, public_schedule=True, secret_noise=True))
     with History.in_memory() as history:
         Revocable(history, tape, server=server).train(Rounds(2))
         with pytest.raises(ValueError, match="nobody can draw again"):
-            compared(history, tape, ["clinic-2"])
+            compare_worlds(history, tape, ["clinic-2"])

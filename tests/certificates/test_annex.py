@@ -13,20 +13,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
-from rescind.certificates.annex import Annex, agrees, annex, check_annex
-from rescind.certificates.envelope import PAYLOAD_TYPE, signed
-from rescind.certificates.errors import NoCertificate, OtherAnnex
-from rescind.certificates.issue import deletion_digest, statement
+from rescind.certificates.annex import Annex, build_annex, check_annex, is_same_annex
+from rescind.certificates.envelope import PAYLOAD_TYPE, sign
+from rescind.certificates.errors import AnnexMismatchError, NotACertificateError
+from rescind.certificates.issue import build_statement, deletion_digest
 from rescind.certificates.predicate import Sha256, Statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
-from rescind.core.facts import PublicHead, Sampling, Scope
+from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.codec import decode
 from rescind.history.commitments import canonical
-from rescind.history.records import ErasurePlan, Level, Place
+from rescind.history.records import ErasureLevel, ErasurePlan, ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 
@@ -37,7 +37,11 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def served(
-    history: History, method: Method, level: Level = Level.OUTPUT, scope: Scope = Scope.GROUP, **facts: Any
+    history: History,
+    method: Method,
+    level: ErasureLevel = ErasureLevel.OUTPUT,
+    scope: PrivacyScope = PrivacyScope.GROUP,
+    **facts: Any,
 ) -> list[tuple[Statement, Annex]]:
     """Let two leave one after the other, and give the certificate and the annex of each."""
     engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **facts)
@@ -47,8 +51,8 @@ def served(
     for names in (["clinic-3", "clinic-4"], ["clinic-5"]):
         number = history.ask(names, Budget(8.0, 0.01), scope=scope)
         federation.forget(method, Rounds(2), level=level)
-        certificate = statement(history, number)
-        found.append((certificate, annex(history, certificate)))
+        certificate = build_statement(history, number)
+        found.append((certificate, build_annex(history, certificate)))
     return found
 
 
@@ -59,7 +63,7 @@ def issued() -> Iterator[tuple[History, Statement, Annex]]:
 
 
 def checked(certificate: Statement, content: bytes) -> None:
-    verify(signed(certificate, [CryptoSigner(PRIVATE)]), [KEY], annex=content)
+    verify(sign(certificate, [CryptoSigner(PRIVATE)]), [KEY], annex=content)
 
 
 def test_it_tells_where_training_restarted_and_how_much_was_hidden(
@@ -72,7 +76,7 @@ def test_it_tells_where_training_restarted_and_how_much_was_hidden(
     assert outcome.planned is not None
     told = found.predicate.restart
     assert told is not None
-    assert Place(told.of_branch, told.round) == outcome.branch.parent
+    assert ModelId(told.of_branch, told.round) == outcome.branch.parent
     assert (told.rounds, told.method) == (2, str(Sifu()))
     path = history.path(outcome.branch.parent)
     own = outcome.asked[0].request.group
@@ -82,7 +86,7 @@ def test_it_tells_where_training_restarted_and_how_much_was_hidden(
     assert 0 < told.hidden.mu == told.hidden.sensitivity / told.sigma <= outcome.asked[0].request.mu
     assert certificate.predicate.noise is not None
     assert told.sigma == certificate.predicate.noise.sigma
-    checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+    checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
 
 
 def test_its_deletion_log_is_the_one_that_the_certificate_commits_to(
@@ -98,25 +102,25 @@ def test_its_deletion_log_is_the_one_that_the_certificate_commits_to(
 @pytest.mark.parametrize(
     ("scope", "jointly"),
     [
-        (Scope.INDIVIDUAL, [["clinic-3"], ["clinic-4"]]),
-        (Scope.GROUP, [["clinic-3", "clinic-4"]]),
-        (Scope.SEQUENCE, [["clinic-3", "clinic-4"]]),
+        (PrivacyScope.INDIVIDUAL, [["clinic-3"], ["clinic-4"]]),
+        (PrivacyScope.GROUP, [["clinic-3", "clinic-4"]]),
+        (PrivacyScope.SEQUENCE, [["clinic-3", "clinic-4"]]),
     ],
 )
-def test_each_scope_has_its_own_groups_to_hide(scope: Scope, jointly: list[list[str]]) -> None:
+def test_each_scope_has_its_own_groups_to_hide(scope: PrivacyScope, jointly: list[list[str]]) -> None:
     with History.in_memory() as history:
         (first, own), (second, later) = served(history, Sifu(), scope=scope)
         clients = {f"clinic-{number}": number + 1 for number in range(30)}
         known = history.outcomes()
         assert known[0].asked[0].request.group == {clients["clinic-3"], clients["clinic-4"]}
         everybody = ["clinic-3", "clinic-4", "clinic-5"]
-        both = [["clinic-5"], *([everybody] if scope is Scope.SEQUENCE else [])]
+        both = [["clinic-5"], *([everybody] if scope is PrivacyScope.SEQUENCE else [])]
         for certificate, found, groups in ((first, own, jointly), (second, later, both)):
-            checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+            checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
             told = found.predicate.restart
             assert told is not None
             assert told.hidden is not None
-            edges = history.path(Place(told.of_branch, told.round)).edges
+            edges = history.path(ModelId(told.of_branch, told.round)).edges
             expected = [group_sensitivity(edges, [clients[name] for name in group])[-1] for group in groups]
             assert told.hidden.sensitivity == pytest.approx(max(expected), rel=1e-12)
 
@@ -127,19 +131,19 @@ def test_a_strict_noise_is_measured_by_the_bound_that_chose_it() -> None:
         assert certificate.predicate.mode == "strict"
         assert found.predicate.restart is not None
         assert found.predicate.restart.hidden is not None
-        checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+        checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
 
 
 def test_after_a_purge_it_says_that_the_numbers_are_gone() -> None:
     with History.in_memory() as history:
-        for certificate, found in served(history, Sifu(), Level.PURGE):
+        for certificate, found in served(history, Sifu(), ErasureLevel.PURGE):
             assert certificate.predicate.noise is not None
             told = found.predicate.restart
             assert told is not None
             assert told.hidden is None
             assert told.unknown is not None
             assert "erased" in told.unknown
-            checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+            checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
 
 
 @pytest.mark.parametrize("method", [Scratch(), FineTuning()])
@@ -148,7 +152,7 @@ def test_without_noise_there_is_nothing_that_it_hides(method: Method) -> None:
         for certificate, found in served(history, method):
             assert found.predicate.restart is not None
             assert found.predicate.restart.hidden is None
-            checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+            checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
 
 
 def test_a_settled_request_has_a_log_and_no_restart() -> None:
@@ -158,10 +162,10 @@ def test_a_settled_request_has_a_log_and_no_restart() -> None:
         federation.train(Rounds(3))
         numbers = [history.ask([name], Budget(8.0, 0.01)) for name in ("clinic-3", "clinic-4")]
         federation.forget(Scratch(), Rounds(2))
-        certificate = statement(history, numbers[1])
-        found = annex(history, certificate)
+        certificate = build_statement(history, numbers[1])
+        found = build_annex(history, certificate)
         assert found.predicate.restart is None
-        checked(certificate, signed(found, [CryptoSigner(PRIVATE)]))
+        checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
 
 
 # What does not fit
@@ -244,7 +248,7 @@ def test_a_signed_annex_that_does_not_fit_is_refused(
     document = json.loads(found.payload())
     checked(certificate, enveloped(canonical(document)))
     change(document)
-    with pytest.raises(OtherAnnex):
+    with pytest.raises(AnnexMismatchError):
         checked(certificate, enveloped(canonical(document)))
 
 
@@ -264,7 +268,7 @@ def test_hiding_by_noise_that_the_certificate_does_not_have_is_refused(
             )
         }
     )
-    with pytest.raises(OtherAnnex, match="the certificate has none"):
+    with pytest.raises(AnnexMismatchError, match="the certificate has none"):
         check_annex(found.model_copy(update={"subject": (subject,)}), noiseless)
 
 
@@ -302,8 +306,8 @@ def test_a_log_that_contradicts_its_certificate_is_refused_although_both_are_sig
             "predicate": found.predicate.model_copy(update={"log": log}),
         }
     )
-    with pytest.raises(OtherAnnex, match="deletion log"):
-        checked(lying, signed(told, [CryptoSigner(PRIVATE)]))
+    with pytest.raises(AnnexMismatchError, match="deletion log"):
+        checked(lying, sign(told, [CryptoSigner(PRIVATE)]))
 
 
 def changed(log: str, name: str, value: object) -> str:
@@ -318,38 +322,38 @@ def test_it_is_read_as_strictly_as_a_certificate(issued: tuple[History, Statemen
         b"{}",
         enveloped(canonical(document)),
         enveloped(json.dumps(json.loads(found.payload()), indent=1).encode()),
-        signed(certificate, [CryptoSigner(PRIVATE)]),
+        sign(certificate, [CryptoSigner(PRIVATE)]),
     ):
-        with pytest.raises(OtherAnnex, match="cannot be used"):
+        with pytest.raises(AnnexMismatchError, match="cannot be used"):
             checked(certificate, content)
-    with pytest.raises(NoCertificate):
-        verify(signed(found, [CryptoSigner(PRIVATE)]), [KEY])
-    with pytest.raises(OtherAnnex, match="have to have signed an annex"):
-        checked(certificate, signed(found, [CryptoSigner(STRANGER)]))
+    with pytest.raises(NotACertificateError):
+        verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY])
+    with pytest.raises(AnnexMismatchError, match="have to have signed an annex"):
+        checked(certificate, sign(found, [CryptoSigner(STRANGER)]))
 
 
 def test_with_the_history_at_hand_it_has_to_say_what_the_history_says(
     issued: tuple[History, Statement, Annex],
 ) -> None:
     history, certificate, found = issued
-    content = signed(certificate, [CryptoSigner(PRIVATE)])
-    verify(content, [KEY], history=history, annex=signed(found, [CryptoSigner(PRIVATE)]))
+    content = sign(certificate, [CryptoSigner(PRIVATE)])
+    verify(content, [KEY], history=history, annex=sign(found, [CryptoSigner(PRIVATE)]))
     document = json.loads(found.payload())
     document["predicate"]["restart"]["method"] = "another one"
-    with pytest.raises(OtherAnnex, match="the history says something else"):
+    with pytest.raises(AnnexMismatchError, match="the history says something else"):
         verify(content, [KEY], history=history, annex=enveloped(canonical(document)))
 
 
 def test_it_still_agrees_once_the_numbers_behind_it_are_erased() -> None:
     with History.in_memory() as history:
         certificate, before = served(history, Sifu())[0]
-        history.erase(history.plan_erasure(Level.PURGE))
-        after = annex(history, certificate)
+        history.erase(history.plan_erasure(ErasureLevel.PURGE))
+        after = build_annex(history, certificate)
         assert before.predicate.restart is not None
         assert before.predicate.restart.hidden is not None
         assert before != after
-        assert agrees(before, after)
-        assert not agrees(after, before)
+        assert is_same_annex(before, after)
+        assert not is_same_annex(after, before)
 
 
 def test_one_of_several_releases_may_show_only_its_part() -> None:
@@ -365,5 +369,5 @@ def test_one_of_several_releases_may_show_only_its_part() -> None:
     other = certificate.model_copy(update={"predicate": certificate.predicate.model_copy(update={"guarantee": many})})
     digest = Sha256(sha256=hashlib.sha256(other.payload()).hexdigest())
     moved = found.model_copy(update={"subject": (found.subject[0].model_copy(update={"digest": digest}),)})
-    with pytest.raises(OtherAnnex, match="more than the certificate allows"):
+    with pytest.raises(AnnexMismatchError, match="more than the certificate allows"):
         check_annex(moved, other)

@@ -15,18 +15,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from rescind import History
 from rescind.certificates import annex as annexes
-from rescind.certificates.envelope import PAYLOAD_TYPE, countersigned, signed
+from rescind.certificates.envelope import PAYLOAD_TYPE, countersign, sign
 from rescind.certificates.errors import (
     CertificateError,
-    Inconsistent,
-    NoCertificate,
-    NotSigned,
-    OtherHistory,
-    OtherModel,
-    UnusableKey,
+    HistoryMismatchError,
+    InconsistentCertificateError,
+    ModelMismatchError,
+    NotACertificateError,
+    UnsignedCertificateError,
+    UnusableKeyError,
 )
-from rescind.certificates.issue import statement
-from rescind.certificates.keys import new_key, public_key, signer
+from rescind.certificates.issue import build_statement
+from rescind.certificates.keys import create_key, load_public_key, load_signer
 from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
@@ -34,8 +34,8 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.commitments import canonical
-from rescind.history.records import Level
-from rescind.history.requests import name_in_certificates
+from rescind.history.records import ErasureLevel
+from rescind.history.requests import blind_name
 from rescind.history.tensors import save
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
@@ -48,7 +48,7 @@ Change = Callable[[dict[str, Any]], None]
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("keys")
     for name in ("operator", "officer", "stranger"):
-        new_key(folder / name, PASSPHRASE)
+        create_key(folder / name, PASSPHRASE)
     return {name: folder / name for name in ("operator", "officer", "stranger")}
 
 
@@ -70,11 +70,11 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History,
 
 @pytest.fixture(scope="module")
 def content(history: tuple[History, int], keys: dict[str, Path]) -> bytes:
-    return signed(statement(*history), [signer(keys["operator"], PASSPHRASE)])
+    return sign(build_statement(*history), [load_signer(keys["operator"], PASSPHRASE)])
 
 
 def checked(content: bytes, keys: dict[str, Path], *names: str, **options: Any) -> Any:
-    chosen = [public_key(f"{keys[name]}.pub") for name in names or ("operator",)]
+    chosen = [load_public_key(f"{keys[name]}.pub") for name in names or ("operator",)]
     return verify(content, chosen, **options)
 
 
@@ -100,8 +100,8 @@ def test_an_instance_certificate_holds_with_everything_at_hand(
 ) -> None:
     made, number = history
     (outcome,) = made.outcomes()
-    assert outcome.place is not None
-    save(made.model(outcome.place), tmp_path / "model.safetensors")
+    assert outcome.model_id is not None
+    save(made.model(outcome.model_id), tmp_path / "model.safetensors")
     found = checked(content, keys, model=tmp_path / "model.safetensors", history=made)
     said = found.statement.predicate
     assert found.statement.predicate_type == CERTIFICATE_TYPE
@@ -134,9 +134,9 @@ def test_without_model_and_history_it_says_what_is_not_checked(content: bytes, k
 def test_the_requester_finds_itself_by_its_receipt(history: tuple[History, int], content: bytes) -> None:
     made, number = history
     assert made.ledger.pseudonyms(["clinic-3"]) == {}
-    (own,) = statement(made, number).predicate.forgotten
-    assert name_in_certificates(bytes.fromhex(made.receipt("clinic-3")), "clinic-3") == own
-    assert name_in_certificates(bytes.fromhex(made.receipt("clinic-4")), "clinic-4") != own
+    (own,) = build_statement(made, number).predicate.forgotten
+    assert blind_name(bytes.fromhex(made.receipt("clinic-3")), "clinic-3") == own
+    assert blind_name(bytes.fromhex(made.receipt("clinic-4")), "clinic-4") != own
     assert hashlib.sha256(b"clinic-3").hexdigest() != own
 
 
@@ -144,7 +144,7 @@ def test_the_requester_finds_itself_by_its_receipt(history: tuple[History, int],
 def test_an_exact_certificate_has_no_noise_and_no_epsilon(method: Method, keys: dict[str, Path]) -> None:
     with History.in_memory() as made:
         number = served(made, method, "clinic-1", "clinic-2")
-        content = signed(statement(made, number), [signer(keys["operator"], PASSPHRASE)])
+        content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         said = checked(content, keys, history=made).statement.predicate
         assert (said.mode, said.guarantee, said.noise) == ("exact", None, None)
         assert len(said.forgotten) == 2
@@ -154,11 +154,11 @@ def test_an_exact_certificate_has_no_noise_and_no_epsilon(method: Method, keys: 
 def test_what_is_not_proven_gets_a_report_that_says_so(method: Method, secret: bool, keys: dict[str, Path]) -> None:
     with History.in_memory() as made:
         number = served(made, method, secret=secret)
-        found = statement(made, number)
+        found = build_statement(made, number)
         assert found.predicate_type == REPORT_TYPE
         assert "not a certificate" in found.predicate.title
         assert found.predicate.guarantee is None
-        checked(signed(found, [signer(keys["operator"], PASSPHRASE)]), keys, history=made)
+        checked(sign(found, [load_signer(keys["operator"], PASSPHRASE)]), keys, history=made)
 
 
 def test_an_open_request_has_no_certificate(keys: dict[str, Path]) -> None:
@@ -166,28 +166,30 @@ def test_an_open_request_has_no_certificate(keys: dict[str, Path]) -> None:
         Revocable(made, simulation(4), seed=b"s").train(Rounds(2))
         number = made.ask(["clinic-1"], Budget(1.0, 1e-5))
         with pytest.raises(ValueError, match="has not been served to the end"):
-            statement(made, number)
+            build_statement(made, number)
 
 
 # Signatures
 
 
 def test_two_sign_and_a_threshold_is_met_or_not(content: bytes, keys: dict[str, Path]) -> None:
-    both = countersigned(content, signer(keys["officer"], PASSPHRASE))
+    both = countersign(content, load_signer(keys["officer"], PASSPHRASE))
     checked(both, keys, "operator", "officer", threshold=2)
     checked(both, keys, "officer", "stranger", threshold=1)
-    with pytest.raises(NotSigned, match="2 different keys have to have signed a certificate, and 1 did"):
+    with pytest.raises(
+        UnsignedCertificateError, match="2 different keys have to have signed a certificate, and 1 did"
+    ):
         checked(content, keys, "operator", "officer", threshold=2)
-    with pytest.raises(NotSigned, match="and 0 did"):
+    with pytest.raises(UnsignedCertificateError, match="and 0 did"):
         checked(both, keys, "stranger")
 
 
 def test_a_signature_of_another_statement_is_none_of_this(content: bytes, keys: dict[str, Path]) -> None:
     with History.in_memory() as made:
-        other = signed(statement(made, served(made, Sifu())), [signer(keys["operator"], PASSPHRASE)])
+        other = sign(build_statement(made, served(made, Sifu())), [load_signer(keys["operator"], PASSPHRASE)])
     mixed = json.loads(content)
     mixed["signatures"] = json.loads(other)["signatures"]
-    with pytest.raises(NotSigned):
+    with pytest.raises(UnsignedCertificateError):
         checked(json.dumps(mixed).encode(), keys)
 
 
@@ -219,7 +221,7 @@ def test_the_signature_can_be_checked_without_us(content: bytes, keys: dict[str,
     ],
 )
 def test_what_is_no_certificate_is_refused_in_a_sentence(broken: bytes, keys: dict[str, Path]) -> None:
-    with pytest.raises(NoCertificate):
+    with pytest.raises(NotACertificateError):
         checked(broken, keys)
 
 
@@ -288,7 +290,7 @@ def not_a_number(document: dict[str, Any]) -> None:
     ],
 )
 def test_a_signed_lie_that_contradicts_itself_is_found(change: Change, content: bytes, keys: dict[str, Path]) -> None:
-    with pytest.raises(Inconsistent):
+    with pytest.raises(InconsistentCertificateError):
         checked(forged(content, keys, change), keys)
 
 
@@ -299,9 +301,9 @@ def test_a_field_too_many_is_refused(place: tuple[str, ...], content: bytes, key
             document = document[name]
         document["also"] = "true"
 
-    with pytest.raises(NoCertificate):
+    with pytest.raises(NotACertificateError):
         checked(forged(content, keys, add), keys)
-    with pytest.raises(NoCertificate):
+    with pytest.raises(NotACertificateError):
         checked(forged(content, keys, not_a_number), keys)
 
 
@@ -323,11 +325,11 @@ def test_a_signed_lie_about_the_history_is_found_with_the_history(
     for change in (other_log, other_model, other_head, other_request):
         lie = forged(content, keys, change)
         checked(lie, keys)
-        with pytest.raises(OtherHistory):
+        with pytest.raises(HistoryMismatchError):
             checked(lie, keys, history=history[0])
     with History.in_memory() as another:
         served(another, Sifu())
-        with pytest.raises(OtherHistory, match="another history"):
+        with pytest.raises(HistoryMismatchError, match="another history"):
             checked(content, keys, history=another)
 
 
@@ -335,13 +337,13 @@ def test_another_model_is_found_with_the_model(
     history: tuple[History, int], content: bytes, keys: dict[str, Path], tmp_path: Path
 ) -> None:
     (outcome,) = history[0].outcomes()
-    assert outcome.place is not None
-    model = history[0].model(outcome.place)
+    assert outcome.model_id is not None
+    model = history[0].model(outcome.model_id)
     save({**model, "more": model["bias"]}, tmp_path / "more")
     save({name: tensor + 1e-9 for name, tensor in model.items()}, tmp_path / "other")
     (tmp_path / "none").write_bytes(b"no model")
     for name in ("more", "other", "none"):
-        with pytest.raises(OtherModel):
+        with pytest.raises(ModelMismatchError):
             checked(content, keys, model=tmp_path / name)
 
 
@@ -349,22 +351,22 @@ def test_another_model_is_found_with_the_model(
 
 
 def test_keys_are_private_and_refuse_what_is_not_safe(tmp_path: Path) -> None:
-    public = new_key(tmp_path / "key", PASSPHRASE)
+    public = create_key(tmp_path / "key", PASSPHRASE)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     assert b"ENCRYPTED" in (tmp_path / "key").read_bytes()
     for refused in (
-        lambda: new_key(tmp_path / "key", PASSPHRASE),
-        lambda: new_key(tmp_path / "other", "short"),
-        lambda: signer(tmp_path / "key", "a wrong passphrase"),
-        lambda: signer(public, PASSPHRASE),
-        lambda: public_key(tmp_path / "key"),
+        lambda: create_key(tmp_path / "key", PASSPHRASE),
+        lambda: create_key(tmp_path / "other", "short"),
+        lambda: load_signer(tmp_path / "key", "a wrong passphrase"),
+        lambda: load_signer(public, PASSPHRASE),
+        lambda: load_public_key(tmp_path / "key"),
     ):
-        with pytest.raises(UnusableKey) as caught:
+        with pytest.raises(UnusableKeyError) as caught:
             refused()
         assert PASSPHRASE not in str(caught.value)
     (tmp_path / "key").chmod(0o644)
-    with pytest.raises(UnusableKey, match="chmod 600"):
-        signer(tmp_path / "key", PASSPHRASE)
+    with pytest.raises(UnusableKeyError, match="chmod 600"):
+        load_signer(tmp_path / "key", PASSPHRASE)
 
 
 def test_each_kind_of_failure_has_its_own_exit_code() -> None:
@@ -380,16 +382,16 @@ def test_the_published_schema_is_the_one_that_is_checked(content: bytes) -> None
 
 
 def test_what_nobody_would_read_is_not_signed(history: tuple[History, int], keys: dict[str, Path]) -> None:
-    found, own = statement(*history), signer(keys["operator"], PASSPHRASE)
+    found, own = build_statement(*history), load_signer(keys["operator"], PASSPHRASE)
     for clients, read in ((10_000, True), (30_000, False)):
         forgotten = tuple(f"{at:064x}" for at in range(clients))
         many = found.predicate.model_copy(update={"forgotten": forgotten})
         large = found.model_copy(update={"predicate": many})
         if read:
-            assert checked(signed(large, [own]), keys).statement == large
+            assert checked(sign(large, [own]), keys).statement == large
         else:
             with pytest.raises(ValueError, match="split the request"):
-                signed(large, [own])
+                sign(large, [own])
 
 
 def test_a_text_that_begins_with_a_mark_is_read(content: bytes, keys: dict[str, Path]) -> None:
@@ -401,7 +403,7 @@ def test_a_text_that_begins_with_a_mark_is_read(content: bytes, keys: dict[str, 
     [(b"", "empty"), (b" \n", "empty"), (b"\xb3\x00", "no text"), (b'{"payload": ', "cut off"), (b"[1", "cut off")],
 )
 def test_what_is_no_document_is_told_in_words(broken: bytes, said: str, keys: dict[str, Path]) -> None:
-    with pytest.raises(NoCertificate, match=said):
+    with pytest.raises(NotACertificateError, match=said):
         checked(broken, keys)
 
 
@@ -413,10 +415,10 @@ def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
         federation = Revocable(made, engine)
         federation.train(Rounds(12))
         number = made.ask(["clinic-3"], Budget(8.0, 0.01))
-        federation.forget(Last(), Rounds(1), level=Level.OUTPUT)
-        content = signed(statement(made, number), [signer(keys["operator"], PASSPHRASE)])
+        federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
+        content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)
         bound = annexes.group_sensitivity
         monkeypatch.setattr(annexes, "group_sensitivity", lambda *given: 9 * bound(*given))
-        with pytest.raises(Inconsistent, match="does not hide"):
+        with pytest.raises(InconsistentCertificateError, match="does not hide"):
             checked(content, keys, history=made)

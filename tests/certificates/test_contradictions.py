@@ -12,21 +12,27 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History, LocalTraining
-from rescind.certificates.envelope import signed
-from rescind.certificates.errors import Inconsistent, OtherHistory
-from rescind.certificates.issue import guarantee, request_of, rounds_part, statement, training_part
-from rescind.certificates.page import page
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import HistoryMismatchError, InconsistentCertificateError
+from rescind.certificates.issue import (
+    build_guarantee,
+    build_statement,
+    describe_noised_rounds,
+    describe_training,
+    read_request,
+)
+from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
-from rescind.certificates.verification import Verified, explained, verify
-from rescind.certificates.wording import NOISE_SOURCE, plain, texts
+from rescind.certificates.verification import VerifiedCertificate, explain, verify
+from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts
 from rescind.core.calibration import Budget
-from rescind.core.facts import Mode, Sampling, Scope
+from rescind.core.facts import Mode, PrivacyScope, Sampling
 from rescind.core.noise import GRID
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.outcomes import claimed
-from rescind.history.records import Level
+from rescind.history.outcomes import claim_of
+from rescind.history.records import ErasureLevel
 from rescind.methods import Dp, Last, StrictSifu
 from rescind.testing.small import TRAINING, simulation
 
@@ -41,8 +47,8 @@ def served(history: History, *, noised: bool) -> Statement:
     federation = Revocable(history, engine, **({"server": NOISED} if noised else {}))
     federation.train(Rounds(6))
     number = history.ask(["clinic-1"], Budget(5.0, 1e-5))
-    federation.forget(Dp() if noised else Last(), Rounds(2), level=Level.OUTPUT)
-    return statement(history, number)
+    federation.forget(Dp() if noised else Last(), Rounds(2), level=ErasureLevel.OUTPUT)
+    return build_statement(history, number)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +66,9 @@ def strict() -> Iterator[tuple[History, Statement]]:
 def fitting(found: Statement, **changes: Any) -> Statement:
     """Alter a certificate so that every text and every other number follows from what is altered."""
     said = found.predicate.model_copy(update=changes)
-    words = texts(
+    words = write_texts(
         Mode(said.mode),
-        Scope(said.scope),
+        PrivacyScope(said.scope),
         said.facts,
         said.training,
         frozen=said.frozen,
@@ -70,30 +76,30 @@ def fitting(found: Statement, **changes: Any) -> Statement:
     )
     said = said.model_copy(update=words)
     if said.guarantee is not None:
-        proven = guarantee(request_of(said.guarantee), said.facts.parameters, said.noise, said.rounds)
+        proven = build_guarantee(read_request(said.guarantee), said.facts.parameters, said.noise, said.rounds)
         said = said.model_copy(update={"guarantee": proven})
     return found.model_copy(update={"predicate": said})
 
 
-def checked(found: Statement, **options: Any) -> Verified:
-    return verify(signed(found, [CryptoSigner(PRIVATE)]), [KEY], **options)
+def checked(found: Statement, **options: Any) -> VerifiedCertificate:
+    return verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY], **options)
 
 
 def test_float32_by_code_of_the_clients_own_proves_nothing(instance: tuple[History, Statement]) -> None:
     facts = instance[1].predicate.facts
-    small = training_part(LocalTraining(3, 1.0, TRAINING.loss, precision="float32"))
+    small = describe_training(LocalTraining(3, 1.0, TRAINING.loss, precision="float32"))
     declared = facts.sources.model_copy(update={"training": "declared by the operator"})
     executed = facts.sources.model_copy(update={"training": "executed by our helper"})
     for mode in ("instance", "strict"):
         checked(fitting(instance[1], mode=mode, training=small, facts=facts.model_copy(update={"sources": executed})))
         lie = fitting(instance[1], mode=mode, training=small, facts=facts.model_copy(update={"sources": declared}))
-        with pytest.raises(Inconsistent, match="float32"):
+        with pytest.raises(InconsistentCertificateError, match="float32"):
             checked(lie)
 
 
 def test_noise_hides_on_the_model_or_in_every_round_and_not_both(strict: tuple[History, Statement]) -> None:
     noise = Noise(sigma=1.0, grid=GRID, source=NOISE_SOURCE, earlier=0)
-    with pytest.raises(Inconsistent, match="do not go together"):
+    with pytest.raises(InconsistentCertificateError, match="do not go together"):
         checked(fitting(strict[1], noise=noise))
 
 
@@ -102,15 +108,17 @@ def test_nobody_takes_part_more_often_than_there_were_rounds(
     rounds: int, counted: int, strict: tuple[History, Statement]
 ) -> None:
     wide = NOISED.sigma * 8
-    checked(fitting(strict[1], rounds=rounds_part(wide, 0.5, 10.0, 6, 6)))
-    with pytest.raises(Inconsistent, match="so often"):
-        checked(fitting(strict[1], rounds=rounds_part(wide, 0.5, 10.0, rounds, counted)))
+    checked(fitting(strict[1], rounds=describe_noised_rounds(wide, 0.5, 10.0, 6, 6)))
+    with pytest.raises(InconsistentCertificateError, match="so often"):
+        checked(fitting(strict[1], rounds=describe_noised_rounds(wide, 0.5, 10.0, rounds, counted)))
 
 
 def test_in_a_sequence_others_count_too(strict: tuple[History, Statement]) -> None:
-    checked(fitting(strict[1], scope="sequence", rounds=rounds_part(NOISED.sigma * 8, 0.5, 10.0, 6, 24)))
-    with pytest.raises(Inconsistent, match="so often"):
-        checked(fitting(strict[1], scope="sequence", rounds=rounds_part(NOISED.sigma * 8, 0.5, 10.0, 0, 6)))
+    checked(fitting(strict[1], scope="sequence", rounds=describe_noised_rounds(NOISED.sigma * 8, 0.5, 10.0, 6, 24)))
+    with pytest.raises(InconsistentCertificateError, match="so often"):
+        checked(
+            fitting(strict[1], scope="sequence", rounds=describe_noised_rounds(NOISED.sigma * 8, 0.5, 10.0, 0, 6))
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,19 +145,19 @@ def test_a_sample_fits_its_kind(
     if possible:
         checked(other)
     else:
-        with pytest.raises(Inconsistent, match="draw participants"):
+        with pytest.raises(InconsistentCertificateError, match="draw participants"):
             checked(other)
 
 
 def test_something_was_trained_and_nothing_twice(instance: tuple[History, Statement]) -> None:
     names = instance[1].predicate.trained
     for trained in ((), names + names[:1]):
-        with pytest.raises(Inconsistent, match="tensors"):
+        with pytest.raises(InconsistentCertificateError, match="tensors"):
             checked(fitting(instance[1], trained=trained))
 
 
 def test_nothing_is_due_before_it_is_asked_for(instance: tuple[History, Statement]) -> None:
-    with pytest.raises(Inconsistent, match="before it was asked"):
+    with pytest.raises(InconsistentCertificateError, match="before it was asked"):
         checked(fitting(instance[1], deadline="1999-01-01T00:00:00+00:00"))
     now = datetime.now(UTC)
     for deadline in (now - timedelta(days=1), (now + timedelta(days=1)).replace(tzinfo=None)):
@@ -170,13 +178,13 @@ def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
 
 
 def test_epsilon_and_delta_are_shown_in_all_their_digits(instance: tuple[History, Statement]) -> None:
-    assert [plain(value) for value in (8.0, 0.01, 1e-5, 1.0000004)] == ["8", "0.01", "1e-05", "1.0000004"]
+    assert [format_exactly(value) for value in (8.0, 0.01, 1e-5, 1.0000004)] == ["8", "0.01", "1e-05", "1.0000004"]
     said = instance[1].predicate.guarantee
     assert said is not None
     asked = {"epsilon": 1.0000004, "delta": 1.00000001e-5}
     found = checked(fitting(instance[1], guarantee=said.model_copy(update=asked)))
-    assert "  epsilon 1.0000004, delta 1.00000001e-05, for 1 release" in "\n".join(explained(found))
-    assert "1.0000004, 1.00000001e-05" in page(found, "today")
+    assert "  epsilon 1.0000004, delta 1.00000001e-05, for 1 release" in "\n".join(explain(found))
+    assert "1.0000004, 1.00000001e-05" in render_page(found, "today")
 
 
 def test_another_machines_last_digit_is_no_other_history(instance: tuple[History, Statement]) -> None:
@@ -192,7 +200,7 @@ def test_another_machines_last_digit_is_no_other_history(instance: tuple[History
         if same:
             checked(lie, history=history)
         else:
-            with pytest.raises((Inconsistent, OtherHistory)):
+            with pytest.raises((InconsistentCertificateError, HistoryMismatchError)):
                 checked(lie, history=history)
 
 
@@ -205,7 +213,7 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
             federation.train(Rounds(12))
             names = sorted(history.ledger.identities())[:6]
             numbers = [history.ask([name], Budget(0.7, 1e-5)) for name in names]
-            federation.forget(StrictSifu(), Rounds(2), level=Level.OUTPUT, together=True)
+            federation.forget(StrictSifu(), Rounds(2), level=ErasureLevel.OUTPUT, together=True)
             served = [each for each in history.outcomes() if each.branch is not None]
             counted = {
                 number: sum_
@@ -214,10 +222,10 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
                 for number, sum_ in zip(each.branch.requests, each.branch.participations, strict=True)
             }
             if {0} < set(counted.values()):
-                modes = {number: claimed(history.ledger, number).mode for number in numbers if number in counted}
+                modes = {number: claim_of(history.ledger, number).mode for number in numbers if number in counted}
                 assert {modes[number] for number, sum_ in counted.items() if sum_ == 0} == {Mode.EXACT}
                 assert {modes[number] for number, sum_ in counted.items() if sum_ > 0} == {Mode.STRICT}
                 for number in counted:
-                    checked(statement(history, number), history=history)
+                    checked(build_statement(history, number), history=history)
                 return
     pytest.fail("no federation had both")

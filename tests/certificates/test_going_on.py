@@ -9,20 +9,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
-from rescind.certificates.envelope import signed
-from rescind.certificates.errors import OtherHistory
-from rescind.certificates.issue import stated, statement
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import HistoryMismatchError
+from rescind.certificates.issue import build_statement, gather_claims
 from rescind.certificates.predicate import Predicate, Sha256, Statement
-from rescind.certificates.verification import Verified, explained, verify
+from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.core.calibration import Budget
-from rescind.core.facts import PublicHead, Sampling, Scope
+from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.commitments import NO_HEAD
 from rescind.history.ledger import Until
-from rescind.history.outcomes import claimed, outcomes
-from rescind.history.records import Level
+from rescind.history.outcomes import claim_of, outcomes
+from rescind.history.records import ErasureLevel
 from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 
@@ -50,10 +50,10 @@ def forgotten(federation: Revocable, name: str, method: Method) -> int:
 
 
 def certified(federation: Revocable, number: int) -> bytes:
-    return signed(statement(federation.history, number), [OPERATOR])
+    return sign(build_statement(federation.history, number), [OPERATOR])
 
 
-def checked(content: bytes, federation: Revocable) -> Verified:
+def checked(content: bytes, federation: Revocable) -> VerifiedCertificate:
     return verify(content, [KEY], history=federation.history)
 
 
@@ -74,13 +74,13 @@ def test_it_verifies_after_more_training_and_after_others_were_forgotten(federat
 def test_a_strict_claim_that_is_an_instance_today_verifies_and_says_so(federation: Revocable) -> None:
     number = forgotten(federation, "clinic-3", StrictSifu())
     content = certified(federation, number)
-    assert claimed(federation.history.ledger, number).mode.value == "strict"
+    assert claim_of(federation.history.ledger, number).mode.value == "strict"
     forgotten(federation, "clinic-4", Last())
     found = checked(content, federation)
     assert found.statement.predicate.mode == "strict"
     _, since = found.since
     assert "the claim is instance, not strict" in since
-    assert since in " ".join(" ".join(explained(found)).split())
+    assert since in " ".join(" ".join(explain(found)).split())
     assert checked(certified(federation, number), federation).statement.predicate.mode == "instance"
 
 
@@ -110,7 +110,7 @@ def test_what_a_later_restart_made_exact_is_claimed_of_its_own_model(federation:
 
 def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation: Revocable) -> None:
     number = forgotten(federation, "clinic-3", Sifu())
-    before = statement(federation.history, number)
+    before = build_statement(federation.history, number)
     federation.history.ask(["clinic-4"], BUDGET)
 
     class Dies(Exception):
@@ -121,13 +121,13 @@ def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation
 
     with pytest.raises(Dies):
         Revocable(federation.history, federation.engine, update_interval=1, watch=die).forget(Scratch(), Rounds(2))
-    now = statement(federation.history, number)
+    now = build_statement(federation.history, number)
     assert now.subject[0] == before.subject[0]
     assert now.predicate == before.predicate
     assert now.subject[1] != before.subject[1]
 
 
-def settled(federation: Revocable, scope: Scope = Scope.GROUP) -> int:
+def settled(federation: Revocable, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
     """Let two leave: once the first is forgotten from the start, the newest model does not know the second."""
     federation.history.ask(["clinic-3"], BUDGET)
     number = federation.history.ask(["clinic-4"], BUDGET, scope=scope)
@@ -157,16 +157,16 @@ def test_a_model_whose_round_was_erased_is_named_as_not_checked(federation: Revo
     found = checked(content, federation)
     assert any("its round was erased since" in line for line in found.unchecked)
     head = bytes.fromhex(found.statement.subject[1].digest.sha256)
-    assert stated(federation.history, number, head)[1] is None
+    assert gather_claims(federation.history, number, head)[1] is None
     with pytest.raises(ValueError, match="was erased since"):
-        statement(federation.history, number, head=head)
+        build_statement(federation.history, number, head=head)
 
 
 def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revocable) -> None:
     number = settled(federation)
-    found = statement(federation.history, number)
+    found = build_statement(federation.history, number)
     federation.train(Rounds(5))
-    later = statement(federation.history, number)
+    later = build_statement(federation.history, number)
     asked = next(federation.history.ledger.entries("request"))
     for model, head in (
         (later.subject[0].digest.sha256, found.subject[1].digest.sha256),
@@ -180,15 +180,15 @@ def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revo
             for each, digest in zip(found.subject, (model, head), strict=True)
         )
         lie = found.model_copy(update={"subject": subjects})
-        verify(signed(lie, [OPERATOR]), [KEY])
-        with pytest.raises(OtherHistory):
-            checked(signed(lie, [OPERATOR]), federation)
+        verify(sign(lie, [OPERATOR]), [KEY])
+        with pytest.raises(HistoryMismatchError):
+            checked(sign(lie, [OPERATOR]), federation)
 
 
 def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocable) -> None:
     """Whatever the last entry was when it was signed, the same bytes come out of the history later."""
     number, history = forgotten(federation, "clinic-3", StrictSifu()), federation.history
-    then: list[Statement] = [statement(history, number)]
+    then: list[Statement] = [build_statement(history, number)]
     for go_on in (
         lambda: federation.train(Rounds(3)),
         lambda: history.ask(["clinic-4"], BUDGET),
@@ -196,9 +196,9 @@ def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocab
         lambda: forgotten(federation, "clinic-5", Scratch()),
     ):
         go_on()
-        then.append(statement(history, number))
+        then.append(build_statement(history, number))
     for each in then:
-        assert statement(history, number, head=bytes.fromhex(each.subject[1].digest.sha256)) == each
+        assert build_statement(history, number, head=bytes.fromhex(each.subject[1].digest.sha256)) == each
     follow = {"mode", "title", "claim", "guarantee", "noise", "assumptions", "constants", "public"}
     fields = set(Predicate.model_fields) - follow
     assert all(getattr(each.predicate, name) == getattr(then[0].predicate, name) for each in then for name in fields)
@@ -230,7 +230,7 @@ def test_noise_in_every_round_hides_without_a_restarts_own() -> None:
 
 
 def test_a_settled_request_speaks_of_its_own_clients_only(federation: Revocable) -> None:
-    number = settled(federation, Scope.SEQUENCE)
+    number = settled(federation, PrivacyScope.SEQUENCE)
     said = checked(certified(federation, number), federation).statement.predicate
     assert (said.mode, said.scope) == ("exact", "group")
     assert "served before" not in said.counterfactual
@@ -238,10 +238,10 @@ def test_a_settled_request_speaks_of_its_own_clients_only(federation: Revocable)
 
 def test_an_erasure_that_goes_further_is_the_one_that_is_told(federation: Revocable) -> None:
     number = federation.history.ask(["clinic-3"], BUDGET)
-    federation.forget(Sifu(), Rounds(2), level=Level.OUTPUT)
+    federation.forget(Sifu(), Rounds(2), level=ErasureLevel.OUTPUT)
     before = certified(federation, number)
     assert checked(before, federation).statement.predicate.erasure.level == "output"
-    federation.history.erase(federation.history.plan_erasure(Level.PURGE))
+    federation.history.erase(federation.history.plan_erasure(ErasureLevel.PURGE))
     after = certified(federation, number)
     assert checked(after, federation).statement.predicate.erasure.level == "purge"
     assert checked(before, federation).statement.predicate.erasure.level == "output"

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
-from rescind.certificates.envelope import signed
-from rescind.certificates.issue import facts_part, guarantee, rounds_part, training_part
-from rescind.certificates.keys import public_key
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_guarantee, describe_facts, describe_noised_rounds, describe_training
+from rescind.certificates.keys import load_public_key
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
@@ -28,9 +28,9 @@ from rescind.certificates.predicate import (
     Subject,
 )
 from rescind.certificates.verification import verify
-from rescind.certificates.wording import NOISE_SOURCE, texts
+from rescind.certificates.wording import NOISE_SOURCE, write_texts
 from rescind.core.calibration import Budget
-from rescind.core.facts import Facts, Mode, Sampling, Scope
+from rescind.core.facts import Facts, Mode, PrivacyScope, Sampling
 from rescind.core.noise import GRID
 from rescind.core.regularity import SoftmaxL2
 from rescind.core.summary import Request
@@ -45,11 +45,11 @@ FACTS = Facts(TRAINING, Sampling.POISSON, True, False, True, sample=0.3, frozen=
 
 
 def golden(mode: Mode) -> Statement:
-    facts, training = facts_part(FACTS, 7850), training_part(TRAINING)
+    facts, training = describe_facts(FACTS, 7850), describe_training(TRAINING)
     # The strict one is of DP-FedAvg, so that every part is in one of the files.
     noised = mode in (Mode.INSTANCE, Mode.HEURISTIC)
     noise = Noise(sigma=0.125, grid=GRID, source=NOISE_SOURCE, earlier=1) if noised else None
-    rounds = rounds_part(0.5, 0.5, 10.0, 40, 36) if mode is Mode.STRICT else None
+    rounds = describe_noised_rounds(0.5, 0.5, 10.0, 40, 36) if mode is Mode.STRICT else None
     request = Request(frozenset({1}), Budget(5.0, 1e-5))
     proven = mode in (Mode.STRICT, Mode.INSTANCE)
     return Statement(
@@ -60,7 +60,9 @@ def golden(mode: Mode) -> Statement:
         ),
         predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
         predicate=Predicate(
-            **texts(mode, Scope.GROUP, facts, training, frozen=FACTS.frozen, noised_rounds=rounds is not None),
+            **write_texts(
+                mode, PrivacyScope.GROUP, facts, training, frozen=FACTS.frozen, noised_rounds=rounds is not None
+            ),
             version=1,
             run="0123456789abcdef",
             request=23,
@@ -70,7 +72,7 @@ def golden(mode: Mode) -> Statement:
             mode=mode.value,
             scope="group",
             facts=facts,
-            guarantee=guarantee(request, facts.parameters, noise, rounds) if proven else None,
+            guarantee=build_guarantee(request, facts.parameters, noise, rounds) if proven else None,
             noise=noise,
             rounds=rounds,
             trained=("head.bias", "head.weight"),
@@ -92,7 +94,7 @@ def golden(mode: Mode) -> Statement:
 
 
 def written(mode: Mode) -> bytes:
-    return signed(golden(mode), [CryptoSigner(KEY)])
+    return sign(golden(mode), [CryptoSigner(KEY)])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -103,7 +105,7 @@ def test_the_bytes_are_those_of_the_golden_file(mode: Mode) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_golden_file_holds(mode: Mode) -> None:
     content = (FOLDER / f"{mode.value}.json").read_bytes()
-    assert verify(content, [public_key(FOLDER / "key.pub")]).statement == golden(mode)
+    assert verify(content, [load_public_key(FOLDER / "key.pub")]).statement == golden(mode)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from rescind.certificates import sealing
 from rescind.certificates.curve import is_sound
-from rescind.certificates.envelope import PAYLOAD_TYPE, fingerprint, opened
-from rescind.certificates.errors import UnusableKey
-from rescind.certificates.keys import new_key, public_key, signer
+from rescind.certificates.envelope import PAYLOAD_TYPE, fingerprint, open_envelope
+from rescind.certificates.errors import UnusableKeyError
+from rescind.certificates.keys import create_key, load_public_key, load_signer
 from rescind.certificates.predicate import Statement
 from rescind.cli import app
 
@@ -46,14 +46,14 @@ def pem(raw: bytes) -> bytes:
 def test_a_public_key_that_anybody_can_sign_for_is_refused(name: str, tmp_path: Path) -> None:
     raw = (SMALL | NO_POINTS)[name]
     (tmp_path / "weak.pub").write_bytes(pem(raw))
-    with pytest.raises(UnusableKey, match="anybody could sign"):
-        public_key(tmp_path / "weak.pub")
+    with pytest.raises(UnusableKeyError, match="anybody could sign"):
+        load_public_key(tmp_path / "weak.pub")
     # Given to the library directly, with the signature that needs no key.
     weak = SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(raw))
     signature = {"keyid": "x", "sig": base64.b64encode(b"\x01" + bytes(63)).decode()}
     envelope = {"payload": "e30=", "payloadType": PAYLOAD_TYPE, "signatures": [signature]}
-    with pytest.raises(UnusableKey, match="anybody could sign"):
-        opened(Statement, json.dumps(envelope).encode(), [weak])
+    with pytest.raises(UnusableKeyError, match="anybody could sign"):
+        open_envelope(Statement, json.dumps(envelope).encode(), [weak])
 
 
 def test_every_key_that_is_made_is_sound() -> None:
@@ -64,7 +64,7 @@ def test_every_key_that_is_made_is_sound() -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's command is not installed")
 def test_a_key_is_slow_to_guess_and_openssl_reads_it(tmp_path: Path) -> None:
-    public = new_key(tmp_path / "key", PASSPHRASE)
+    public = create_key(tmp_path / "key", PASSPHRASE)
     parsed = subprocess.run(
         ["openssl", "asn1parse", "-in", str(tmp_path / "key")],  # noqa: S607
         capture_output=True,
@@ -80,18 +80,18 @@ def test_a_key_is_slow_to_guess_and_openssl_reads_it(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert read == public.read_bytes()
-    assert signer(tmp_path / "key", PASSPHRASE).public_key.keyval == public_key(public).keyval
+    assert load_signer(tmp_path / "key", PASSPHRASE).public_key.keyval == load_public_key(public).keyval
 
 
 def test_neither_half_of_a_key_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "one.pub").write_bytes(b"somebody's")
-    with pytest.raises(UnusableKey, match=r"one\.pub is there already"):
-        new_key(tmp_path / "one", PASSPHRASE)
+    with pytest.raises(UnusableKeyError, match=r"one\.pub is there already"):
+        create_key(tmp_path / "one", PASSPHRASE)
     assert (tmp_path / "one.pub").read_bytes() == b"somebody's"
     assert not (tmp_path / "one").exists()
     (tmp_path / "two").write_bytes(b"somebody's")
-    with pytest.raises(UnusableKey, match="two is there already"):
-        new_key(tmp_path / "two", PASSPHRASE)
+    with pytest.raises(UnusableKeyError, match="two is there already"):
+        create_key(tmp_path / "two", PASSPHRASE)
     assert (tmp_path / "two").read_bytes() == b"somebody's"
     assert not (tmp_path / "two.pub").exists()
 
@@ -100,7 +100,7 @@ def test_a_fingerprint_is_shown_in_full(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         app, ["keys", "new", str(tmp_path / "key"), "--json"], env={"RESCIND_PASSPHRASE": PASSPHRASE}
     )
-    known = fingerprint(public_key(tmp_path / "key.pub"))
+    known = fingerprint(load_public_key(tmp_path / "key.pub"))
     assert len(known) == 64
     assert json.loads(result.output)["fingerprint"] == known
 
@@ -111,11 +111,11 @@ def test_doctor_says_that_a_key_is_public_or_quickly_guessed(tmp_path: Path, mon
         checks = [each for each in json.loads(result.output)["checks"] if each["what"].startswith("key")]
         return result.exit_code, f"{checks[0]['verdict']}: {checks[0]['detail']}"
 
-    public = new_key(tmp_path / "key", PASSPHRASE)
+    public = create_key(tmp_path / "key", PASSPHRASE)
     assert told(tmp_path / "key") == (0, "fine: encrypted, readable by you alone")
     assert told(public) == (
         0,
-        f"note: it is a public key, to be handed out: fingerprint {fingerprint(public_key(public))}",
+        f"note: it is a public key, to be handed out: fingerprint {fingerprint(load_public_key(public))}",
     )
     quick = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
@@ -126,7 +126,7 @@ def test_doctor_says_that_a_key_is_public_or_quickly_guessed(tmp_path: Path, mon
     (tmp_path / "quick").chmod(0o600)
     assert "guessed quickly" in told(tmp_path / "quick")[1]
     monkeypatch.setattr(sealing, "_N", 2)
-    new_key(tmp_path / "two", PASSPHRASE)
+    create_key(tmp_path / "two", PASSPHRASE)
     monkeypatch.undo()
     assert "guessed quickly" in told(tmp_path / "two")[1]
     for cut in (b"", b"MA==", b"MIL/", (tmp_path / "key").read_bytes()[38:60]):

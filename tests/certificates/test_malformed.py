@@ -11,18 +11,18 @@ from pydantic import ValidationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
-from rescind.certificates.envelope import signed
-from rescind.certificates.errors import CertificateError, Inconsistent, NoCertificate
-from rescind.certificates.evidence import evidence_in
-from rescind.certificates.issue import statement
-from rescind.certificates.page import page
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import CertificateError, InconsistentCertificateError, NotACertificateError
+from rescind.certificates.evidence import read_evidence
+from rescind.certificates.issue import build_statement
+from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Erasure, Evidence, Statement
-from rescind.certificates.verification import Verified, explained, verify
+from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Level
+from rescind.history.records import ErasureLevel
 from rescind.methods import Last
 from rescind.testing.small import simulation
 
@@ -36,8 +36,8 @@ def found() -> Iterator[Statement]:
         federation = Revocable(history, simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
         federation.train(Rounds(6))
         number = history.ask(["clinic-1"], Budget(5.0, 1e-5))
-        federation.forget(Last(), Rounds(2), level=Level.OUTPUT)
-        yield statement(history, number)
+        federation.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
+        yield build_statement(history, number)
 
 
 def altered(found: Statement, part: str = "", **changes: Any) -> Statement:
@@ -46,8 +46,8 @@ def altered(found: Statement, part: str = "", **changes: Any) -> Statement:
     return found.model_copy(update={"predicate": said.model_copy(update=inner)})
 
 
-def checked(found: Statement) -> Verified:
-    return verify(signed(found, [CryptoSigner(PRIVATE)]), [KEY])
+def checked(found: Statement) -> VerifiedCertificate:
+    return verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_texts_cannot_steer_the_terminal_that_shows_them(odd: str, found: Statem
         altered(found, sampling=odd),
         altered(found, "training", precision=odd),
     ):
-        with pytest.raises(NoCertificate) as caught:
+        with pytest.raises(NotACertificateError) as caught:
             checked(lie)
         assert str(caught.value).isprintable()
 
@@ -87,15 +87,15 @@ def test_what_other_languages_write_is_shown(found: Statement) -> None:
 
 def test_evidence_with_control_characters_is_not_put_into_a_certificate() -> None:
     with pytest.raises(ValueError, match="evidence"):
-        evidence_in(b'[{"what": "a\\u001b[2J", "found": "b", "bound": "c"}]')
+        read_evidence(b'[{"what": "a\\u001b[2J", "found": "b", "bound": "c"}]')
     with pytest.raises(ValidationError):
         Erasure(level="output", completed="now", log="0" * 64, stays=("\x1b",), unreachable=())
 
 
 def test_a_number_of_steps_that_nobody_makes_is_refused_at_once(found: Statement) -> None:
-    with pytest.raises(NoCertificate, match="steps"):
+    with pytest.raises(NotACertificateError, match="steps"):
         checked(altered(found, "training", steps=2**62, proximal=0.1))
-    with pytest.raises(Inconsistent):
+    with pytest.raises(InconsistentCertificateError):
         checked(altered(found, "training", steps=2**31 - 1, proximal=0.1))
 
 
@@ -114,13 +114,13 @@ def test_a_number_of_steps_that_nobody_makes_is_refused_at_once(found: Statement
 )
 def test_a_time_has_one_spelling_and_a_usual_year(time: str, found: Statement) -> None:
     for lie in (altered(found, asked=time), altered(found, deadline=time), altered(found, "erasure", completed=time)):
-        with pytest.raises(Inconsistent, match="time"):
-            page(checked(lie), "today")
+        with pytest.raises(InconsistentCertificateError, match="time"):
+            render_page(checked(lie), "today")
 
 
 @pytest.mark.parametrize("run", ['"><svg onload=alert(1)>', "0123456789ABCDEF", "0123456789abcde", "hospital", ""])
 def test_a_run_has_a_name_of_16_digits(run: str, found: Statement) -> None:
-    with pytest.raises(NoCertificate, match="run"):
+    with pytest.raises(NotACertificateError, match="run"):
         checked(altered(found, run=run))
 
 
@@ -148,4 +148,4 @@ def test_what_cannot_be_is_told_in_one_plain_line(change: dict[str, Any], found:
 
 
 def test_the_honest_one_holds_and_is_shown(found: Statement) -> None:
-    assert all(line.isprintable() for line in explained(checked(found)))
+    assert all(line.isprintable() for line in explain(checked(found)))

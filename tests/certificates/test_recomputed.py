@@ -13,10 +13,10 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from rescind import History
 from rescind import forgetting as forgetting_module
 from rescind.certificates import verification
-from rescind.certificates.envelope import signed
-from rescind.certificates.errors import OtherHistory
-from rescind.certificates.issue import statement
-from rescind.certificates.verification import Verified, verify
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import HistoryMismatchError
+from rescind.certificates.issue import build_statement
+from rescind.certificates.verification import VerifiedCertificate, verify
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, Sampling
 from rescind.core.planning import Candidate
@@ -27,7 +27,7 @@ from rescind.forgetting import Revocable
 from rescind.history.codec import encode
 from rescind.history.erasure import Eraser
 from rescind.history.recorder import Recorder
-from rescind.history.records import ErasurePlan, Level
+from rescind.history.records import ErasureLevel, ErasurePlan
 from rescind.history.tensors import digest
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.testing.small import simulation
@@ -49,14 +49,14 @@ def federation() -> Iterator[Revocable]:
         yield made
 
 
-def forgotten(federation: Revocable, method: Method, level: Level = Level.OUTPUT) -> None:
+def forgotten(federation: Revocable, method: Method, level: ErasureLevel = ErasureLevel.OUTPUT) -> None:
     federation.forget(method, Rounds(2), level=level)
 
 
-def audited(federation: Revocable) -> Verified:
+def audited(federation: Revocable) -> VerifiedCertificate:
     history = federation.history
     (number,) = (entry.sequence for entry in history.ledger.entries("request"))
-    return verify(signed(statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
+    return verify(sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
 
 
 @pytest.fixture
@@ -67,20 +67,20 @@ def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def planned(monkeypatch: pytest.MonkeyPatch, **lies: Any) -> None:
     """Let plans say something else than was computed."""
-    honest = forgetting_module.assessed
+    honest = forgetting_module.assess
 
-    def assessed(summary: Summary, *requests: Request, **chosen: Any) -> Candidate:
+    def assess(summary: Summary, *requests: Request, **chosen: Any) -> Candidate:
         if lies.get("mode") is Mode.EXACT:
             chosen |= {"node": summary.kept[0], "sigma": 0.0}
             return replace(honest(summary, *requests, **chosen), node=summary.kept[-1], **lies)
         return replace(honest(summary, *requests, **chosen), **lies)
 
-    monkeypatch.setattr(forgetting_module, "assessed", assessed)
+    monkeypatch.setattr(forgetting_module, "assess", assess)
 
 
 @pytest.mark.parametrize("method", [Scratch(), Last()])
-@pytest.mark.parametrize("level", list(Level))
-def test_an_honest_server_is_believed(federation: Revocable, method: Method, level: Level) -> None:
+@pytest.mark.parametrize("level", list(ErasureLevel))
+def test_an_honest_server_is_believed(federation: Revocable, method: Method, level: ErasureLevel) -> None:
     forgotten(federation, method, level)
     audited(federation)
 
@@ -89,19 +89,19 @@ def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: 
     history = federation.history
     (asked,) = history.ledger.entries("request")
     history.ledger.append("settlement", {"request": asked.sequence}, asked.time)
-    history.erase(history.plan_erasure(Level.OUTPUT))
-    with pytest.raises(OtherHistory, match="never to have seen them"):
+    history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
+    with pytest.raises(HistoryMismatchError, match="never to have seen them"):
         audited(federation)
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", list(ErasureLevel))
 @pytest.mark.usefixtures("obedient")
 def test_going_on_from_a_model_that_knows_them_is_not_exact(
-    federation: Revocable, level: Level, monkeypatch: pytest.MonkeyPatch
+    federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned(monkeypatch, mode=Mode.EXACT)
     forgotten(federation, Exact(), level)
-    with pytest.raises(OtherHistory, match="never to have seen them"):
+    with pytest.raises(HistoryMismatchError, match="never to have seen them"):
         audited(federation)
 
 
@@ -112,16 +112,16 @@ def test_whoever_is_forgotten_does_not_come_back(
     monkeypatch.setattr(History, "remaining", lambda _, names: list(names))
     monkeypatch.setattr("rescind.history.recorder.forgotten_clients", lambda _: frozenset())
     forgotten(federation, method)
-    with pytest.raises(OtherHistory, match="after they had been forgotten"):
+    with pytest.raises(HistoryMismatchError, match="after they had been forgotten"):
         audited(federation)
 
 
 def test_noise_that_was_never_added_is_missed(federation: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        forgetting_module, "noise", lambda model, *_, **__: {name: each.copy() for name, each in model.items()}
+        forgetting_module, "draw_noise", lambda model, *_, **__: {name: each.copy() for name, each in model.items()}
     )
     forgotten(federation, Last())
-    with pytest.raises(OtherHistory, match="without its noise"):
+    with pytest.raises(HistoryMismatchError, match="without its noise"):
         audited(federation)
 
 
@@ -134,7 +134,7 @@ def test_another_model_is_not_its_parents(federation: Revocable, monkeypatch: py
 
     monkeypatch.setattr(Recorder, "restart", moved)
     forgotten(federation, Scratch())
-    with pytest.raises(OtherHistory, match="another model than its parent's"):
+    with pytest.raises(HistoryMismatchError, match="another model than its parent's"):
         audited(federation)
 
 
@@ -144,13 +144,13 @@ def test_the_model_that_a_restart_led_to_is_the_recorded_one(
     old = digest(federation.history.model(federation.history.newest))
     time = next(federation.history.ledger.entries("request")).time
 
-    def retrained(recorder: Recorder) -> None:
-        body = {"branch": recorder.place.branch, "rounds": recorder.place.round, "model": old}
+    def record_retrained(recorder: Recorder) -> None:
+        body = {"branch": recorder.model_id.branch, "rounds": recorder.model_id.round, "model": old}
         federation.history.ledger.append("retrained", body, time)
 
-    monkeypatch.setattr(Recorder, "retrained", retrained)
+    monkeypatch.setattr(Recorder, "record_retrained", record_retrained)
     forgotten(federation, Scratch())
-    with pytest.raises(OtherHistory, match="names another model"):
+    with pytest.raises(HistoryMismatchError, match="names another model"):
         audited(federation)
 
 
@@ -168,18 +168,18 @@ def test_facts_that_forbid_it_are_read(facts: dict[str, bool], reason: str) -> N
         history.ask(["clinic-1"], Budget(5.0, 1e-5))
         forgotten(made, Last())
         patch.undo()
-        with pytest.raises(OtherHistory, match=reason):
+        with pytest.raises(HistoryMismatchError, match=reason):
             audited(made)
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", list(ErasureLevel))
 @pytest.mark.usefixtures("obedient")
 def test_an_instance_is_not_called_strict(
-    federation: Revocable, level: Level, monkeypatch: pytest.MonkeyPatch
+    federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned(monkeypatch, mode=Mode.STRICT)
     forgotten(federation, Last(), level)
-    with pytest.raises(OtherHistory, match="nothing strict"):
+    with pytest.raises(HistoryMismatchError, match="nothing strict"):
         audited(federation)
 
 
@@ -189,13 +189,13 @@ def test_an_annex_that_cannot_be_made_is_no_crash(federation: Revocable, monkeyp
 
     forgotten(federation, Last())
     monkeypatch.setattr(verification, "annex_of", refuse)
-    with pytest.raises(OtherHistory, match="no public constants"):
+    with pytest.raises(HistoryMismatchError, match="no public constants"):
         audited(federation)
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", list(ErasureLevel))
 def test_an_erasure_that_was_not_carried_out_is_found(
-    federation: Revocable, level: Level, monkeypatch: pytest.MonkeyPatch
+    federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def erase(_: Eraser, plan: ErasurePlan, time: str) -> tuple[str, ...]:
         begun = federation.history.ledger.append("erasure", encode(plan), time)
@@ -204,5 +204,5 @@ def test_an_erasure_that_was_not_carried_out_is_found(
 
     monkeypatch.setattr(Eraser, "erase", erase)
     forgotten(federation, Scratch(), level)
-    with pytest.raises(OtherHistory, match="still there: rounds, kept models, names"):
+    with pytest.raises(HistoryMismatchError, match="still there: rounds, kept models, names"):
         audited(federation)

@@ -14,16 +14,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History, LocalTraining, SoftmaxL2
-from rescind.certificates.envelope import signed
-from rescind.certificates.errors import Inconsistent, OtherHistory, OtherModel
-from rescind.certificates.issue import facts_part, guarantee, rounds_part, statement, training_part
-from rescind.certificates.page import page
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import HistoryMismatchError, InconsistentCertificateError, ModelMismatchError
+from rescind.certificates.issue import (
+    build_guarantee,
+    build_statement,
+    describe_facts,
+    describe_noised_rounds,
+    describe_training,
+)
+from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
-from rescind.certificates.verification import Verified, explained, verify
-from rescind.certificates.wording import NOISE_SOURCE, at_most, share_at_most, texts
+from rescind.certificates.verification import VerifiedCertificate, explain, verify
+from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts
 from rescind.core.calibration import Budget
-from rescind.core.facts import Facts, Mode, PublicHead, Sampling, Scope, Source, Sources
-from rescind.core.noise import GRID, really_reached
+from rescind.core.facts import Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
+from rescind.core.noise import GRID, drawn_guarantee
 from rescind.core.planning import Candidate, strict_candidates
 from rescind.core.regularity import Curvature, DeclaredLoss, Loss
 from rescind.core.summary import RESERVE, Request, Summary
@@ -31,7 +37,7 @@ from rescind.engines.server import NoisedAverage
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Level
+from rescind.history.records import ErasureLevel
 from rescind.history.tensors import save
 from rescind.methods import Dp, FineTuning, Last, Method, Scratch, StrictSifu
 from rescind.methods.method import Certifying
@@ -44,7 +50,7 @@ NOISED = NoisedAverage(clip=0.5, denominator=10.0, noise_multiplier=8.0)
 LISTED = ("title", "claim", "counterfactual", "sampling", "constants", "public", "assumptions", "not_claimed")
 
 
-def made(history: History, method: Method, *, level: Level = Level.OUTPUT, **options: Any) -> int:
+def made(history: History, method: Method, *, level: ErasureLevel = ErasureLevel.OUTPUT, **options: Any) -> int:
     """Train ten clients, let one leave, and return the request's number."""
     server = {"server": NOISED} if options.get("public") == NOISED.facts else {}
     chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
@@ -69,7 +75,7 @@ def issued() -> Iterator[dict[str, tuple[History, Statement]]]:
     found = {}
     for kind, (method, options) in KINDS.items():
         history = History.in_memory()
-        found[kind] = history, statement(history, made(history, method, **options))
+        found[kind] = history, build_statement(history, made(history, method, **options))
         assert found[kind][1].predicate.mode == kind.partition(",")[0]
     yield found
     for history, _ in found.values():
@@ -80,16 +86,16 @@ def altered(found: Statement, **changes: Any) -> Statement:
     return found.model_copy(update={"predicate": found.predicate.model_copy(update=changes)})
 
 
-def checked(found: Statement, **options: Any) -> Verified:
-    return verify(signed(found, [CryptoSigner(PRIVATE)]), [KEY], **options)
+def checked(found: Statement, **options: Any) -> VerifiedCertificate:
+    return verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY], **options)
 
 
 def fitting(found: Statement, mode: Mode, **changes: Any) -> Statement:
     """Alter a certificate, and give it the very texts that its altered facts have."""
     other = altered(found, **changes, mode=mode.value).predicate
-    words = texts(
+    words = write_texts(
         mode,
-        Scope(other.scope),
+        PrivacyScope(other.scope),
         other.facts,
         other.training,
         frozen=other.frozen,
@@ -129,7 +135,7 @@ def test_a_signer_who_lies_in_a_text_is_refused(
         lies = [(*there, other if name == "assumptions" else "and more")]
         lies += [(), there[1:]] if there else []
     for lie in lies:
-        with pytest.raises(Inconsistent, match=name):
+        with pytest.raises(InconsistentCertificateError, match=name):
             checked(altered(found, **{name: lie}))
 
 
@@ -140,7 +146,7 @@ def test_a_better_basis_than_the_facts_have_is_refused(issued: dict[str, tuple[H
         for each in found.predicate.assumptions
     )
     assert better != found.predicate.assumptions
-    with pytest.raises(Inconsistent, match="assumptions"):
+    with pytest.raises(InconsistentCertificateError, match="assumptions"):
         checked(altered(found, assumptions=better))
 
 
@@ -150,7 +156,7 @@ def test_a_guarantee_without_its_noise_is_refused_even_if_all_texts_fit(
     mode: Mode, kind: str, issued: dict[str, tuple[History, Statement]]
 ) -> None:
     _, found = issued[kind]
-    with pytest.raises(Inconsistent, match="without noise"):
+    with pytest.raises(InconsistentCertificateError, match="without noise"):
         checked(fitting(found, mode, noise=None, rounds=None))
 
 
@@ -158,8 +164,8 @@ def test_a_training_without_a_strict_bound_is_refused_as_strict(
     issued: dict[str, tuple[History, Statement]],
 ) -> None:
     _, found = issued["instance"]
-    fast = training_part(LocalTraining(3, 5.0, SoftmaxL2(0.02, 1.0)))
-    with pytest.raises(Inconsistent, match="no strict guarantee"):
+    fast = describe_training(LocalTraining(3, 5.0, SoftmaxL2(0.02, 1.0)))
+    with pytest.raises(InconsistentCertificateError, match="no strict guarantee"):
         checked(fitting(found, Mode.STRICT, training=fast))
 
 
@@ -184,17 +190,24 @@ def test_constants_and_what_is_public_are_named(issued: dict[str, tuple[History,
     assert issued["strict"][1].predicate.constants == instance.public == ()
     for kind, heading in (("instance", "Taken as constants"), ("exact", "Taken as constants"), ("strict", "Public")):
         found = checked(issued[kind][1])
-        for text in ("\n".join(explained(found)), page(found, "today")):
+        for text in ("\n".join(explain(found)), render_page(found, "today")):
             assert heading in text
         for line in (*found.statement.predicate.constants, *found.statement.predicate.public):
-            assert line in " ".join(" ".join(explained(found)).split())
+            assert line in " ".join(" ".join(explain(found)).split())
 
 
 def assumed(sources: Sources, mode: Mode = Mode.INSTANCE, loss: Loss = TRAINING.loss) -> dict[str, str]:
     """Return what a claim rests on, with its basis."""
     training = LocalTraining(3, 0.5, loss)
     facts = Facts(training, Sampling.EVERYBODY, True, False, True, sources=sources)
-    words = texts(mode, Scope.GROUP, facts_part(facts, 21), training_part(training), frozen=None, noised_rounds=False)
+    words = write_texts(
+        mode,
+        PrivacyScope.GROUP,
+        describe_facts(facts, 21),
+        describe_training(training),
+        frozen=None,
+        noised_rounds=False,
+    )
     return {each.what: each.basis for each in words["assumptions"]}
 
 
@@ -236,8 +249,13 @@ def test_masks_are_named_where_distances_are_reported() -> None:
 
 def test_a_share_of_those_connected_is_told_from_a_fixed_number() -> None:
     facts = Facts(TRAINING, Sampling.FRACTION, True, False, True, sample=0.3)
-    words = texts(
-        Mode.INSTANCE, Scope.GROUP, facts_part(facts, 21), training_part(TRAINING), frozen=None, noised_rounds=False
+    words = write_texts(
+        Mode.INSTANCE,
+        PrivacyScope.GROUP,
+        describe_facts(facts, 21),
+        describe_training(TRAINING),
+        frozen=None,
+        noised_rounds=False,
     )
     assert words["sampling"] == "fraction, 0.3"
     assert "how many were drawn followed who was connected, the group among them" in words["counterfactual"]
@@ -262,8 +280,8 @@ def test_a_dp_certificate_says_what_hides_and_what_its_mu_is_made_of(
     # One client, in each of the six rounds.
     assert (rounds.rounds, rounds.participations) == (6, 6)
     assert rounds.mu == pytest.approx(math.sqrt(6) / rounds.noise_multiplier, rel=1e-6)
-    told = " ".join(" ".join(explained(checked(found))).split())
-    for text in (told, page(checked(found), "today")):
+    told = " ".join(" ".join(explain(checked(found))).split())
+    for text in (told, render_page(checked(found), "today")):
         assert "updates of length 0.5 at most, whose sum is divided by 10" in text
         assert f"z = {rounds.noise_multiplier:.6g}" in text
         assert "add up to 6, so mu = sqrt(6) / z" in text
@@ -288,7 +306,7 @@ def test_a_dp_number_that_does_not_follow_is_refused(
     assert found.predicate.rounds is not None
     value = getattr(found.predicate.rounds, name)
     other = found.predicate.rounds.model_copy(update={name: type(value)(value * factor)})
-    with pytest.raises(Inconsistent, match="do not follow from noise, clip"):
+    with pytest.raises(InconsistentCertificateError, match="do not follow from noise, clip"):
         checked(altered(found, rounds=other))
 
 
@@ -296,21 +314,21 @@ def test_dp_numbers_that_fit_one_another_have_to_fit_the_list_the_budget_and_the
     issued: dict[str, tuple[History, Statement]],
 ) -> None:
     history, found = issued["strict, DP-FedAvg"]
-    with pytest.raises(Inconsistent, match="not on the public list"):
-        checked(altered(found, rounds=rounds_part(NOISED.sigma * 1.01, 0.5, 10.0, 6, 6)))
+    with pytest.raises(InconsistentCertificateError, match="not on the public list"):
+        checked(altered(found, rounds=describe_noised_rounds(NOISED.sigma * 1.01, 0.5, 10.0, 6, 6)))
     ten = tuple(f"{at:064x}" for at in range(10))
-    with pytest.raises(Inconsistent, match=r"and \(epsilon, delta\) allows"):
-        checked(altered(found, forgotten=ten, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 600)))
-    less = altered(found, rounds=rounds_part(NOISED.sigma, 0.5, 10.0, 6, 5))
+    with pytest.raises(InconsistentCertificateError, match=r"and \(epsilon, delta\) allows"):
+        checked(altered(found, forgotten=ten, rounds=describe_noised_rounds(NOISED.sigma, 0.5, 10.0, 6, 600)))
+    less = altered(found, rounds=describe_noised_rounds(NOISED.sigma, 0.5, 10.0, 6, 5))
     checked(less)
-    with pytest.raises(OtherHistory, match="rounds"):
+    with pytest.raises(HistoryMismatchError, match="rounds"):
         checked(less, history=history)
 
 
 def test_after_a_purge_participation_is_known_and_said_to_stay() -> None:
     with History.in_memory() as history:
         options = KINDS["strict, DP-FedAvg"][1]
-        found = statement(history, made(history, Dp(), level=Level.PURGE, **options))
+        found = build_statement(history, made(history, Dp(), level=ErasureLevel.PURGE, **options))
         assert found.predicate.rounds is not None
         assert found.predicate.rounds.participations == 6
         assert any("how often the clients took part" in each for each in found.predicate.erasure.stays)
@@ -326,9 +344,9 @@ def test_each_scope_counts_the_largest_sum(scope: str, sums: tuple[int, int]) ->
         federation = Revocable(history, engine, server)
         federation.train(Rounds(6))
         for names, counted in zip((["clinic-1", "clinic-2"], ["clinic-3"]), sums, strict=True):
-            number = history.ask(names, Budget(8.0, 0.01), scope=Scope(scope))
-            federation.forget(Dp(), Rounds(2), level=Level.OUTPUT)
-            rounds = checked(statement(history, number), history=history).statement.predicate.rounds
+            number = history.ask(names, Budget(8.0, 0.01), scope=PrivacyScope(scope))
+            federation.forget(Dp(), Rounds(2), level=ErasureLevel.OUTPUT)
+            rounds = checked(build_statement(history, number), history=history).statement.predicate.rounds
             assert rounds is not None
             # The second leaves after two more rounds, in which the first two are gone.
             later = 2 if names == ["clinic-3"] else 0
@@ -347,12 +365,12 @@ def test_only_epsilons_that_are_proven_of_the_noise_as_drawn_are_printed(
 ) -> None:
     request = Request(frozenset({1}), Budget(epsilon, delta))
     noise = Noise(sigma=1.0, grid=GRID, source=NOISE_SOURCE, earlier=0)
-    found = guarantee(request, 7850, noise, None)
+    found = build_guarantee(request, 7850, noise, None)
     assert [each.delta for each in found.epsilons] == (printed or [1e-3, 1e-5, 1e-6, 1e-9])
     for each in found.epsilons:
         assert each.epsilon > request.epsilon_at(each.delta * 1.01, 1.0, 7850, GRID)  # type: ignore[operator]
-        ideal, kept = float(each.epsilon) - really_reached(0, 0, 1.0, 7850)[0], (1 - RESERVE) * each.delta
-        reached = really_reached(ideal, kept, 1.0, 7850)
+        ideal, kept = float(each.epsilon) - drawn_guarantee(0, 0, 1.0, 7850)[0], (1 - RESERVE) * each.delta
+        reached = drawn_guarantee(ideal, kept, 1.0, 7850)
         assert reached[0] <= each.epsilon * (1 + 1e-12)
         assert reached[1] <= each.delta
 
@@ -360,11 +378,13 @@ def test_only_epsilons_that_are_proven_of_the_noise_as_drawn_are_printed(
 def test_a_budget_that_the_noise_as_drawn_does_not_keep_is_refused() -> None:
     noise = Noise(sigma=1.0, grid=GRID, source=NOISE_SOURCE, earlier=0)
     with pytest.raises(ValueError, match="does not hold for the noise as it is really drawn"):
-        guarantee(Request(frozenset({1}), Budget(5.0, 1e-5), releases=10_000), 7850, noise, None)
+        build_guarantee(Request(frozenset({1}), Budget(5.0, 1e-5), releases=10_000), 7850, noise, None)
     with pytest.raises(ValueError, match="does not hold"):
-        guarantee(Request(frozenset({1}), Budget(5.0, 1e-5)), 7850, None, rounds_part(1.0, 1.0, 1e5, 10_000, 1))
+        build_guarantee(
+            Request(frozenset({1}), Budget(5.0, 1e-5)), 7850, None, describe_noised_rounds(1.0, 1.0, 1e5, 10_000, 1)
+        )
     with pytest.raises(ValueError, match="does not hold"):
-        guarantee(
+        build_guarantee(
             Request(frozenset({1}), Budget(5.0, 1e-5)), 7850, noise.model_copy(update={"earlier": 10**12}), None
         )
 
@@ -377,17 +397,17 @@ def test_a_signer_who_lies_about_epsilons_power_or_parameters_is_refused(
     assert said is not None
     lower = tuple(each.model_copy(update={"epsilon": 0.999 * each.epsilon}) for each in said.epsilons)
     for lie in ({"epsilons": lower}, {"powers": ()}, {"mu": said.mu * 1.001}, {"epsilons": ()}):
-        with pytest.raises(Inconsistent, match="do not follow from one another"):
+        with pytest.raises(InconsistentCertificateError, match="do not follow from one another"):
             checked(altered(found, guarantee=said.model_copy(update=lie)))
     facts = found.predicate.facts
-    with pytest.raises(Inconsistent):
+    with pytest.raises(InconsistentCertificateError):
         checked(altered(found, facts=facts.model_copy(update={"parameters": 10**15})))
     save(history.model(history.newest), tmp_path / "model")
     checked(found, model=tmp_path / "model")
     exact = issued["exact"]
     save(exact[0].model(exact[0].newest), tmp_path / "exact")
     other = exact[1].predicate.facts.model_copy(update={"parameters": 22})
-    with pytest.raises(OtherModel, match="number of parameters"):
+    with pytest.raises(ModelMismatchError, match="number of parameters"):
         checked(altered(exact[1], facts=other), model=tmp_path / "exact")
 
 
@@ -424,7 +444,7 @@ def sigma_for(examples: int, equal_weights: bool) -> float:
         federation.train(Rounds(3))
         number = history.ask(["leaver"], Budget(5, 1e-5))
         federation.forget(Newest(), Rounds(1))
-        said = checked(statement(history, number), history=history).statement.predicate
+        said = checked(build_statement(history, number), history=history).statement.predicate
     assert said.mode == "strict"
     assert said.facts.equal_weights is equal_weights
     assert ("not public: how many examples" in " ".join(said.public)) is equal_weights
@@ -438,14 +458,14 @@ def test_with_equal_weights_strict_noise_does_not_tell_the_leavers_size() -> Non
 
 
 def test_what_is_shown_as_at_most_is_rounded_up(issued: dict[str, tuple[History, Statement]]) -> None:
-    assert [share_at_most(share) for share in (0.0, 0.70111, 0.7009, 1.0)] == ["0.0%", "70.2%", "70.1%", "100.0%"]
-    assert [at_most(value) for value in (0.0, 12.31, 0.12309, 1231.0)] == ["0", "12.4", "0.124", "1240"]
+    assert [format_share(share) for share in (0.0, 0.70111, 0.7009, 1.0)] == ["0.0%", "70.2%", "70.1%", "100.0%"]
+    assert [format_at_most(value) for value in (0.0, 12.31, 0.12309, 1231.0)] == ["0", "12.4", "0.124", "1240"]
     found = checked(issued["instance"][1])
     said = found.statement.predicate.guarantee
     assert said is not None
     for power in said.powers:
-        assert share_at_most(power.true_positive_rate) in page(found, "today")
-    assert share_at_most(said.powers[-1].true_positive_rate) in " ".join(explained(found))
+        assert format_share(power.true_positive_rate) in render_page(found, "today")
+    assert format_share(said.powers[-1].true_positive_rate) in " ".join(explain(found))
 
 
 # Reports, doubts, and the words of DP-FedAvg
@@ -453,11 +473,11 @@ def test_what_is_shown_as_at_most_is_rounded_up(issued: dict[str, tuple[History,
 
 def test_a_report_says_that_nobody_was_forgotten_and_why(issued: dict[str, tuple[History, Statement]]) -> None:
     found = checked(issued["heuristic"][1])
-    told = " ".join(" ".join(explained(found)).split())
+    told = " ".join(" ".join(explain(found)).split())
     assert "1 asked to be forgotten. Nothing is claimed." in told
-    assert "compared with" not in told + page(found, "today")
+    assert "compared with" not in told + render_page(found, "today")
     assert "Why it is no certificate: - " + found.statement.predicate.reasons[0] in told
-    certificate = " ".join(explained(checked(issued["exact"][1])))
+    certificate = " ".join(explain(checked(issued["exact"][1])))
     assert "1 forgotten." in certificate
     assert "compared with" in certificate
     assert "Why it is no certificate" not in certificate
@@ -476,10 +496,10 @@ def test_releases_are_counted_in_plain_english(issued: dict[str, tuple[History, 
     assert said is not None
     for releases, words in ((1, "for 1 release\n"), (3, "for 3 releases\n")):
         request = Request(frozenset({1}), Budget(said.epsilon, said.delta), releases=releases)
-        proven = guarantee(request, found.predicate.facts.parameters, found.predicate.noise, None)
-        assert words in "\n".join(explained(checked(altered(found, guarantee=proven))))
+        proven = build_guarantee(request, found.predicate.facts.parameters, found.predicate.noise, None)
+        assert words in "\n".join(explain(checked(altered(found, guarantee=proven))))
 
 
 def test_no_two_brackets_follow_one_another(issued: dict[str, tuple[History, Statement]]) -> None:
     for _, found in issued.values():
-        assert ") (" not in " ".join(explained(checked(found)))
+        assert ") (" not in " ".join(explain(checked(found)))

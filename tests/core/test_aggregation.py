@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rescind.core.aggregation import Aggregator, Contributions
+from rescind.core.aggregation import Aggregator, RoundMeasurement
 
 DTYPES = [np.float32, np.float64]
 UNIT = {np.float32: 2.0**-24, np.float64: 2.0**-53}
@@ -51,7 +51,7 @@ class Exact:
         return sum(value * value for value in self.mean)
 
 
-def aggregate(weights, rounds, **options) -> Contributions:
+def aggregate(weights, rounds, **options) -> RoundMeasurement:
     aggregator = Aggregator(weights, **options)
     for previous, updated in rounds:
         aggregator.add(previous, updated)

@@ -13,14 +13,14 @@ from rescind.core.contribution import (
     leave_one_out_sums,
     reported_delta,
 )
-from rescind.core.edges import Aggregation
+from rescind.core.edges import RoundEdge
 
 seeds = st.integers(0, 2**32 - 1)
 
 
 def random_round(
     seed: int, count: int, rate: float = 1.0, weights: np.ndarray | None = None
-) -> tuple[Aggregation, np.ndarray]:
+) -> tuple[RoundEdge, np.ndarray]:
     """A round as the server records it, and the updates behind it."""
     rng = np.random.default_rng(seed)
     chosen = rng.integers(1, 100, count).astype(float) if weights is None else weights
@@ -29,7 +29,7 @@ def random_round(
     aggregator = Aggregator(chosen, gram=True, server_learning_rate=rate)
     aggregator.add(np.zeros(6), list(updates))
     measured = aggregator.result()
-    recorded = Aggregation(
+    recorded = RoundEdge(
         clients=np.arange(count),
         weights=chosen,
         factors=np.ones(count),
@@ -42,7 +42,7 @@ def random_round(
     return recorded, updates
 
 
-def direct_delta(round_: Aggregation, updates: np.ndarray, inside: np.ndarray) -> float:
+def direct_delta(round_: RoundEdge, updates: np.ndarray, inside: np.ndarray) -> float:
     """The definition: the update with everybody against the update without the group."""
     everybody = np.average(updates, axis=0, weights=round_.weights)
     others = np.zeros(updates.shape[1])

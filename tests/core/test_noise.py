@@ -21,12 +21,12 @@ from rescind.core.calibration import attack_power
 from rescind.core.noise import (
     GRID,
     add_noise,
+    drawn_guarantee,
     fill_standard_normal,
     grid_rounding,
     is_public_sigma,
     public_sigma,
     real_attack_power,
-    really_reached,
     sigma_limits,
 )
 from rescind.entropy import ReproducibleBytesNeverCertified
@@ -67,7 +67,7 @@ def word(exponent_bits, mantissa, sign=0):
 
 
 def continued(zeros):
-    """Give the bytes that end an exponent with this many zeros after the word's own eleven."""
+    """Return the bytes that end an exponent with this many zeros after the word's own eleven."""
     return bytes(8 * (zeros // 64)) + (1 << 63 - zeros % 64).to_bytes(8, "big")
 
 
@@ -80,7 +80,7 @@ def draw(data, count=1):
 
 
 def exact_normal(probability):
-    """Give Phi^-1 to 50 digits by Newton's method in the logarithm; the probability is an mpf."""
+    """Return Phi^-1 to 50 digits by Newton's method in the logarithm; the probability is an mpf."""
     value = mpmath.mpf(float(ndtri(float(probability))))
     for _ in range(4):
         reached = mpmath.ncdf(value)
@@ -371,22 +371,22 @@ def test_unfit_constants_are_refused(sigma, grid, reason):
 def test_what_floating_point_costs():
     """The table of docs/theory.md, and the formula's parts by hand."""
     for sigma, parameters, extra in ((1.0, 10**3, 1.1e-5), (1.0, 10**6, 1.4e-4), (64.0, 10**8, 8.6e-2)):
-        epsilon, _ = really_reached(10.0, 1e-5, sigma, parameters)
+        epsilon, _ = drawn_guarantee(10.0, 1e-5, sigma, parameters)
         assert epsilon - 10 == pytest.approx(extra, rel=0.05)
-    epsilon, delta = really_reached(1.0, 1e-5, 1.0, 10**6)
+    epsilon, delta = drawn_guarantee(1.0, 1e-5, 1.0, 10**6)
     assert delta == pytest.approx(1e-5, rel=1e-3)
     assert delta > 1e-5
     # With nothing to hide, all that is left is the probability that is not accounted for.
-    assert really_reached(0.0, 0.0, 2.0**-10, 10)[1] == pytest.approx(6e-18, rel=1e-3)
+    assert drawn_guarantee(0.0, 0.0, 2.0**-10, 10)[1] == pytest.approx(6e-18, rel=1e-3)
     with pytest.raises(ValueError, match="sigma must be from"):
-        really_reached(1.0, 1e-5, 1e-9, 10)
+        drawn_guarantee(1.0, 1e-5, 1e-9, 10)
 
 
 def test_no_attack_on_the_noise_as_drawn_does_better_than_its_bound():
     """Laws that are (a, delta_1)-close to normal ones, as far off as that allows, attacked in the best way."""
     mu, rate, sigma, parameters, releases = 1.0, 0.01, 64.0, 10**6, 10
     bound = real_attack_power(mu, rate, sigma, parameters, releases)
-    shift = (really_reached(0.0, 0.0, sigma, parameters, releases)[0]) / 2
+    shift = (drawn_guarantee(0.0, 0.0, sigma, parameters, releases)[0]) / 2
     missed = releases * (3e-18 + 2e-23 * parameters)
     assert shift == pytest.approx(0.045, rel=0.05)
     # The likely outputs are e^a likelier in one world, the accused ones e^a less likely in the other.

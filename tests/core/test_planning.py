@@ -6,12 +6,12 @@ import pytest
 
 from rescind.core.calibration import Budget, reached_delta
 from rescind.core.classic import ClassicBudget
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Untouched
-from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Sampling, Scope
-from rescind.core.noise import GRID, is_public_sigma, public_sigma, really_reached, sigma_limits
+from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling
+from rescind.core.noise import GRID, drawn_guarantee, is_public_sigma, public_sigma, sigma_limits
 from rescind.core.planning import (
     Candidate,
-    assessed,
+    assess,
     candidates,
     cheapest,
     left_out,
@@ -41,10 +41,10 @@ BUDGET = Budget(10.0, 0.01)
 FIRST = Request(frozenset({0}), BUDGET)
 
 
-def round_of(clients: Sequence[int], distance: float = 1.0, seed: int = 0) -> Aggregation:
+def round_of(clients: Sequence[int], distance: float = 1.0, seed: int = 0) -> RoundEdge:
     count = len(clients)
     weights = np.random.default_rng(seed).integers(5, 50, count).astype(float)
-    return Aggregation(
+    return RoundEdge(
         clients=np.array(clients),
         weights=weights,
         factors=np.full(count, TRAINING.factor()),
@@ -117,13 +117,13 @@ def test_a_client_that_was_never_there_is_a_mistake() -> None:
 def test_the_group_is_hidden_jointly_unless_asked_otherwise() -> None:
     group = frozenset({0, 1, 2})
     jointly = by_node(candidates(summary_of(EDGES), Request(group, BUDGET)))
-    alone = by_node(candidates(summary_of(EDGES), Request(group, BUDGET, Scope.INDIVIDUAL)))
+    alone = by_node(candidates(summary_of(EDGES), Request(group, BUDGET, PrivacyScope.INDIVIDUAL)))
     worst = client_sensitivities(EDGES, group, [20]).max()
     assert worst / BUDGET.mu <= alone[20].sigma < jointly[20].sigma
 
 
 def test_plain_words_and_sets_are_understood() -> None:
-    assert Request({3, 1}, BUDGET, "sequence") == Request(frozenset({1, 3}), BUDGET, Scope.SEQUENCE)  # type: ignore[arg-type]
+    assert Request({3, 1}, BUDGET, "sequence") == Request(frozenset({1, 3}), BUDGET, PrivacyScope.SEQUENCE)  # type: ignore[arg-type]
     assert Request([np.int64(3)], BUDGET).group == frozenset({3})  # type: ignore[arg-type]
 
 
@@ -158,7 +158,7 @@ def test_the_papers_rule_against_its_definition(sigma: float) -> None:
 
 def sequential() -> Summary:
     """Clients 0 and 1 have left: back to node 8, noise, training without them."""
-    path = [*EDGES[:8], Noise(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 40))]
+    path = [*EDGES[:8], NoiseEdge(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 40))]
     first = Request(frozenset({0, 1}), BUDGET)
     return summary_of(path, forgotten=[served(first, Mode.INSTANCE, protected_from=9, spent=(BUDGET.mu,))])
 
@@ -190,11 +190,11 @@ def test_exact_for_the_leaver_is_not_exact_if_somebody_else_lies_bare() -> None:
 def test_the_whole_sequence_can_be_hidden_together() -> None:
     summary = sequential()
     group = by_node(candidates(summary, Request(frozenset({5}), BUDGET)))
-    together = by_node(candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE)))
+    together = by_node(candidates(summary, Request(frozenset({5}), BUDGET, PrivacyScope.SEQUENCE)))
     everybody = group_sensitivity(summary.edges, [0, 1, 5])
     assert everybody[19] / BUDGET.mu <= together[19].sigma
     assert together[19].sigma > group[19].sigma
-    late = by_node(candidates(summary, Request(frozenset({6}), BUDGET, Scope.SEQUENCE)))
+    late = by_node(candidates(summary, Request(frozenset({6}), BUDGET, PrivacyScope.SEQUENCE)))
     assert late[9].mode is Mode.INSTANCE
 
 
@@ -223,13 +223,13 @@ def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
     first = Request(frozenset({0, 1}), tight)
     strict_first = replace(summary, forgotten=[served(first, Mode.INSTANCE, 9, (tight.mu,))])
     psi = group_sensitivity(summary.edges, [0, 1])
-    for scope in Scope:
+    for scope in PrivacyScope:
         found = by_node(candidates(strict_first, Request(frozenset({5}), BUDGET, scope)))
         for index in range(1, 9):
             assert found[index].sigma >= psi[index] / tight.mu
     # Two requests that were promised joint cover of everybody so far keep it, too.
-    second = served(Request(frozenset({2}), tight, Scope.SEQUENCE), Mode.INSTANCE, 15, (tight.mu,))
-    twice = [*summary.edges[:14], Noise(0.5, 1e-5), *summary.edges[14:]]
+    second = served(Request(frozenset({2}), tight, PrivacyScope.SEQUENCE), Mode.INSTANCE, 15, (tight.mu,))
+    twice = [*summary.edges[:14], NoiseEdge(0.5, 1e-5), *summary.edges[14:]]
     both = summary_of(twice, forgotten=[*strict_first.forgotten, second])
     together = group_sensitivity(twice, [0, 1, 2])
     found = by_node(candidates(both, Request(frozenset({5}), BUDGET)))
@@ -260,7 +260,7 @@ def test_what_is_not_proven_is_heuristic_but_exact_stays_exact(facts: Facts, rea
 
 
 def test_the_classic_formula_is_never_more_than_heuristic() -> None:
-    request = Request(frozenset({0}), ClassicBudget(10.0, 0.01), Scope.INDIVIDUAL)
+    request = Request(frozenset({0}), ClassicBudget(10.0, 0.01), PrivacyScope.INDIVIDUAL)
     chosen = paper_choice(summary_of(EDGES), request, sigma=1.0)
     assert chosen.mode is Mode.HEURISTIC
     assert "classic" in chosen.obstacles[0]
@@ -280,7 +280,7 @@ def test_strict_candidates_do_not_depend_on_any_update() -> None:
     psi = strict_sensitivity(EDGES, request.group, STRICT_FACTS.head_bound())
     for each in found[1:]:
         assert each.sigma >= psi[each.node.index] / BUDGET.mu
-    alone = strict_candidates(summary, replace(request, scope=Scope.INDIVIDUAL))
+    alone = strict_candidates(summary, replace(request, scope=PrivacyScope.INDIVIDUAL))
     assert alone[-1].sigma < found[-1].sigma
 
 
@@ -321,8 +321,10 @@ def test_no_strict_plan_without_its_facts(facts: Facts, reason: str) -> None:
 
 
 def test_after_a_purge_a_client_goes_back_to_the_noised_node_or_to_the_start() -> None:
-    kept = Erased(np.array([2, 3, 4]), np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.4, 0.4]), common_factor=True)
-    summary = summary_of([kept, Noise(0.5, 1e-5), Untouched(0.9, 0.0), Untouched(0.9, 0.0)], kept=[0, 2, 4])
+    kept = ErasedStretch(
+        np.array([2, 3, 4]), np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.4, 0.4]), common_factor=True
+    )
+    summary = summary_of([kept, NoiseEdge(0.5, 1e-5), AbsentRound(0.9, 0.0), AbsentRound(0.9, 0.0)], kept=[0, 2, 4])
     found = by_node(candidates(summary, Request(frozenset({3}), BUDGET)))
     assert (found[0].mode, found[2].mode) == (Mode.EXACT, Mode.INSTANCE)
     assert found[2].sigma >= 0.2 / BUDGET.mu
@@ -332,11 +334,11 @@ def test_after_a_purge_a_client_goes_back_to_the_noised_node_or_to_the_start() -
 
 def test_nobody_who_was_erased_counts_as_never_seen() -> None:
     """Client 0 was forgotten in the erased stretch: its number is gone, but it was there."""
-    erased = Erased(np.arange(4), np.array([np.inf, 0.1, 0.2, 0.3]), np.full(4, 0.25), common_factor=True)
+    erased = ErasedStretch(np.arange(4), np.array([np.inf, 0.1, 0.2, 0.3]), np.full(4, 0.25), common_factor=True)
     path = [erased, *(round_of([1, 2, 3, 9], seed=number) for number in range(3))]
     earlier = served(Request(frozenset({0}), BUDGET), Mode.INSTANCE, protected_from=1)
     summary = summary_of(path, forgotten=[earlier])
-    together = candidates(summary, Request(frozenset({9}), BUDGET, Scope.SEQUENCE))
+    together = candidates(summary, Request(frozenset({9}), BUDGET, PrivacyScope.SEQUENCE))
     assert [each.node.index for each in together] == [0]
     back = summary_of([erased, round_of([0, 1, 2])], forgotten=[earlier])
     assert [each.node.index for each in candidates(back, Request(frozenset({0}), BUDGET))] == [0]
@@ -348,7 +350,7 @@ def test_nobody_who_was_erased_counts_as_never_seen() -> None:
 
 
 def test_a_strict_plan_follows_strict_plans_only() -> None:
-    path = [*EDGES[:8], Noise(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 34))]
+    path = [*EDGES[:8], NoiseEdge(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 34))]
     request = Request(frozenset({5}), BUDGET)
     first = served(Request(frozenset({0, 1}), BUDGET), Mode.STRICT, 9, (BUDGET.mu,))
     summary = summary_of(path, facts=STRICT_FACTS, forgotten=[first])
@@ -393,7 +395,7 @@ def test_where_psi_is_nothing_a_touched_node_still_gets_noise() -> None:
     silent = [replace(edge, rounding=0.0)]
     found = candidates(summary_of(silent), Request(frozenset({0}), BUDGET))
     assert (found[1].mode, found[1].sigma) == (Mode.INSTANCE, sigma_limits()[0])
-    faint = [round_of(range(3)), Untouched(1e-155, 0.0), Untouched(1e-155, 0.0)]
+    faint = [round_of(range(3)), AbsentRound(1e-155, 0.0), AbsentRound(1e-155, 0.0)]
     assert candidates(summary_of(faint), Request(frozenset({0}), BUDGET))[-1].sigma == sigma_limits()[0]
 
 
@@ -447,7 +449,7 @@ def test_a_node_that_data_kept_is_no_exact_restart() -> None:
     assert left_out(summary, request) == ()
     assert paper_choice(summary, request, sigma=public_sigma(2.0**-10)).node.index == 9
     for node in nodes[1:6]:
-        worth = assessed(summary, request, node=node, sigma=0.0)
+        worth = assess(summary, request, node=node, sigma=0.0)
         assert (worth.mode is Mode.EXACT) == (node.index == 9)
         assert bool(worth.obstacles) == (node.index != 9)
     with pytest.raises(ValueError, match="theta_0\\^0 is public"):
@@ -473,7 +475,7 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: Request(frozenset({"hospital-4"}), BUDGET), "map names to numbers"),  # type: ignore[arg-type]
         (lambda: Request(frozenset({True}), BUDGET), "client True is not an integer"),
         (lambda: Request(frozenset({1}), (10, 0.01)), r"budget is \(10, 0\.01\)"),  # type: ignore[arg-type]
-        (lambda: Request(frozenset({1}), BUDGET, "everybody"), "'everybody' is not a valid Scope"),  # type: ignore[arg-type]
+        (lambda: Request(frozenset({1}), BUDGET, "everybody"), "'everybody' is not a valid PrivacyScope"),  # type: ignore[arg-type]
         (lambda: summary_of(EDGES, parameters=0), "parameters is 0"),
         (lambda: summary_of(EDGES, facts=STRICT_FACTS, parameters=41), "another number of parameters"),
         (lambda: summary_of(EDGES, facts=STRICT_FACTS, grid=2.0**-10), "another grid"),
@@ -489,7 +491,10 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: summary_of(EDGES, kept=[1, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 2, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 99]), "theta_0"),
-        (lambda: summary_of([*EDGES, Erased(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]), "everybody"),
+        (
+            lambda: summary_of([*EDGES, ErasedStretch(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]),
+            "everybody",
+        ),
         (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
         (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
         (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), sigma=0.0), "sigma is 0"),
@@ -503,7 +508,7 @@ def test_the_budget_holds_for_the_noise_as_it_is_really_drawn() -> None:
     psi = group_sensitivity(EDGES, request.group)
     for each in candidates(summary_of(EDGES, parameters=10**6), request)[1:]:
         ideal = reached_delta(request.ideal.epsilon, psi[each.node.index] / each.sigma)
-        epsilon, delta = really_reached(request.ideal.epsilon, ideal, each.sigma, 10**6)
+        epsilon, delta = drawn_guarantee(request.ideal.epsilon, ideal, each.sigma, 10**6)
         assert epsilon <= BUDGET.epsilon
         assert delta <= BUDGET.delta
     # So many parameters under so much noise that float64's last bits are felt: only retraining is left.
@@ -521,8 +526,8 @@ def dp_fedavg(noise_multiplier: float) -> Facts:
     return replace(STRICT_FACTS, public=replace(NOISED_ROUNDS, denominator=noise_multiplier))
 
 
-def parts_of(group: frozenset[int], scope: Scope) -> list[frozenset[int]]:
-    return [frozenset({client}) for client in group] if scope is Scope.INDIVIDUAL else [group]
+def parts_of(group: frozenset[int], scope: PrivacyScope) -> list[frozenset[int]]:
+    return [frozenset({client}) for client in group] if scope is PrivacyScope.INDIVIDUAL else [group]
 
 
 def test_thinning_the_kept_nodes_changes_none_of_their_noise() -> None:
@@ -532,19 +537,19 @@ def test_thinning_the_kept_nodes_changes_none_of_their_noise() -> None:
         (STRICT_FACTS, strict_candidates),
         (dp_fedavg(1.0), strict_candidates),
     ):
-        for scope in Scope:
+        for scope in PrivacyScope:
             request = Request(frozenset({2, 7}), BUDGET, scope)
             everywhere = by_node(find(summary_of(EDGES, facts=facts), request))
             thinned = by_node(find(summary_of(EDGES, kept=kept, facts=facts), request))
             assert thinned == {index: everywhere[index] for index in kept if index in everywhere}
 
 
-@pytest.mark.parametrize("scope", [Scope.INDIVIDUAL, Scope.GROUP])
-def test_every_release_gets_its_share_of_the_budget(scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [PrivacyScope.INDIVIDUAL, PrivacyScope.GROUP])
+def test_every_release_gets_its_share_of_the_budget(scope: PrivacyScope) -> None:
     group, releases = frozenset({0, 3}), 9
     request = Request(group, BUDGET, scope, releases)
     alone = client_sensitivities(EDGES, group, range(21)).max(axis=1)
-    psi = alone if scope is Scope.INDIVIDUAL else group_sensitivity(EDGES, group)
+    psi = alone if scope is PrivacyScope.INDIVIDUAL else group_sensitivity(EDGES, group)
     for each in candidates(summary_of(EDGES), request)[1:]:
         assert each.sigma >= np.sqrt(releases) * psi[each.node.index] / BUDGET.mu
     bounds = [strict_sensitivity(EDGES, part, STRICT_FACTS.head_bound()) for part in parts_of(group, scope)]
@@ -562,7 +567,7 @@ def test_every_release_gets_its_share_of_the_budget(scope: Scope) -> None:
 def test_each_client_alone_means_the_one_who_moved_the_model_most() -> None:
     """Client 0 took part in all rounds, client 7 in few, and client 0 is far from the others."""
     loud = [replace(edge, distances=np.where(edge.clients == 0, 5.0, 0.1)) for edge in EDGES]  # type: ignore[type-var]
-    request = Request(frozenset({0, 7}), BUDGET, Scope.INDIVIDUAL)
+    request = Request(frozenset({0, 7}), BUDGET, PrivacyScope.INDIVIDUAL)
     only = replace(request, group=frozenset({0}))
     for facts, find in (
         (FACTS, candidates),
@@ -577,11 +582,11 @@ def test_each_client_alone_means_the_one_who_moved_the_model_most() -> None:
 def test_an_earlier_request_without_noise_is_not_checked_again_but_stays_in_the_sequence() -> None:
     before = served(Request(frozenset({0, 1}), BUDGET), Mode.EXACT, protected_from=None)
     summary = summary_of(EDGES, forgotten=[before])
-    for scope in (Scope.INDIVIDUAL, Scope.GROUP):
+    for scope in (PrivacyScope.INDIVIDUAL, PrivacyScope.GROUP):
         request = Request(frozenset({5}), BUDGET, scope)
         assert candidates(summary, request) == candidates(summary_of(EDGES), request)
     together = group_sensitivity(EDGES, [0, 1, 5])
-    for each in candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE))[1:]:
+    for each in candidates(summary, Request(frozenset({5}), BUDGET, PrivacyScope.SEQUENCE))[1:]:
         assert each.sigma >= together[each.node.index] / BUDGET.mu
         assert each.rechecked == ()
 
@@ -590,11 +595,11 @@ def test_a_sequence_hides_the_newest_group_on_its_own_too() -> None:
     """Clients 0 and 5 pull in opposite directions, so that together they have hardly moved the model."""
     pulls = np.array([1.0, -1.0, 0.0])
     opposed = replace(round_of([0, 5, 6]), weights=np.ones(3), distances=np.abs(pulls), gram=np.outer(pulls, pulls))
-    path: list[Edge] = [*[opposed] * 4, Noise(0.5, 0.0)]
+    path: list[Edge] = [*[opposed] * 4, NoiseEdge(0.5, 0.0)]
     psi, together = group_sensitivity(path, [5]), group_sensitivity(path, [0, 5])
     assert psi[5] > 100 * together[5]
     summary = summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, protected_from=5)])
-    found = by_node(candidates(summary, Request(frozenset({5}), BUDGET, Scope.SEQUENCE)))
+    found = by_node(candidates(summary, Request(frozenset({5}), BUDGET, PrivacyScope.SEQUENCE)))
     assert found[5].sigma >= psi[5] / BUDGET.mu
 
 
@@ -728,15 +733,15 @@ def test_behind_its_noise_an_earlier_request_asks_for_nothing() -> None:
 
 
 def test_what_protects_an_earlier_request_is_noise_on_the_path() -> None:
-    path: list[Edge] = [*EDGES[:3], Noise(0.5, 0.0)]
+    path: list[Edge] = [*EDGES[:3], NoiseEdge(0.5, 0.0)]
     for behind in (0, -1, 3, 5, 99):
         with pytest.raises(ValueError, match=f"no noise lies before node {behind}"):
             summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, behind)])
-    stretch = Erased(np.array([2, 3]), np.ones(2), np.full(2, 0.4), common_factor=True)
+    stretch = ErasedStretch(np.array([2, 3]), np.ones(2), np.full(2, 0.4), common_factor=True)
     with pytest.raises(ValueError, match="name everybody"):
         summary_of([EDGES[0], stretch, EDGES[1]])
     # Who was forgotten after the stretch need not be named in it.
-    later = summary_of([stretch, EDGES[0], Noise(0.5, 0.0)], forgotten=[served(FIRST, Mode.INSTANCE, 3)])
+    later = summary_of([stretch, EDGES[0], NoiseEdge(0.5, 0.0)], forgotten=[served(FIRST, Mode.INSTANCE, 3)])
     assert len(later.forgotten) == 1
 
 
@@ -770,19 +775,19 @@ def test_the_heads_bound_has_all_its_public_constants() -> None:
 def test_what_a_choice_is_worth_follows_from_the_facts() -> None:
     summary = summary_of(EDGES)
     for each in candidates(summary, FIRST):
-        assert assessed(summary, FIRST, node=each.node, sigma=each.sigma) == each
+        assert assess(summary, FIRST, node=each.node, sigma=each.sigma) == each
         if each.sigma:
             with pytest.raises(ValueError, match="does not hide the group there"):
-                assessed(summary, FIRST, node=each.node, sigma=each.sigma / 2)
+                assess(summary, FIRST, node=each.node, sigma=each.sigma / 2)
         else:
             # Noise that is not needed is not drawn.
-            assert assessed(summary, FIRST, node=each.node, sigma=1.0) == each
+            assert assess(summary, FIRST, node=each.node, sigma=1.0) == each
     strict = replace(summary, facts=STRICT_FACTS)
     for each in strict_candidates(strict, FIRST):
-        assert assessed(strict, FIRST, node=each.node, sigma=each.sigma, strict=True) == each
+        assert assess(strict, FIRST, node=each.node, sigma=each.sigma, strict=True) == each
     with pytest.raises(ValueError, match="no strict plan: sigma 63 is not on the public list"):
-        assessed(strict, FIRST, node=strict.kept[-1], sigma=63.0, strict=True)
+        assess(strict, FIRST, node=strict.kept[-1], sigma=63.0, strict=True)
     spent = replace(FIRST, releases=2)
     paper = paper_choice(summary, FIRST, sigma=0.9)
-    assert assessed(summary, FIRST, node=paper.node, sigma=0.9) == paper
-    assert assessed(summary, spent, node=summary.kept[0], sigma=0.0).mode is Mode.EXACT
+    assert assess(summary, FIRST, node=paper.node, sigma=0.9) == paper
+    assert assess(summary, spent, node=summary.kept[0], sigma=0.0).mode is Mode.EXACT

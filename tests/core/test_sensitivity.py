@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.soundness import judge, random_case, run_path, wrong_sensitivity
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Unbounded, Untouched
+from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge, UnboundedEdge
 from rescind.core.sensitivity import (
     SAFETY,
     client_sensitivities,
@@ -22,7 +22,7 @@ from rescind.core.tracker import SensitivityTracker
 CLIENTS = 9
 
 
-def round_of(clients: Sequence[int], /, **changes: object) -> Aggregation:
+def round_of(clients: Sequence[int], /, **changes: object) -> RoundEdge:
     count = len(clients)
     values = {
         "clients": np.array(clients, dtype=np.int64),
@@ -33,11 +33,11 @@ def round_of(clients: Sequence[int], /, **changes: object) -> Aggregation:
         "rounding": 0.0,
         "relative_rounding": 0.0,
     }
-    return Aggregation(**{**values, **changes})  # type: ignore[arg-type]
+    return RoundEdge(**{**values, **changes})  # type: ignore[arg-type]
 
 
 @st.composite
-def rounds(draw: st.DrawFn) -> Aggregation:
+def rounds(draw: st.DrawFn) -> RoundEdge:
     clients = draw(st.lists(st.integers(0, CLIENTS - 1), unique=True, max_size=CLIENTS).map(sorted))
     count = len(clients)
     numbers = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -56,7 +56,7 @@ def rounds(draw: st.DrawFn) -> Aggregation:
 edges = st.lists(
     st.one_of(
         rounds(),
-        st.builds(Noise, st.just(0.1), st.sampled_from([0.0, 1e-6])),
+        st.builds(NoiseEdge, st.just(0.1), st.sampled_from([0.0, 1e-6])),
     ),
     max_size=14,
 )
@@ -67,7 +67,7 @@ def test_the_recursion_by_hand() -> None:
     half = {"factors": np.full(3, 0.5), "distances": np.array([2.0, 1.0, 1.0])}
     path: list[Edge] = [
         round_of([0, 1, 2], **half),
-        Noise(0.1, 0.125),
+        NoiseEdge(0.1, 0.125),
         round_of([1, 2], factors=np.full(2, 0.5)),
         round_of([]),
         round_of([0, 1, 2], **half, server_learning_rate=0.5, rounding=0.25),
@@ -90,7 +90,7 @@ def test_where_all_participants_leave_the_other_world_stands_still() -> None:
 
 
 def test_nothing_is_owed_before_the_group_takes_part() -> None:
-    path: list[Edge] = [round_of([1, 2], rounding=0.5), Untouched(2.0, 0.5), Noise(1.0, 1.0), round_of([0, 1])]
+    path: list[Edge] = [round_of([1, 2], rounding=0.5), AbsentRound(2.0, 0.5), NoiseEdge(1.0, 1.0), round_of([0, 1])]
     assert group_sensitivity(path, [0])[:4].tolist() == [0, 0, 0, 0]
     assert first_joined(path, [0]) == 3
     assert first_joined(path, [5]) == 4
@@ -100,8 +100,8 @@ def test_nothing_is_owed_before_the_group_takes_part() -> None:
 @given(edges, st.sets(st.integers(0, CLIENTS - 1)))
 def test_a_round_without_the_group_may_be_told_by_two_numbers(path: list[Edge], group: set[int]) -> None:
     short = [
-        Untouched(edge.factor, edge.rounding)
-        if isinstance(edge, Aggregation) and not group.intersection(edge.clients.tolist())
+        AbsentRound(edge.factor, edge.rounding)
+        if isinstance(edge, RoundEdge) and not group.intersection(edge.clients.tolist())
         else edge
         for edge in path
     ]
@@ -126,7 +126,7 @@ def test_a_group_is_no_more_than_its_clients_inflated(path: list[Edge], group: s
     common = [
         round_of(edge.clients.tolist(), weights=edge.weights, distances=edge.distances)
         for edge in path
-        if isinstance(edge, Aggregation) and len(edge.clients)
+        if isinstance(edge, RoundEdge) and len(edge.clients)
     ]
     smaller = set(list(group)[:-1])
     if not any(set(edge.clients.tolist()) <= group for edge in common):
@@ -141,10 +141,10 @@ def test_the_lazy_tracker_is_the_recursion(first: list[Edge], second: list[Edge]
         tracker.record(edge)
     back = data.draw(st.integers(0, len(first)))
     tracker.truncate(back)
-    path = [*first[:back], Noise(0.1, 1e-6), *second]
+    path = [*first[:back], NoiseEdge(0.1, 1e-6), *second]
     for edge in path[back:]:
         at_once = tracker.record(edge)
-        if isinstance(edge, Aggregation):
+        if isinstance(edge, RoundEdge):
             now = [tracker.sensitivity(client) for client in edge.clients.tolist()]
             assert at_once == pytest.approx(now, rel=1e-12)
     assert tracker.last_node == len(path)
@@ -153,7 +153,7 @@ def test_the_lazy_tracker_is_the_recursion(first: list[Edge], second: list[Edge]
     assert lazy == pytest.approx(read, rel=1e-9)
     # Never below: what the lazy form can't know exactly it rounds up.
     assert (lazy >= read * (1 - 1e-13)).all()
-    seen = {client for edge in path if isinstance(edge, Aggregation) for client in edge.clients.tolist()}
+    seen = {client for edge in path if isinstance(edge, RoundEdge) for client in edge.clients.tolist()}
     assert tracker.stored_clients == len(seen)
 
 
@@ -189,17 +189,19 @@ def test_the_tracker_refuses_nodes_that_are_not_there() -> None:
         with pytest.raises(ValueError, match="node is 2; the path has nodes 0 to 1"):
             call(2)
     with pytest.raises(ValueError, match="name everybody"):
-        tracker.record(Erased(np.array([1]), np.ones(1), np.ones(1), common_factor=True))
+        tracker.record(ErasedStretch(np.array([1]), np.ones(1), np.ones(1), common_factor=True))
 
 
 def test_after_an_erased_stretch_psi_goes_on_from_what_was_kept() -> None:
-    kept = Erased(np.array([1, 2, 3]), np.array([1.0, 2.0, 4.0]), np.array([0.25, 0.25, 0.5]), common_factor=True)
-    path: list[Edge] = [kept, Noise(0.5, 0.25), round_of([1, 2], factors=np.full(2, 0.5))]
+    kept = ErasedStretch(
+        np.array([1, 2, 3]), np.array([1.0, 2.0, 4.0]), np.array([0.25, 0.25, 0.5]), common_factor=True
+    )
+    path: list[Edge] = [kept, NoiseEdge(0.5, 0.25), round_of([1, 2], factors=np.full(2, 0.5))]
     assert group_sensitivity(path, [2])[1:] == pytest.approx([2.0, 2.25, 0.5 * 2.25 + 1.0])
     assert group_sensitivity(path, [1, 2])[1] == pytest.approx((1 + 2) / 0.5)
     assert group_sensitivity(path, [9]).tolist() == [0, 0, 0, 0]
     assert np.isinf(group_sensitivity(path, [1, 2, 3])[1])
-    unequal = Erased(kept.clients, kept.sensitivities, kept.largest_weights, common_factor=False)
+    unequal = ErasedStretch(kept.clients, kept.sensitivities, kept.largest_weights, common_factor=False)
     assert np.isinf(group_sensitivity([unequal], [1, 2])[1])
     assert group_sensitivity([unequal], [1])[1] == pytest.approx(1.0)
     assert first_joined(path, [3]) == 0
@@ -224,20 +226,20 @@ def test_an_erased_stretch_bounds_every_group(seed: int) -> None:
     for edge in path:
         largest[edge.clients] = np.maximum(largest[edge.clients], edge.weights / edge.weights.sum())
     psi = client_sensitivities(path, range(6), [5])[0] / SAFETY
-    kept = Erased(np.arange(6), psi, largest, common_factor=True)
+    kept = ErasedStretch(np.arange(6), psi, largest, common_factor=True)
     group = np.flatnonzero(rng.random(6) < 0.5)
     assert group_sensitivity([kept], group)[-1] >= group_sensitivity(path, group)[-1] * (1 - 1e-9)
 
 
 def test_weights_that_add_up_to_one_leave_nothing_behind() -> None:
     """Six sixths come out a little below 1: then too everybody may have belonged to the group."""
-    everybody = Erased(np.arange(6), np.zeros(6), np.full(6, 1 / 6), common_factor=True)
+    everybody = ErasedStretch(np.arange(6), np.zeros(6), np.full(6, 1 / 6), common_factor=True)
     assert 1 - everybody.largest_weights.sum() > 0
     assert np.isinf(group_sensitivity([everybody], range(6))[1])
 
 
 def test_what_is_infinite_stays_infinite() -> None:
-    gone = Erased(np.array([1, 2]), np.array([np.inf, 1.0]), np.array([0.1, 0.1]), common_factor=True)
+    gone = ErasedStretch(np.array([1, 2]), np.array([np.inf, 1.0]), np.array([0.1, 0.1]), common_factor=True)
     path = [gone, round_of([2, 3, 4], factors=np.zeros(3)), round_of([2], factors=np.zeros(1))]
     assert np.isinf(group_sensitivity(path, [1])[1:]).all()
     assert np.isinf(group_sensitivity(path, [1, 2])[1:]).all()
@@ -266,13 +268,13 @@ def test_client_terms_of_small_rounds() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: Untouched(0.0, 0.0),
-        lambda: Untouched(1.0, -1.0),
-        lambda: Noise(0.0, 0.0),
-        lambda: Noise(1.0, np.nan),
-        lambda: Erased(np.array([1]), np.array([-1.0]), np.ones(1), common_factor=True),
-        lambda: Erased(np.array([1]), np.array([np.nan]), np.ones(1), common_factor=True),
-        lambda: Erased(np.array([1, 1]), np.ones(2), np.ones(2), common_factor=True),
+        lambda: AbsentRound(0.0, 0.0),
+        lambda: AbsentRound(1.0, -1.0),
+        lambda: NoiseEdge(0.0, 0.0),
+        lambda: NoiseEdge(1.0, np.nan),
+        lambda: ErasedStretch(np.array([1]), np.array([-1.0]), np.ones(1), common_factor=True),
+        lambda: ErasedStretch(np.array([1]), np.array([np.nan]), np.ones(1), common_factor=True),
+        lambda: ErasedStretch(np.array([1, 1]), np.ones(2), np.ones(2), common_factor=True),
     ],
 )
 def test_an_impossible_edge_is_refused(build: Callable[[], Edge]) -> None:
@@ -353,8 +355,8 @@ def test_psi_pays_for_its_own_roundings() -> None:
 
 
 def test_rounding_counts_from_an_erased_stretch_on_for_those_who_were_in_it() -> None:
-    kept = Erased(np.array([1, 2]), np.array([1.0, 2.0]), np.array([0.25, 0.25]), common_factor=True)
-    path: list[Edge] = [kept, Untouched(0.5, 0.125)]
+    kept = ErasedStretch(np.array([1, 2]), np.array([1.0, 2.0]), np.array([0.25, 0.25]), common_factor=True)
+    path: list[Edge] = [kept, AbsentRound(0.5, 0.125)]
     for client, expected in ((1, [0, 1, 0.625]), (2, [0, 2, 1.125]), (9, [0, 0, 0])):
         assert group_sensitivity(path, [client]) == pytest.approx(expected)
     read = client_sensitivities(path, [1, 2, 9], [0, 1, 2])
@@ -397,7 +399,7 @@ def test_the_tracker_rounds_long_products_up(factor: float) -> None:
     tracker.record(round_of([0, 1]))
     exact = Fraction(1)
     for _ in range(400):
-        tracker.record(Untouched(factor, 0.0))
+        tracker.record(AbsentRound(factor, 0.0))
         exact *= Fraction(factor)
         assert Fraction(tracker.sensitivity(0) / SAFETY) >= exact * (1 - Fraction(1, 2**51))
 
@@ -436,7 +438,7 @@ def test_a_matrix_that_is_not_square_is_refused() -> None:
 
 
 def test_what_is_infinite_stays_infinite_for_a_client_among_others_without_a_factor() -> None:
-    gone = Erased(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
+    gone = ErasedStretch(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
     path: list[Edge] = [gone, round_of([1, 2, 3], factors=np.array([0.5, 0.0, 0.0]))]
     assert np.isinf(client_sensitivities(path, [1], [1, 2])).all()
 
@@ -456,16 +458,16 @@ def test_clients_may_have_any_number_but_the_smallest() -> None:
 
 def test_arrays_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="in 2 dimensions"):
-        Erased(np.array([[1, 2]]), np.ones((1, 2)), np.ones((1, 2)), common_factor=True)
+        ErasedStretch(np.array([[1, 2]]), np.ones((1, 2)), np.ones((1, 2)), common_factor=True)
     for sensitivities, weights in ((np.ones(1), np.ones(2)), (np.ones(2), np.ones(3))):
         with pytest.raises(ValueError, match="for each of 2 clients"):
-            Erased(np.array([1, 2]), sensitivities, weights, common_factor=True)
+            ErasedStretch(np.array([1, 2]), sensitivities, weights, common_factor=True)
 
 
 def test_beyond_float64_the_tracker_says_that_nothing_is_known() -> None:
-    gone = Erased(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
+    gone = ErasedStretch(np.array([1]), np.array([np.inf]), np.array([0.1]), common_factor=True)
     tracker = SensitivityTracker()
-    for edge in [gone, *[Untouched(0.5, 0.0)] * 1100]:
+    for edge in [gone, *[AbsentRound(0.5, 0.0)] * 1100]:
         tracker.record(edge)
     assert tracker.sensitivity(1) == np.inf
     tracker = SensitivityTracker()
@@ -479,17 +481,17 @@ def test_beyond_float64_the_tracker_says_that_nothing_is_known() -> None:
 
 def test_casting_the_larger_world_is_paid_for() -> None:
     """The other world's model may be larger by Psi, and a cast to float32 rounds in proportion."""
-    path: list[Edge] = [round_of([0, 1]), Noise(1.0, 0.0)]
+    path: list[Edge] = [round_of([0, 1]), NoiseEdge(1.0, 0.0)]
     psi = group_sensitivity(path, [0])
     assert psi[2] == pytest.approx(psi[1] * (1 + 2.0**-22), rel=1e-12)
-    double = group_sensitivity([path[0], Noise(1.0, 0.0, unit_roundoff=2.0**-53)], [0])
+    double = group_sensitivity([path[0], NoiseEdge(1.0, 0.0, unit_roundoff=2.0**-53)], [0])
     assert double[2] == pytest.approx(psi[1], rel=1e-12)
 
 
 def test_a_stretch_in_the_middle_of_a_path_starts_psi_anew() -> None:
     """What lies before it serves only the nodes before it; the tracker reads the same numbers."""
     before = [round_of([1, 2], factors=np.full(2, 0.5)), round_of([2, 3], factors=np.full(2, 0.5))]
-    stretch = Erased(np.array([1, 2, 3]), np.array([0.3, np.inf, 0.7]), np.full(3, 0.5), common_factor=True)
+    stretch = ErasedStretch(np.array([1, 2, 3]), np.array([0.3, np.inf, 0.7]), np.full(3, 0.5), common_factor=True)
     path: list[Edge] = [*before, stretch, round_of([1, 3], factors=np.full(2, 0.5))]
     tracker = SensitivityTracker()
     for edge in path:
@@ -507,7 +509,7 @@ def test_a_stretch_in_the_middle_of_a_path_starts_psi_anew() -> None:
 def test_behind_an_unbounded_edge_nothing_is_known_of_anybody(
     before: list[Edge], after: list[Edge], back: int
 ) -> None:
-    path, start = [*before, Unbounded(), *after], len(before)
+    path, start = [*before, UnboundedEdge(), *after], len(before)
     everybody = [0, 1, 2, 3, 99]
     psi = client_sensitivities(path, everybody, range(len(path) + 1))
     assert np.isfinite(psi[: start + 1]).all()
@@ -528,8 +530,8 @@ def test_behind_an_unbounded_edge_nothing_is_known_of_anybody(
 
 def test_what_a_stretch_says_counts_for_nothing_behind_an_unbounded_edge() -> None:
     """The stretch names client 0 only, so that 9 would pass for somebody who was never there."""
-    stretch = Erased(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
-    path = [Unbounded(), stretch, round_of([0, 1])]
+    stretch = ErasedStretch(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
+    path = [UnboundedEdge(), stretch, round_of([0, 1])]
     for client in (0, 9):
         assert np.isinf(group_sensitivity(path, {client})[1:]).all()
         assert np.isinf(client_sensitivities(path, [client], range(1, 4))).all()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.federations import Federation, Path, Sampling, Softmax, retrained_without, train, with_noise
 from benchmarks.soundness import distances
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, Unbounded, Untouched
+from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge, UnboundedEdge
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
@@ -27,11 +27,11 @@ BARE = HeadBound(
 )
 
 
-def public_round(clients: list[int], weights: list[float], factors: list[float]) -> Aggregation:
+def public_round(clients: list[int], weights: list[float], factors: list[float]) -> RoundEdge:
     """What a strict bound may see of a round; distances are there, and must not be looked at."""
     count = len(clients)
     poison = np.full(count, 1e9)
-    return Aggregation(
+    return RoundEdge(
         clients=np.array(clients, dtype=np.int64),
         weights=np.array(weights),
         factors=np.array(factors),
@@ -91,10 +91,10 @@ def test_unequal_steps_noise_and_standstill() -> None:
     psi = strict_sensitivity(
         [
             public_round([0, 1], [1.0, 3.0], [0.9**3, 0.9]),
-            Noise(0.5, 1e9),
+            NoiseEdge(0.5, 1e9),
             public_round([0], [5.0], [0.9]),
             public_round([], [], []),
-            Untouched(0.5, 1e9),
+            AbsentRound(0.5, 1e9),
         ],
         [0],
         bound,
@@ -155,14 +155,14 @@ def test_rounding_counts_once_the_worlds_have_parted() -> None:
     once = 0.5 * 0.2 * 10 + 1e-3 * largest[1] + 2e-3
     again = 0.9 * once + 1e-3 * largest[2] + 2e-3
     assert strict_sensitivity([calm, joined, calm], [0], bound) == pytest.approx([0, 0, once, again])
-    bare = strict_sensitivity([calm, Noise(1.0, 5.0), calm], [0], replace(bound, grid=1.0))
+    bare = strict_sensitivity([calm, NoiseEdge(1.0, 5.0), calm], [0], replace(bound, grid=1.0))
     assert bare.tolist() == [0, 0, 0, 0]
 
 
 def test_every_round_has_to_be_the_declared_training() -> None:
     """The largest norm rests on all rounds, also on those that the group did not join."""
     mine = public_round([0, 3], [1.0, 1.0], [0.9, 0.9])
-    for strange in (public_round([3, 4], [1.0, 1.0], [1.0, 1.0]), Untouched(1.3, 0.0)):
+    for strange in (public_round([3, 4], [1.0, 1.0], [1.0, 1.0]), AbsentRound(1.3, 0.0)):
         with pytest.raises(ValueError, match=r"not powers|at most 1"):
             strict_sensitivity([strange, mine], [0], BARE)
     with pytest.raises(ValueError, match="more than the 4 local steps"):
@@ -178,7 +178,7 @@ def test_steps_so_many_that_nothing_is_left_pull_all_the_way() -> None:
 def test_noise_stays_within_its_public_norm(parameters: int, seed: int) -> None:
     noise = np.random.default_rng(seed).normal(size=parameters)
     largest = strict_sensitivity(
-        [Noise(1.0, 0.0), public_round([0], [1.0], [0.9])], [0], replace(BARE, parameters=parameters)
+        [NoiseEdge(1.0, 0.0), public_round([0], [1.0], [0.9])], [0], replace(BARE, parameters=parameters)
     )
     allowed = largest[2] / 0.1 - 2 * 10.0
     assert np.linalg.norm(noise) <= allowed
@@ -220,7 +220,7 @@ def test_releases_of_dp_fedavg_add_up() -> None:
         public_round([0, 1, 2], [1.0] * 3, [1.0] * 3),
         public_round([1, 2], [1.0] * 2, [1.0] * 2),
         public_round([0, 1], [1.0] * 2, [1.0] * 2),
-        Untouched(1.0, 0.0),
+        AbsentRound(1.0, 0.0),
     ]
     assert release_mu(path, [0], 2.0) / SAFETY == pytest.approx([0, 0.5, 0.5, np.sqrt(2) / 2, np.sqrt(2) / 2])
     together = [0, 2, 1, 2, 0]
@@ -228,7 +228,10 @@ def test_releases_of_dp_fedavg_add_up() -> None:
 
 
 def test_nothing_strict_is_known_past_an_erased_stretch() -> None:
-    path: list[Edge] = [Erased(np.array([0]), np.ones(1), np.ones(1), common_factor=True), Untouched(0.5, 0.0)]
+    path: list[Edge] = [
+        ErasedStretch(np.array([0]), np.ones(1), np.ones(1), common_factor=True),
+        AbsentRound(0.5, 0.0),
+    ]
     for bound in (strict_sensitivity(path, [0], BARE), release_mu(path, [0], 1.0)):
         assert bound.tolist() == [0, np.inf, np.inf]
     for bound in (strict_sensitivity(path, [1], BARE), release_mu(path, [1], 1.0)):
@@ -247,7 +250,7 @@ def test_rounding_follows_the_largest_model_and_skips_what_computes_nothing() ->
     bare = replace(BARE, initial_norm=15.0)
     bound = replace(bare, rounding_unit=1e-3, rounding_offset=2e-3)
     joined = public_round([0, 1], [1.0, 1.0], [0.9, 0.9])
-    path: list[Edge] = [joined, Noise(0.5, 1e9), public_round([], [], []), Untouched(1.0, 1e9), joined]
+    path: list[Edge] = [joined, NoiseEdge(0.5, 1e9), public_round([], [], []), AbsentRound(1.0, 1e9), joined]
     first = 1e-3 * (15 + 2)
     noised = 15 + first + 0.5 * (4 + 9.2)
     untouched = 1e-3 * (noised + 2)
@@ -259,7 +262,7 @@ def test_rounding_follows_the_largest_model_and_skips_what_computes_nothing() ->
 def test_the_ball_grows_by_the_rounding_of_erased_rounds_too() -> None:
     bound = replace(BARE, rounding_unit=1e-3, rounding_offset=2e-3)
     stranger, alone = np.array([7]), public_round([0], [1.0], [0.9])
-    erased = Erased(stranger, np.ones(1), np.ones(1), common_factor=True, rounds=3)
+    erased = ErasedStretch(stranger, np.ones(1), np.ones(1), common_factor=True, rounds=3)
     rounds = [public_round([7], [1.0], [0.9])] * 3
     assert strict_sensitivity([erased, alone], [0], bound)[-1] >= strict_sensitivity([*rounds, alone], [0], bound)[-1]
 
@@ -322,15 +325,15 @@ def test_noise_in_an_erased_stretch_still_counts_towards_the_largest_norm() -> N
     """What a later round may pull at is as large as if the noise were an edge of its own."""
     alone = public_round([5], [1.0], [0.9])
     before = public_round([1, 2], [1.0, 1.0], [0.9, 0.9])
-    stretch = Erased(np.array([1, 2]), np.ones(2), np.full(2, 0.5), common_factor=True, sigmas=(2.0, 0.5))
-    kept = strict_sensitivity([before, Noise(2.0, 0.0), before, Noise(0.5, 0.0), alone], [5], BARE)[-1]
+    stretch = ErasedStretch(np.array([1, 2]), np.ones(2), np.full(2, 0.5), common_factor=True, sigmas=(2.0, 0.5))
+    kept = strict_sensitivity([before, NoiseEdge(2.0, 0.0), before, NoiseEdge(0.5, 0.0), alone], [5], BARE)[-1]
     assert strict_sensitivity([before, stretch, alone], [5], BARE)[-1] == pytest.approx(kept)
     assert kept > strict_sensitivity([before, alone], [5], BARE)[-1]
 
 
 def test_behind_an_unbounded_edge_nothing_strict_is_known() -> None:
-    path = [public_round([0, 1], [1.0, 1.0], [0.9, 0.9]), Unbounded()]
+    path = [public_round([0, 1], [1.0, 1.0], [0.9, 0.9]), UnboundedEdge()]
     assert strict_sensitivity(path, {7}, BARE)[-1] == np.inf
     assert release_mu(path, {7}, 1.0)[-1] == np.inf
-    stretch = Erased(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
-    assert np.isinf(strict_sensitivity([Unbounded(), stretch], {7}, BARE)[1:]).all()
+    stretch = ErasedStretch(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
+    assert np.isinf(strict_sensitivity([UnboundedEdge(), stretch], {7}, BARE)[1:]).all()

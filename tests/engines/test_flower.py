@@ -31,13 +31,13 @@ from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import UnprovenLoss
 from rescind.core.training import NO_BOUND
 from rescind.engines.flower.nodes import fingerprint
-from rescind.engines.flower.servers import raised
+from rescind.engines.flower.servers import raise_distances
 from rescind.engines.stops import Accuracy
 from rescind.flower import Recorded
 from rescind.forgetting import Revocable
-from rescind.history.errors import DifferentRun
-from rescind.history.records import Level, Place, Span
-from rescind.history.witnesses import LOGGED, heads_in
+from rescind.history.errors import RunMismatchError
+from rescind.history.records import ErasureLevel, ModelId, Span
+from rescind.history.witnesses import LOGGED, read_heads
 from rescind.methods import Last, Scratch
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
@@ -57,7 +57,7 @@ def accuracy(arrays: ArrayRecord, name: str) -> float:
 
 
 def client_app(change: Change | None = None) -> ClientApp:
-    """Give an app that trains with our helper; ``change`` alters what it sends."""
+    """Return an app that trains with our helper; ``change`` alters what it sends."""
     app = ClientApp()
 
     @app.query()
@@ -151,7 +151,7 @@ def test_a_told_distance_is_raised_above_the_exact_one(dtype: Any) -> None:
         told = {
             str(at): float(np.linalg.norm(each - model["head"].astype(np.float64))) for at, each in enumerate(results)
         }
-        found = raised(told, model)
+        found = raise_distances(told, model)
         assert all(found[str(at)] >= distance for at, distance in enumerate(exact))
         too_small += sum(told[str(at)] < distance for at, distance in enumerate(exact))
     assert too_small > 0
@@ -185,7 +185,7 @@ def test_a_grid_and_the_simulator_leave_the_same_history(history: History, optio
 
 
 def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: History) -> None:
-    options: dict[str, Any] = {"level": Level.OUTPUT}
+    options: dict[str, Any] = {"level": ErasureLevel.OUTPUT}
     strategy = recorded(history)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
     history.ask(["clinic-2"], Budget(8.0, 0.01))
@@ -200,7 +200,7 @@ def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: H
         assert simulated.planned is not None
         assert own.planned.candidate.node == simulated.planned.candidate.node
         assert own.planned.candidate.sigma == simulated.planned.candidate.sigma
-        assert own.place == simulated.place == Place(1, 12)
+        assert own.model_id == simulated.model_id == ModelId(1, 12)
         for name, tensor in other.model(other.newest).items():
             np.testing.assert_allclose(history.model(history.newest)[f"head.{name}"], tensor, rtol=1e-9, atol=1e-12)
 
@@ -211,7 +211,7 @@ def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: H
 def test_a_share_of_those_connected_is_no_fixed_number(history: History) -> None:
     engine = engine_of(recorded(history, fedavg(fraction_train=0.5)), grid())
     assert (engine.facts.sampling, engine.facts.sample) == (Sampling.FRACTION, 0.5)
-    assert [len(engine.drawn(Place(0, 1), engine.clients[:present])) for present in (6, 4, 2)] == [3, 2, 1]
+    assert [len(engine.draw(ModelId(0, 1), engine.clients[:present])) for present in (6, 4, 2)] == [3, 2, 1]
 
 
 def test_with_equal_weights_what_clients_tell_is_checked_and_weighs_nothing(history: History) -> None:
@@ -224,7 +224,7 @@ def test_with_equal_weights_what_clients_tell_is_checked_and_weighs_nothing(hist
 
     strategy = recorded(history, equal_weights=True)
     engine = engine_of(strategy, grid(tell))
-    replies = engine.train(engine.start(), Place(0, 1), engine.clients)
+    replies = engine.train(engine.start(), ModelId(0, 1), engine.clients)
     assert (replies.weights == 1).all()
     # What rounding depends on is still the largest client's.
     assert replies.batch == 1000
@@ -246,7 +246,7 @@ def test_forgotten_and_waiting_clients_are_never_asked_again(history: History) -
     again = grid()
     rescind.flower.run(strategy, again, initial(), num_rounds=5)
     assert {name for name, kind in again.sent if kind == "train"} == set(CLINICS) - {"clinic-1"}
-    assert history.newest == Place(1, 5)
+    assert history.newest == ModelId(1, 5)
 
 
 def test_too_few_that_remain_are_an_error_and_no_endless_wait(history: History) -> None:
@@ -309,7 +309,7 @@ def test_who_is_not_authenticated_is_what_it_says(history: History) -> None:
 
 
 def echoing(change: Callable[[ArrayRecord, Context], ArrayRecord] | None = None, told: bool = True) -> ClientApp:
-    """Give an app that trains by code of its own; ``told``: it says who it is."""
+    """Return an app that trains by code of its own; ``told``: it says who it is."""
     app = ClientApp()
 
     @app.train()
@@ -563,7 +563,7 @@ def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: Histo
     assert [len(each.clients) for each in rounds] == [6, 5, 5]
     entries = list(history.ledger.entries("rejection"))
     pseudonym = history.ledger.pseudonyms(["clinic-2"])["clinic-2"]
-    assert [entry.place for entry in entries] == [Place(0, 2), Place(0, 3)]
+    assert [entry.model_id for entry in entries] == [ModelId(0, 2), ModelId(0, 3)]
     for entry in entries:
         (noted,) = entry.body["rejected"]
         assert noted["client"] == pseudonym
@@ -588,7 +588,7 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
             far_away(content)
 
     on, strategy = grid(by_some), recorded(history, seed=None, declared=True)
-    last: dict[str, Any] = {"method": Last(), "level": Level.OUTPUT}
+    last: dict[str, Any] = {"method": Last(), "level": ErasureLevel.OUTPUT}
     liars.add("clinic-5")
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     assert history.facts == history.run.facts
@@ -602,7 +602,7 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     # Where nobody says how to forget it is done so that it can be certified.
     history.ask(["clinic-1"], Budget(8.0, 0.01))
-    rescind.flower.run(strategy, on, initial(), num_rounds=2, level=Level.OUTPUT)
+    rescind.flower.run(strategy, on, initial(), num_rounds=2, level=ErasureLevel.OUTPUT)
     history.lift_doubts("three clinics trained by an old app")
     history.ask(["clinic-2"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
@@ -654,7 +654,7 @@ def test_metrics_that_cannot_be_combined_do_not_end_the_training(history: Histor
             content.metric_records["metrics"]["loss"] = 1.0
 
     rescind.flower.run(recorded(history), grid(odd), initial(), num_rounds=2)
-    assert history.newest == Place(0, 2)
+    assert history.newest == ModelId(0, 2)
 
 
 # Going on
@@ -680,7 +680,7 @@ def test_other_initial_arrays_are_refused(history: History, name: str) -> None:
     rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
     changed = initial()
     changed[name] = Array(changed[name].numpy() + 1)
-    with pytest.raises(DifferentRun):
+    with pytest.raises(RunMismatchError):
         rescind.flower.run(recorded(history), grid(), changed, num_rounds=2)
 
 
@@ -785,7 +785,7 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
     (outcome,) = history.outcomes()
     assert outcome.modes == (Mode.EXACT,)
-    with pytest.raises(DifferentRun):
+    with pytest.raises(RunMismatchError):
         rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)
 
 
@@ -855,10 +855,10 @@ def test_the_head_that_a_client_logs_was_committed_before(tmp_path: Path, caplog
 
     with History(tmp_path / "history") as history, caplog.at_level(logging.INFO):
         rescind.flower.run(recorded(history), grid(look), initial(), num_rounds=3)
-        assert history.newest == Place(0, 3)
+        assert history.newest == ModelId(0, 3)
         log = [record.getMessage() for record in caplog.records if LOGGED in record.getMessage()]
         (tmp_path / "log").write_text("".join(f"2026-11-16 INFO: {line}\n" for line in log))
-        heads = heads_in(tmp_path / "log")
+        heads = read_heads(tmp_path / "log")
         assert len(heads) == 3
         assert history.verify(heads) == []
 
@@ -921,7 +921,7 @@ def test_one_client_has_one_vote_on_the_accuracy(history: History) -> None:
 
     on = Stuffed(client_app(), {name: {"client-id": name} for name in CLINICS}, authenticated=False)
     rescind.flower.run(recorded(history), on, initial(), until=Accuracy(0.99, most=3))
-    assert history.newest == Place(0, 3)
+    assert history.newest == ModelId(0, 3)
 
 
 def test_who_never_took_part_does_not_decide_when_training_ends(history: History) -> None:
@@ -952,7 +952,7 @@ def test_what_a_failing_client_says_cannot_forge_the_log(history: History, caplo
 
     with caplog.at_level("INFO", "flwr"), pytest.raises(ValueError, match="could be used"):
         rescind.flower.run(recorded(history), grid(fail), initial(), num_rounds=9)
-    assert history.newest == Place(0, 3)
+    assert history.newest == ModelId(0, 3)
     assert not any(line.startswith("INFO : rescind: request 7") for line in caplog.text.splitlines())
     assert max(map(len, caplog.messages)) < 1000
 
@@ -999,7 +999,7 @@ def test_strict_constants_that_promise_too_little_are_refused(history: History) 
 @pytest.mark.parametrize("changed", [{"rate": 0.9}, {"rate": 0.5, "batch": 4}])
 def test_how_participants_and_batches_are_drawn_stays_the_same(history: History, changed: dict[str, Any]) -> None:
     rescind.flower.run(recorded(history, rate=0.5), grid(), initial(), num_rounds=1)
-    with pytest.raises(DifferentRun):
+    with pytest.raises(RunMismatchError):
         rescind.flower.run(recorded(history, **changed), grid(), initial(), num_rounds=2)
 
 
@@ -1039,19 +1039,19 @@ class Asking:
     history: History
     path: Path
     number: int = 0
-    evaluated: list[Place] = field(default_factory=list)
+    evaluated: list[ModelId] = field(default_factory=list)
     files: list[bool] = field(default_factory=list)
 
     def ask(self) -> None:
         self.number = self.history.ask(["clinic-1"], Budget(1.0, 1e-5))
         self.evaluated.clear()
 
-    def on_reply(self, at: Place) -> Change:
+    def on_reply(self, at: ModelId) -> Change:
         """Let it ask while a round's replies come in."""
 
         def change(content: RecordDict, context: Context) -> None:
             newest = self.history.newest
-            here = Place(newest.branch, newest.round + 1)
+            here = ModelId(newest.branch, newest.round + 1)
             if here == at and not self.number and context.node_config["client-id"] == "clinic-0":
                 self.ask()
             if self.number and here > at:
@@ -1080,12 +1080,12 @@ def check_forgotten(asking: Asking, result: Result, branch: int, rounds: int) ->
     """Nothing but what was trained since the restart may have come out of the run."""
     (outcome,) = asking.history.outcomes()
     assert outcome.asked[0].number == asking.number
-    assert asking.history.newest == outcome.place == Place(branch, rounds)
-    assert asking.evaluated == [Place(branch, at) for at in range(1, rounds + 1)]
+    assert asking.history.newest == outcome.model_id == ModelId(branch, rounds)
+    assert asking.evaluated == [ModelId(branch, at) for at in range(1, rounds + 1)]
     assert sorted(result.evaluate_metrics_serverapp) == sorted(result.train_metrics_clientapp)
     assert sorted(result.train_metrics_clientapp) == list(range(1, rounds + 1))
     assert not any(asking.files)
-    for name, tensor in asking.history.model(Place(branch, rounds)).items():
+    for name, tensor in asking.history.model(ModelId(branch, rounds)).items():
         np.testing.assert_array_equal(result.arrays[name].numpy(), tensor)
         np.testing.assert_array_equal(load_file(asking.path)[name], tensor)
 
@@ -1094,7 +1094,7 @@ def test_who_asks_while_a_run_trains_is_forgotten_in_the_same_run(
     asking: Asking, caplog: pytest.LogCaptureFixture
 ) -> None:
     asking.run(grid(), num_rounds=2)
-    on = grid(asking.on_reply(Place(0, 4)))
+    on = grid(asking.on_reply(ModelId(0, 4)))
     with caplog.at_level("INFO", "flwr"):
         result = asking.run(on, num_rounds=6, method=Scratch())
     assert asking.history.ledger.last_round(0) == 4
@@ -1104,7 +1104,7 @@ def test_who_asks_while_a_run_trains_is_forgotten_in_the_same_run(
 
 
 def test_who_asks_in_the_last_round_of_a_run_is_forgotten_in_the_same_run(asking: Asking) -> None:
-    result = asking.run(grid(asking.on_reply(Place(0, 3))), num_rounds=3)
+    result = asking.run(grid(asking.on_reply(ModelId(0, 3))), num_rounds=3)
     check_forgotten(asking, result, branch=1, rounds=3)
 
 
@@ -1113,7 +1113,7 @@ def test_who_asks_in_the_very_last_moment_is_forgotten_in_the_same_run(
 ) -> None:
     save = rescind.flower._save
 
-    def slow(*arguments: Any) -> Place:
+    def slow(*arguments: Any) -> ModelId:
         saved = save(*arguments)
         if not asking.number:
             asking.ask()
@@ -1130,25 +1130,25 @@ def test_who_asks_between_forgetting_and_training_is_forgotten_in_the_same_run(
     asking.run(grid(), num_rounds=2)
     train = Revocable.train
 
-    def late(self: Revocable, until: Any) -> Place:
+    def late(self: Revocable, until: Any) -> ModelId:
         if not asking.number:
             asking.ask()
         return train(self, until)
 
     monkeypatch.setattr(Revocable, "train", late)
-    result = asking.run(grid(asking.on_reply(Place(0, 2))), num_rounds=3)
+    result = asking.run(grid(asking.on_reply(ModelId(0, 2))), num_rounds=3)
     check_forgotten(asking, result, branch=1, rounds=3)
 
 
 def test_who_asks_while_clients_evaluate_is_not_in_what_the_server_evaluates(asking: Asking) -> None:
-    asked: list[Place] = []
+    asked: list[ModelId] = []
 
     class Evaluating(InProcessGrid):
         def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
             sent = list(messages)
             if any(each.metadata.message_type == "evaluate" for each in sent):
                 asked.append(asking.history.newest)
-                if asking.history.newest == Place(0, 2):
+                if asking.history.newest == ModelId(0, 2):
                     asking.ask()
             return super().send_and_receive(sent, timeout=timeout)
 
@@ -1156,23 +1156,23 @@ def test_who_asks_while_clients_evaluate_is_not_in_what_the_server_evaluates(ask
     strategy = recorded(asking.history, fedavg(fraction_evaluate=1.0, min_evaluate_nodes=1))
     result = rescind.flower.run(strategy, on, initial(), 3, evaluate_fn=asking.evaluate, save_to=asking.path)
     check_forgotten(asking, result, branch=1, rounds=3)
-    assert asked == [Place(0, 1), Place(0, 2), Place(1, 1), Place(1, 2), Place(1, 3)]
+    assert asked == [ModelId(0, 1), ModelId(0, 2), ModelId(1, 1), ModelId(1, 2), ModelId(1, 3)]
     assert sorted(result.evaluate_metrics_clientapp) == [1, 2, 3]
 
 
 def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_same_run(asking: Asking) -> None:
     asking.run(grid(), num_rounds=2)
     first = asking.history.ask(["clinic-2"], Budget(8.0, 0.01))
-    result = asking.run(grid(asking.on_reply(Place(1, 2))), num_rounds=3, method=Last())
+    result = asking.run(grid(asking.on_reply(ModelId(1, 2))), num_rounds=3, method=Last())
     assert [each.asked[0].number for each in asking.history.outcomes()] == [first, asking.number]
     # The first one's branch knows who asked, and so it is finished and not looked at.
-    assert asking.evaluated == [Place(2, 1), Place(2, 2), Place(2, 3)]
+    assert asking.evaluated == [ModelId(2, 1), ModelId(2, 2), ModelId(2, 3)]
     assert asking.history.ledger.last_round(1) == 3
     assert sorted(result.evaluate_metrics_serverapp) == [1, 2, 3]
     assert asking.files
     assert not any(asking.files)
     np.testing.assert_array_equal(
-        load_file(asking.path)["head.weight"], asking.history.model(Place(2, 3))["head.weight"]
+        load_file(asking.path)["head.weight"], asking.history.model(ModelId(2, 3))["head.weight"]
     )
 
 
@@ -1182,12 +1182,12 @@ def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(
     asking.history.ledger.register(["stranger"], "2026-11-01T12:00:00+00:00")
 
     def ask(content: RecordDict, context: Context) -> None:
-        if asking.history.newest == Place(0, 2) and not asking.number:
+        if asking.history.newest == ModelId(0, 2) and not asking.number:
             asking.number = asking.history.ask(["stranger"], Budget(1.0, 1e-5))
 
     asking.evaluated.clear()
     result = asking.run(grid(ask), num_rounds=5)
-    assert asking.evaluated == [Place(0, 3), Place(0, 4), Place(0, 5)]
+    assert asking.evaluated == [ModelId(0, 3), ModelId(0, 4), ModelId(0, 5)]
     assert sorted(result.evaluate_metrics_serverapp) == [3, 4, 5]
     (outcome,) = asking.history.outcomes()
     assert (outcome.asked[0].number, outcome.branch) == (asking.number, None)
@@ -1205,6 +1205,6 @@ def test_a_model_that_was_saved_before_a_run_broke_off_is_removed_by_the_run_tha
     with pytest.raises(KeyboardInterrupt):
         asking.run(grid(die), num_rounds=2, save_to=None)
     assert asking.path.exists()
-    result = asking.run(grid(asking.on_reply(Place(1, 0))), num_rounds=2)
+    result = asking.run(grid(asking.on_reply(ModelId(1, 0))), num_rounds=2)
     assert asking.files
     check_forgotten(asking, result, branch=1, rounds=2)

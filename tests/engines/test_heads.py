@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
-from rescind.engines.heads import clipped_rows, trained_head
-from rescind.engines.seeds import batches, client_seed
+from rescind.engines.heads import clip_rows, train_head_on
+from rescind.engines.seeds import choose_batches, client_seed
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 
 def shards(classes: int, seed: int = 0) -> dict[str, Shard]:
@@ -31,14 +31,14 @@ def test_a_client_computes_what_the_simulator_does(loss: SoftmaxL2 | LogisticL2,
     engine = Simulation(Federation(data, data["clinic-0"], classes), head, training, batch=batch, secret=b"s")
     rng = np.random.default_rng(3)
     model = {name: rng.normal(size=tensor.shape) for name, tensor in engine.start().items()}
-    place = Place(2, 7)
-    replies = engine.train(model, place, engine.clients)
+    model_id = ModelId(2, 7)
+    replies = engine.train(model, model_id, engine.clients)
     for at, name in enumerate(engine.clients):
         shard, chosen = data[name], None
         if batch is not None:
             count = len(shard.labels)
-            chosen = batches(client_seed(b"s", name, place), count, min(batch, count), training.steps)
-        own = trained_head(model, shard.features, shard.labels, training, chosen)
+            chosen = choose_batches(client_seed(b"s", name, model_id), count, min(batch, count), training.steps)
+        own = train_head_on(model, shard.features, shard.labels, training, chosen)
         for key, tensor in own.items():
             np.testing.assert_allclose(np.asarray(replies.tensors[key])[at], tensor, rtol=1e-12, atol=1e-13)
 
@@ -60,7 +60,7 @@ def test_a_step_goes_down_the_gradient_of_the_loss(loss: SoftmaxL2 | LogisticL2)
             data = (np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(9), labels]).mean()
         return float(data + 0.1 * ((bias**2).sum() + (weight**2).sum()))
 
-    after = trained_head(model, rows, labels, LocalTraining(1, 0.5, loss))
+    after = train_head_on(model, rows, labels, LocalTraining(1, 0.5, loss))
     for name in model:
         for at in np.ndindex(*model[name].shape):
             moved = []
@@ -78,7 +78,7 @@ def test_no_row_is_longer_than_it_may_be(row_norm: float, seed: int) -> None:
     for dtype in (np.float32, np.float64):
         rows = (rng.normal(size=(20, 7)) * 10.0 ** rng.uniform(-3, 3, (20, 1))).astype(dtype)
         rows[0] = 0
-        found = clipped_rows(rows, row_norm)
+        found = clip_rows(rows, row_norm)
         assert found.dtype == dtype
         assert (np.linalg.norm(found.astype(np.float64), axis=1) <= row_norm).all()
         short = np.linalg.norm(rows.astype(np.float64), axis=1) < row_norm * 0.999
@@ -88,7 +88,7 @@ def test_no_row_is_longer_than_it_may_be(row_norm: float, seed: int) -> None:
 def test_other_losses_are_refused() -> None:
     model = {"bias": np.zeros(2), "weight": np.zeros((2, 3))}
     with pytest.raises(ValueError, match="trained by SoftmaxL2 or LogisticL2"):
-        trained_head(model, np.zeros((1, 3)), np.zeros(1, dtype=np.int64), LocalTraining(1, 0.1, UnprovenLoss()))
+        train_head_on(model, np.zeros((1, 3)), np.zeros(1, dtype=np.int64), LocalTraining(1, 0.1, UnprovenLoss()))
 
 
 def test_logits_far_out_do_not_overflow() -> None:
@@ -96,7 +96,7 @@ def test_logits_far_out_do_not_overflow() -> None:
         model = {"bias": np.zeros(classes), "weight": np.full((classes, 1), 1e6) * np.arange(1, classes + 1)[:, None]}
         rows, labels = np.array([[900.0], [-900.0]]), np.array([0, 1])
         loss = LogisticL2(0.0, 1000.0) if classes == 1 else SoftmaxL2(0.0, 1000.0)
-        after = trained_head(model, rows, labels, LocalTraining(1, 0.1, loss))
+        after = train_head_on(model, rows, labels, LocalTraining(1, 0.1, loss))
         assert all(np.isfinite(tensor).all() for tensor in after.values())
 
 
@@ -104,7 +104,7 @@ def in_extended_precision(model, rows, labels, training, chosen):
     """The same steps in 64-bit mantissas: exact, for what float64's rounding is measured against."""
     loss, wide = training.loss, np.longdouble
     weight, bias = model["weight"].astype(wide), model["bias"].astype(wide)
-    clipped = clipped_rows(rows.astype(np.float64), loss.row_norm).astype(wide)
+    clipped = clip_rows(rows.astype(np.float64), loss.row_norm).astype(wide)
     rate, l2, prox = wide(training.learning_rate), wide(loss.l2), wide(training.proximal)
     start = weight, bias
     for step in range(training.steps):
@@ -143,7 +143,7 @@ def test_a_client_rounds_no_more_than_its_term(precision, seed, steps, rate, nor
     model = {name: (norm * rng.normal(size=shape)).astype(precision) for name, shape in shapes.items()}
     rows, labels = 3 * rng.normal(size=(count, 6)), rng.integers(0, max(classes, 2), count)
     chosen = None if batch is None else rng.integers(0, count, (steps, batch))
-    own = trained_head(model, rows, labels, training, chosen)
+    own = train_head_on(model, rows, labels, training, chosen)
     exact = in_extended_precision(model, rows, labels, training, chosen)
 
     def length(tensors) -> float:

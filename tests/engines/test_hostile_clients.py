@@ -39,9 +39,9 @@ from rescind.core.calibration import Budget
 from rescind.core.regularity import Curvature
 from rescind.core.training import NO_BOUND
 from rescind.engines.engine import TOO_LONG, Replies
-from rescind.engines.flower.arrays import usable
+from rescind.engines.flower.arrays import is_usable
 from rescind.engines.server import norm
-from rescind.history.records import Place, Span
+from rescind.history.records import ModelId, Span
 
 EVIL, HONEST = NAMES[4], NAMES[:4]
 
@@ -87,18 +87,18 @@ def honest_sensitivities(kind: str, on: Hostile, rounds: int = 3, **options: Any
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_is_not_usable_in_any_type(dtype: Any, value: float) -> None:
-    assert usable(np.ones(5, dtype))
-    assert usable(np.full(5, 1e4, dtype))
-    assert not usable(np.array([0, value, 0], dtype))
+    assert is_usable(np.ones(5, dtype))
+    assert is_usable(np.full(5, 1e4, dtype))
+    assert not is_usable(np.array([0, value, 0], dtype))
 
 
 @pytest.mark.parametrize(("dtype", "fine", "large"), [(np.float32, 1e12, 1e14), (np.float64, 1e134, 1e136)])
 def test_numbers_whose_squares_cannot_be_added_are_not_usable(dtype: Any, fine: float, large: float) -> None:
     tensor = np.full(10**4, fine, dtype)
-    assert usable(tensor)
+    assert is_usable(tensor)
     assert np.isfinite(np.dot(tensor - -tensor, tensor - -tensor))
     for value in (large, -large, np.finfo(dtype).max):
-        assert not usable(np.array([0, value], dtype))
+        assert not is_usable(np.array([0, value], dtype))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -174,7 +174,7 @@ def test_where_every_reply_is_rejected_a_strategy_is_not_asked(history: History)
 
     on = grid(no_arrays, names=(EVIL,))
     rescind.flower.run(chosen, on, initial("FedAdam"), num_rounds=2)
-    assert history.newest == Place(0, 2)
+    assert history.newest == ModelId(0, 2)
 
 
 def test_more_metrics_than_anybody_needs_are_a_rejection(history: History) -> None:

@@ -8,14 +8,14 @@ from rescind import History
 from rescind.core.facts import PublicHead, Sampling
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
-from rescind.engines.seeds import client_seed, coin, stream
+from rescind.engines.seeds import client_seed, random_stream, toss_coin
 from rescind.engines.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
 from rescind.engines.simulation.fast import fast
 from rescind.engines.simulation.loop import Loop
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import Place, Span
-from rescind.testing.engines import EngineConformance, relative_difference, trained
+from rescind.history.records import ModelId, Span
+from rescind.testing.engines import EngineConformance, relative_difference, train
 
 HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))
 NETWORK = LocalTraining(2, 0.05, UnprovenLoss())
@@ -101,34 +101,34 @@ class TestLoop(EngineConformance):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_fast_head_agrees_with_the_loop_after_50_rounds(setting, precision, tolerance):
     training = replace(HEAD, precision=precision)
-    slow, quick = (trained(SETTINGS[setting](training=training, trainer=each), 50) for each in (Loop, fast))
+    slow, quick = (train(SETTINGS[setting](training=training, trainer=each), 50) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= tolerance
 
 
 @pytest.mark.parametrize("loss", [SoftmaxL2(0.0, 2.0), SoftmaxL2(4.0, 2.0)])
 def test_the_fast_head_agrees_with_the_loop_for_any_l2_term(loss):
-    slow, quick = (trained(head(training=replace(HEAD, loss=loss), trainer=each), 10) for each in (Loop, fast))
+    slow, quick = (train(head(training=replace(HEAD, loss=loss), trainer=each), 10) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 
 
 @pytest.mark.parametrize("batch", [None, 8])
 def test_many_participants_are_trained_in_portions(batch, monkeypatch):
     monkeypatch.setattr("rescind.engines.simulation.fast._TOGETHER", 2)
-    slow, quick = (trained(head((10, 9, 12, 3, 10), batch=batch, trainer=each), 5) for each in (Loop, fast))
+    slow, quick = (train(head((10, 9, 12, 3, 10), batch=batch, trainer=each), 5) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 
 
 # In float64: in float32 one ReLU or maximum that falls to the other side at a tie sets two networks apart.
 @pytest.mark.parametrize("batch", [None, 4])
 def test_the_fast_network_agrees_with_the_loop_after_50_rounds(batch):
-    slow, quick = (trained(network(trainer=each, batch=batch), 50) for each in (Loop, fast))
+    slow, quick = (train(network(trainer=each, batch=batch), 50) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 
 
 @pytest.mark.parametrize(("name", "limit"), [("_TOGETHER", 2), ("_NUMBERS", 100_000), ("_NUMBERS", 1)])
 def test_many_networks_are_trained_in_portions(name, limit, monkeypatch):
     monkeypatch.setattr(f"rescind.engines.simulation.fast.{name}", limit)
-    slow, quick = (trained(network((6, 9, 6, 6, 9), trainer=each), 5) for each in (Loop, fast))
+    slow, quick = (train(network((6, 9, 6, 6, 9), trainer=each), 5) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 
 
@@ -136,7 +136,7 @@ def test_many_networks_are_trained_in_portions(name, limit, monkeypatch):
 def test_the_fast_network_agrees_with_the_loop_on_images_of_any_size(size):
     data = federation((6, 9, 5, 7, 8), (3, size, size))
     slow, quick = (
-        trained(Simulation(data, Network(3, size, CLASSES), NETWORK, batch=4, secret=b"s", trainer=each), 2)
+        train(Simulation(data, Network(3, size, CLASSES), NETWORK, batch=4, secret=b"s", trainer=each), 2)
         for each in (Loop, fast)
     )
     assert relative_difference(slow, quick) <= 1e-10
@@ -146,28 +146,28 @@ def test_the_fast_network_agrees_with_the_loop_on_images_of_any_size(size):
 def test_two_runs_are_equal_to_the_last_bit(make):
     def run():
         training = replace(HEAD if make is head else NETWORK, precision="float32")
-        return trained(make(training=training, batch=4, sampling=Sampling.POISSON, rate=0.6), 10)
+        return train(make(training=training, batch=4, sampling=Sampling.POISSON, rate=0.6), 10)
 
     one, other = run(), run()
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
 def test_another_secret_gives_other_batches():
-    one, other = (trained(head(batch=4, secret=secret), 1) for secret in (b"s", b"t"))
+    one, other = (train(head(batch=4, secret=secret), 1) for secret in (b"s", b"t"))
     assert relative_difference(one, other) > 1e-6
 
 
 def test_training_learns():
     for engine in (head(), network()):
-        before, model = engine.test_accuracy(engine.start()), trained(engine, 40)
+        before, model = engine.test_accuracy(engine.start()), train(engine, 40)
         assert engine.test_accuracy(model) > before + 0.3
         assert engine.accuracy(model, engine.clients) > 0.7
 
 
 def test_nothing_of_torchs_global_state_changes():
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    trained(network(batch=4), 1)
-    trained(head(batch=4), 1)
+    train(network(batch=4), 1)
+    train(head(batch=4), 1)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled()
@@ -181,7 +181,7 @@ def test_one_step_is_the_gradient_of_the_mean_cross_entropy_with_l2_on_all_param
     loss = SoftmaxL2(l2=0.2, row_norm=100.0)
     engine = head(training=LocalTraining(1, 0.5, loss), trainer=trainer)
     model = {name: np.random.default_rng(3).standard_normal(each.shape) for name, each in engine.start().items()}
-    replies = engine.train(model, Place(0, 1), ["b"])
+    replies = engine.train(model, ModelId(0, 1), ["b"])
     own = shard(12, (20,), 1)
 
     def value(parameters):
@@ -201,8 +201,8 @@ def test_one_step_is_the_gradient_of_the_mean_cross_entropy_with_l2_on_all_param
 @pytest.mark.parametrize("trainer", [Loop, fast])
 def test_batches_are_permutations_cut_into_pieces(trainer):
     engine = head((5, 12, 5, 16, 7), training=replace(HEAD, steps=3), batch=4, trainer=trainer)
-    model, place = engine.start(), Place(2, 9)
-    generator = stream(client_seed(b"s", "a", place), "batches")
+    model, model_id = engine.start(), ModelId(2, 9)
+    generator = random_stream(client_seed(b"s", "a", model_id), "batches")
     order = np.concatenate([generator.permutation(5) for _ in range(3)])
     own = shard(5, (20,), 0)
     features = own.features * np.minimum(1, 2 / np.linalg.norm(own.features, axis=1, keepdims=True))
@@ -215,7 +215,7 @@ def test_batches_are_permutations_cut_into_pieces(trainer):
             weight - 0.3 * (residuals.T @ features[rows] / 4 + 0.05 * weight),
             bias - 0.3 * (residuals.mean(axis=0) + 0.05 * bias),
         )
-    replies = engine.train(model, place, ["c", "a"])
+    replies = engine.train(model, model_id, ["c", "a"])
     # Rows are clipped a millionth below the norm asked for.
     np.testing.assert_allclose(replies.tensors["weight"][1], weight, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(replies.tensors["bias"][1], bias, rtol=1e-5, atol=1e-7)
@@ -239,23 +239,23 @@ def test_short_rows_stay_as_they_are():
 
 def test_replies_say_how_many_examples_and_steps():
     engine = head((9, 12, 5, 16, 7), batch=6)
-    replies = engine.train(engine.start(), Place(0, 1), ["c", "e"])
+    replies = engine.train(engine.start(), ModelId(0, 1), ["c", "e"])
     assert replies.weights.tolist() == [5.0, 7.0]
     assert replies.steps == (4, 4)
     assert replies.batch == 6
-    assert engine.train(engine.start(), Place(0, 1), ["c"]).batch == 5
-    assert head().train(engine.start(), Place(0, 1), ["d", "a"]).batch == 16
+    assert engine.train(engine.start(), ModelId(0, 1), ["c"]).batch == 5
+    assert head().train(engine.start(), ModelId(0, 1), ["d", "a"]).batch == 16
 
 
 def test_a_client_takes_part_by_its_own_coin():
-    place = Place(3, 8)
-    coins = {name: coin(b"s", "sampling", name, 3, 8) for name in NAMES}
+    model_id = ModelId(3, 8)
+    coins = {name: toss_coin(b"s", "sampling", name, 3, 8) for name in NAMES}
     poisson = head(sampling=Sampling.POISSON, rate=0.5)
-    assert poisson.drawn(place, NAMES) == [name for name in NAMES if coins[name] < 0.5]
+    assert poisson.draw(model_id, NAMES) == [name for name in NAMES if coins[name] < 0.5]
     fixed = head(sampling=Sampling.FIXED_SIZE, size=2)
-    assert set(fixed.drawn(place, NAMES)) == set(sorted(NAMES, key=coins.get)[:2])
-    assert fixed.drawn(place, ["e"]) == ["e"]
-    assert head(sampling=Sampling.POISSON, rate=1.0).drawn(place, NAMES) == list(NAMES)
+    assert set(fixed.draw(model_id, NAMES)) == set(sorted(NAMES, key=coins.get)[:2])
+    assert fixed.draw(model_id, ["e"]) == ["e"]
+    assert head(sampling=Sampling.POISSON, rate=1.0).draw(model_id, NAMES) == list(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_a_model_for_other_data_is_refused():
 @pytest.mark.parametrize("make", [head, network])
 def test_what_a_model_says_of_any_examples(make):
     engine = make()
-    model = trained(engine, 3)
+    model = train(engine, 3)
     inputs = (20,) if make is head else (1, 18, 18)
     asked = shard(40, inputs, 50)
     said = engine.logits(model, asked)
@@ -385,7 +385,7 @@ def test_what_a_model_says_of_any_examples(make):
 
 def test_rows_that_are_asked_about_are_clipped_as_those_trained_on():
     engine = head()
-    model, asked = trained(engine, 2), shard(6, (20,), 7)
+    model, asked = train(engine, 2), shard(6, (20,), 7)
     longer = Shard(1e6 * asked.features, asked.labels)
     norms = np.linalg.norm(asked.features, axis=1, keepdims=True)
     unit = Shard(asked.features / norms * HEAD.loss.row_norm, asked.labels)
@@ -407,8 +407,8 @@ def test_a_model_of_another_kind_is_refused(spoil):
     model = engine.start()
     spoil(model)
     for asked in (
-        lambda: engine.train(model, Place(0, 1), NAMES),
-        lambda: engine.train(model, Place(0, 1), []),
+        lambda: engine.train(model, ModelId(0, 1), NAMES),
+        lambda: engine.train(model, ModelId(0, 1), []),
         lambda: engine.accuracy(model, NAMES),
         lambda: engine.test_accuracy(model),
     ):
@@ -419,7 +419,7 @@ def test_a_model_of_another_kind_is_refused(spoil):
 def test_a_client_named_twice_is_refused():
     engine = head()
     with pytest.raises(ValueError, match="'b'"):
-        engine.train(engine.start(), Place(0, 1), ["b", "a", "b"])
+        engine.train(engine.start(), ModelId(0, 1), ["b", "a", "b"])
 
 
 def test_the_accuracy_of_nobody_is_refused():
@@ -485,10 +485,10 @@ def test_a_head_of_float32_is_trained_in_float64_and_cast_once():
             Simulation(data, SoftmaxHead(30, CLASSES), replace(HEAD, steps=steps, precision=each), **options)
             for each in ("float32", "float64")
         )
-        model = trained(single, 2)
+        model = train(single, 2)
         wide = {name: tensor.astype(np.float64) for name, tensor in model.items()}
         one, other = (
-            engine.train(start, Place(0, 3), engine.clients).tensors
+            engine.train(start, ModelId(0, 3), engine.clients).tensors
             for engine, start in ((single, model), (double, wide))
         )
         for name in model:
@@ -510,7 +510,7 @@ def test_nobodys_numbers_depend_on_who_else_there_is() -> None:
         for chosen in (shards, {name: shards[name] for name in list(shards)[:3]})
     )
     names = list(shards)[:3]
-    one, other = (engine.train(engine.start(), Place(0, 1), names) for engine in (with_all, without))
+    one, other = (engine.train(engine.start(), ModelId(0, 1), names) for engine in (with_all, without))
     for name in one.tensors:
         assert np.asarray(one.tensors[name]).tobytes() == np.asarray(other.tensors[name]).tobytes()
 
@@ -562,8 +562,8 @@ def test_what_is_sampled_and_weighed_is_in_the_facts() -> None:
 
 def test_equal_weights_are_equal_whatever_the_counts() -> None:
     engine, other = head(equal_weights=True), head()
-    place = Place(0, 1)
-    equal, counted = (each.train(each.start(), place, each.clients) for each in (engine, other))
+    model_id = ModelId(0, 1)
+    equal, counted = (each.train(each.start(), model_id, each.clients) for each in (engine, other))
     assert (equal.weights == 1).all()
     assert len(set(counted.weights)) > 1
     assert equal.batch == counted.batch

@@ -8,7 +8,7 @@ import pytest
 from experiments.runs.membership import Compared, together, told_apart
 from rescind import LocalTraining, SoftmaxL2
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 COLUMNS, CLASSES = 600, 3
 
@@ -31,7 +31,7 @@ def by_class(own: Shard) -> Compared:
 
 def released(engine: Simulation, *names: str) -> dict[str, object]:
     """Train by heart: the labels are random, so that nothing else can be learned."""
-    replies = engine.train(engine.start(), Place(0, 1), list(names))
+    replies = engine.train(engine.start(), ModelId(0, 1), list(names))
     return {name: np.mean(np.asarray(tensor), axis=0) for name, tensor in replies.tensors.items()}
 
 

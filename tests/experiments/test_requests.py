@@ -82,13 +82,13 @@ def test_another_seed_is_another_training(trainings: list[str]) -> None:
 @pytest.mark.usefixtures("trainings")
 def test_the_control_begins_from_the_start_under_the_papers_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
-    noise = requests.noise
+    noise = requests.draw_noise
 
     def seen(model: requests.Mapping[str, requests.Tensor], sigma: float, *words: object, grid: int) -> object:
         begun.append((max(float(np.abs(tensor).max()) for tensor in model.values()), sigma, words))
         return noise(model, sigma, *words, grid=grid)
 
-    monkeypatch.setattr(requests, "noise", seen)
+    monkeypatch.setattr(requests, "draw_noise", seen)
     rows = requests.run(CONFIGURATION | {"method": requests.NoisedStart.name})
     assert [words for _, _, words in begun] == [(b"noise 0", "restart", branch) for branch in (1, 1, 2)]
     # A softmax head begins at zero; the second request's noise comes upon the first one's.

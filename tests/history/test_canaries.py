@@ -23,15 +23,15 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request
 from rescind.history.history import History
-from rescind.history.records import Level, Place, Span
-from rescind.history.requests import Planned, ask, record_plan
+from rescind.history.records import ErasureLevel, ModelId, Span
+from rescind.history.requests import RecordedPlan, ask, record_plan
 from rescind.history.tensors import digest
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]
 LABEL = "Clinic of the Canaries"
 SIZE = 6
-RESTART = Place(0, 2)
+RESTART = ModelId(0, 2)
 Search = Callable[[], bytes]
 
 
@@ -63,7 +63,7 @@ class Federation:
         self.history.label({LEAVER: LABEL})
 
     def canaries(self, first: int, last: int) -> dict[str, bytes]:
-        """Give the leaver's numbers in some rounds, and what follows from them alone."""
+        """Return the leaver's numbers in some rounds, and what follows from them alone."""
         found = {}
         for at in range(first - 1, last):
             gram = self.measured[at].gram
@@ -79,8 +79,8 @@ class Federation:
             (stored,) = self.history.ledger.rounds(Span(0, at + 1, at + 1))
             found[f"salt of round {at + 1}"] = stored.salt
             for kind, values in numbers.items():
-                for place, value in enumerate(values):
-                    found[f"{kind} {place} of round {at + 1}"] = struct.pack("<d", value)
+                for index, value in enumerate(values):
+                    found[f"{kind} {index} of round {at + 1}"] = struct.pack("<d", value)
             # A digest confirms a guess: it must not stay in any writing either.
             for kind, tensor in (("update", self.updates[at][0]), ("model", self.models[at + 1])):
                 name = digest({"theta": tensor})
@@ -94,13 +94,13 @@ class Federation:
         return {"name": LEAVER.encode(), "label": LABEL.encode(), "key": key}
 
 
-def forgotten(federation: Federation, level: Level) -> None:
+def forgotten(federation: Federation, level: ErasureLevel) -> None:
     """Restart from round 2 with noise and erase."""
     history = federation.history
     request = Request(history.clients([LEAVER]), Budget(5.0, 1e-3))
     number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
     chosen = Candidate(Node(2, 0, 2), 1.0, Mode.INSTANCE, (), request.mu, 3.0)
-    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
+    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
     noised = {"theta": federation.models[2] + np.random.default_rng(5).normal(size=SIZE)}
     with history.recording(FACTS, {"theta": federation.models[0]}, update_interval=1) as recorder:
         recorder.restart(RESTART, noised, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53)
@@ -121,7 +121,7 @@ class Bucket:
         self.client.create_bucket(Bucket=self.name)
 
     def contents(self) -> bytes:
-        """Give every version of every object."""
+        """Return every version of every object."""
         found = self.client.list_object_versions(Bucket=self.name).get("Versions", [])
         get = self.client.get_object
         return b"\n".join(
@@ -131,7 +131,7 @@ class Bucket:
 
 
 def postgresql_bytes(address: str) -> bytes:
-    """Give every byte of the server's tables, indexes and catalogues, as they are on disk."""
+    """Return every byte of the server's tables, indexes and catalogues, as they are on disk."""
     files = """
         SELECT pg_read_binary_file('base/' || folder || '/' || file, 0, 1000000000, true)
         FROM pg_ls_dir('base') AS folder, pg_ls_dir('base/' || folder) AS file
@@ -142,10 +142,10 @@ def postgresql_bytes(address: str) -> bytes:
 
 
 @pytest.fixture(params=["sqlite and folder", "postgresql and bucket"])
-def place(
+def stores(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Federation, Search]]:
-    """Give a federation with a history, and a function that reads every byte of its stores."""
+    """Return a federation with a history, and a function that reads every byte of its stores."""
     if request.param == "sqlite and folder":
         folder = tmp_path / "history"
         with History(folder) as history:
@@ -160,8 +160,8 @@ def place(
         monkeypatch.setenv(variable, value)
     bucket = Bucket(endpoint)
     # A server of its own: another test's history would be searched too.
-    place = {"checkpoints": f"s3://{bucket.name}", "run": "canary", "secret": tmp_path / "secret"}
-    with server() as address, History(address, **place) as history:
+    location = {"checkpoints": f"s3://{bucket.name}", "run": "canary", "secret": tmp_path / "secret"}
+    with server() as address, History(address, **location) as history:
         yield Federation(history), lambda: bucket.contents() + postgresql_bytes(address)
 
 
@@ -176,19 +176,19 @@ def spellings(value: bytes) -> Iterator[bytes]:
         yield repr(struct.unpack("<d", value)[0]).encode()
 
 
-def test_what_is_searched_for_is_there_before(place: tuple[Federation, Search]) -> None:
-    federation, search = place
+def test_what_is_searched_for_is_there_before(stores: tuple[Federation, Search]) -> None:
+    federation, search = stores
     federation.train(4)
     canaries = federation.canaries(1, 4) | federation.identity()
     assert present(canaries, search()) == set(canaries)
 
 
-def test_purge_leaves_no_byte(place: tuple[Federation, Search], caplog: pytest.LogCaptureFixture) -> None:
-    federation, search = place
+def test_purge_leaves_no_byte(stores: tuple[Federation, Search], caplog: pytest.LogCaptureFixture) -> None:
+    federation, search = stores
     with caplog.at_level("INFO"):
         federation.train(4)
         canaries = federation.canaries(1, 4) | federation.identity()
-        forgotten(federation, Level.PURGE)
+        forgotten(federation, ErasureLevel.PURGE)
     # All but what the bucket's own server logs: the names of objects, see docs/deployment.md.
     logged = "\n".join(each.getMessage() for each in caplog.records if each.name != "werkzeug")
     assert present(canaries, search() + logged.encode()) == set()
@@ -197,12 +197,12 @@ def test_purge_leaves_no_byte(place: tuple[Federation, Search], caplog: pytest.L
     assert (begun.body["models"], begun.body["updates"], log.body["rounds"]) == (4, 16, 4)
 
 
-def test_output_leaves_the_prefix_alone(place: tuple[Federation, Search]) -> None:
+def test_output_leaves_the_prefix_alone(stores: tuple[Federation, Search]) -> None:
     """It promises the name, the stored updates, and all that came after the restart; the rest is still there."""
-    federation, search = place
+    federation, search = stores
     federation.train(4)
     before, after, identity = federation.canaries(1, 2), federation.canaries(3, 4), federation.identity()
-    forgotten(federation, Level.OUTPUT)
+    forgotten(federation, ErasureLevel.OUTPUT)
     everything = search()
     assert present(after, everything) == set()
     assert present({name: identity[name] for name in ("name", "label")}, everything) == set()
@@ -213,7 +213,7 @@ def test_output_leaves_the_prefix_alone(place: tuple[Federation, Search]) -> Non
 # The attack: from what is left, and never from the leaver's own rows.
 
 
-def deltas_from_gram(history: History, leaver: int) -> dict[Place, float]:
+def deltas_from_gram(history: History, leaver: int) -> dict[ModelId, float]:
     """G p = 0: the leaver's row is minus the weighted sum of the others', so its distance follows."""
     found = {}
     for number in range(2):
@@ -224,45 +224,46 @@ def deltas_from_gram(history: History, leaver: int) -> dict[Place, float]:
             if round_.gram is not None:
                 row = -(weights[others] @ round_.gram[np.ix_(others, others)]) / weights[at]
                 distance = np.sqrt(-(row @ weights[others]) / weights[at])
-                found[round_.place] = weights[at] / weights[others].sum() * distance
+                found[round_.model_id] = weights[at] / weights[others].sum() * distance
     return found
 
 
-def deltas_from_models(history: History, leaver: int) -> dict[Place, float]:
+def deltas_from_models(history: History, leaver: int) -> dict[ModelId, float]:
     """The model moved by the weighted mean of all updates, so what the others did not do the leaver did."""
     found, kept = {}, history.ledger.kept()
     for number in range(2):
         for round_ in history.ledger.rounds(Span(number, 1, 9)):
-            place, before = round_.place, Place(number, round_.place.round - 1)
-            stored = history.ledger.updates(Span(number, place.round, place.round))
-            if place not in kept or before not in kept:
+            model_id, before = round_.model_id, ModelId(number, round_.model_id.round - 1)
+            stored = history.ledger.updates(Span(number, model_id.round, model_id.round))
+            if model_id not in kept or before not in kept:
                 continue
-            omega = history.model(place)["theta"] - history.model(before)["theta"]
+            omega = history.model(model_id)["theta"] - history.model(before)["theta"]
             weights = dict(zip(round_.clients.tolist(), round_.participants["weight"], strict=True))
             others = {client: history.updates.load(digest)["theta"] for (_, client), digest in stored.items()}
             if set(weights) - set(others) != {leaver}:
                 continue
             own = omega * sum(weights.values()) - sum(weights[client] * others[client] for client in others)
             rest = sum(weights[client] for client in others)
-            found[place] = weights[leaver] / rest * float(np.linalg.norm(own / weights[leaver] - omega))
+            found[model_id] = weights[leaver] / rest * float(np.linalg.norm(own / weights[leaver] - omega))
     return found
 
 
 @pytest.mark.parametrize("attack", [deltas_from_gram, deltas_from_models])
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", list(ErasureLevel))
 def test_a_reconstruction_succeeds_after_output_and_fails_after_purge(
-    tmp_path: Path, level: Level, attack: Callable[[History, int], dict[Place, float]]
+    tmp_path: Path, level: ErasureLevel, attack: Callable[[History, int], dict[ModelId, float]]
 ) -> None:
     with History(tmp_path / "history") as history:
         federation = Federation(history)
         federation.train(4)
         (leaver,) = history.clients([LEAVER])
         truth = {
-            each.place: client_deltas(each.edge(FACTS.training))[0] for each in history.ledger.rounds(Span(0, 1, 2))
+            each.model_id: client_deltas(each.edge(FACTS.training))[0]
+            for each in history.ledger.rounds(Span(0, 1, 2))
         }
         forgotten(federation, level)
         recovered = attack(history, leaver)
-        if level is Level.PURGE:
+        if level is ErasureLevel.PURGE:
             assert recovered == {}
             assert [entry.kind for entry in history.ledger.entries()].count("round") == 4
             assert list(history.ledger.rounds(Span(0, 1, 9))) == []

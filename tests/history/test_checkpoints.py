@@ -20,7 +20,12 @@ from fsspec.registry import _registry
 
 from rescind.history import tensors as format_
 from rescind.history.checkpoints import CheckpointStore
-from rescind.history.errors import DamagedCheckpoint, HistoryError, MissingCheckpoint, UnsafePermissions
+from rescind.history.errors import (
+    DamagedCheckpointError,
+    HistoryError,
+    MissingCheckpointError,
+    UnsafePermissionsError,
+)
 
 MODEL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.array([np.nan, -1])}
 OTHER = {"weight": np.ones(3)}
@@ -176,7 +181,7 @@ class TestEveryPlace:
         assert DIGEST not in store
         assert store.digests() == {format_.digest(OTHER)}
         assert store.kept_versions() == ()
-        with pytest.raises(MissingCheckpoint, match=DIGEST):
+        with pytest.raises(MissingCheckpointError, match=DIGEST):
             store.load(DIGEST)
 
     def test_removing_leaves_nothing_and_the_store_can_be_used_again(self, store):
@@ -189,9 +194,9 @@ class TestEveryPlace:
         assert store.digests() == {DIGEST}
 
     def test_a_missing_checkpoint_is_named(self, store):
-        with pytest.raises(MissingCheckpoint, match=ABSENT):
+        with pytest.raises(MissingCheckpointError, match=ABSENT):
             store.load(ABSENT)
-        with pytest.raises(MissingCheckpoint, match=ABSENT):
+        with pytest.raises(MissingCheckpointError, match=ABSENT):
             next(store.stream(ABSENT))
 
     @pytest.mark.parametrize("digest", ["", "ab", "A" * 64, "0" * 63 + "\n", "0" * 64 + "\n", "../" + "0" * 61, 7])
@@ -204,17 +209,17 @@ class TestEveryPlace:
     def test_another_model_under_the_name_is_found_out(self, store):
         store.put(MODEL)
         replace(store, DIGEST, b"".join(format_.chunks(OTHER)))
-        with pytest.raises(DamagedCheckpoint, match=f"checkpoint {DIGEST} .* have the digest"):
+        with pytest.raises(DamagedCheckpointError, match=f"checkpoint {DIGEST} .* have the digest"):
             store.load(DIGEST)
         seen = store.stream(DIGEST)
         assert next(seen)[0] == "weight"
-        with pytest.raises(DamagedCheckpoint):
+        with pytest.raises(DamagedCheckpointError):
             next(seen)
 
     def test_a_damaged_header_is_named_too(self, store):
         store.put(MODEL)
         replace(store, DIGEST, b"12345678")
-        with pytest.raises(DamagedCheckpoint, match=f"checkpoint {DIGEST} .* header claims"):
+        with pytest.raises(DamagedCheckpointError, match=f"checkpoint {DIGEST} .* header claims"):
             store.load(DIGEST)
 
     def test_a_file_of_another_size_is_written_again(self, store):
@@ -332,7 +337,7 @@ class TestFolder:
         path.mkdir()
         path.chmod(mode)
         for use in (lambda: CheckpointStore(path), lambda: store.put(MODEL)):
-            with pytest.raises(UnsafePermissions, match=f"mode {mode:o}.*run chmod 700 '{path}'"):
+            with pytest.raises(UnsafePermissionsError, match=f"mode {mode:o}.*run chmod 700 '{path}'"):
                 use()
         assert list(path.iterdir()) == []
         path.chmod(0o700)
@@ -379,11 +384,11 @@ class TestFolder:
             flipped = bytearray(data)
             flipped[position] ^= 1 << position % 8
             path.write_bytes(flipped)
-            with pytest.raises(DamagedCheckpoint):
+            with pytest.raises(DamagedCheckpointError):
                 folder.load(DIGEST)
         for length in range(len(data)):
             path.write_bytes(data[:length])
-            with pytest.raises(DamagedCheckpoint):
+            with pytest.raises(DamagedCheckpointError):
                 folder.load(DIGEST)
 
     def test_a_symbolic_link_is_no_checkpoint(self, folder, tmp_path):
@@ -393,7 +398,7 @@ class TestFolder:
         path.symlink_to(tmp_path / "elsewhere")
         assert DIGEST not in folder
         assert folder.digests() == set()
-        with pytest.raises(MissingCheckpoint):
+        with pytest.raises(MissingCheckpointError):
             folder.load(DIGEST)
         folder.put(MODEL)
         assert not path.is_symlink()

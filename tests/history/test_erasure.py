@@ -14,28 +14,28 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Erased, Noise
+from rescind.core.edges import ErasedStretch, NoiseEdge, RoundEdge
 from rescind.core.facts import Mode
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
 from rescind.history.erasure import Eraser, unfinished
-from rescind.history.errors import ForgottenClient
+from rescind.history.errors import ForgottenClientError
 from rescind.history.history import History
-from rescind.history.records import ROOT, Level, Place
-from rescind.history.requests import Planned, record_plan
+from rescind.history.records import ROOT, ErasureLevel, ModelId
+from rescind.history.requests import RecordedPlan, record_plan
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 START = {"theta": np.zeros(12)}
 
 
-def restarted(history: History, leavers: list[str], parent: Place) -> int:
+def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
     """Serve a request up to its restart and give the branch."""
     request = Request(history.clients(leavers), Budget(5.0, 1e-3))
     number = history.ask(leavers, request.budget)
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
+    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if not chosen.sigma:
@@ -55,14 +55,14 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
         train(recorder, clients, 6, range(6))
     leaver = history.clients([name(0)])
     others = sorted(history.ledger.identities().values())[1:]
-    branch = restarted(history, [name(0)], Place(0, 4))
+    branch = restarted(history, [name(0)], ModelId(0, 4))
     before = history.path()
     plan = history.plan_erasure()
     history.erase(plan)
     after = history.path()
     (edge,) = after.edges
-    assert isinstance(edge, Erased)
-    assert edge.sigmas == tuple(each.sigma for each in before.edges if isinstance(each, Noise))
+    assert isinstance(edge, ErasedStretch)
+    assert edge.sigmas == tuple(each.sigma for each in before.edges if isinstance(each, NoiseEdge))
     assert len(edge.sigmas) == 1
     assert edge.common_factor
     (own,) = np.flatnonzero(np.isin(edge.clients, list(leaver)))
@@ -73,12 +73,12 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     assert (client_sensitivities(after.edges, others, [1])[0] >= expected).all()
     assert group_sensitivity(after.edges, leaver).tolist() == [0, np.inf]
     assert (group_sensitivity(after.edges, others[:2])[-1] >= group_sensitivity(before.edges, others[:2])[-1]).all()
-    assert list(history.ledger.kept()) == [ROOT, Place(branch, 0)]
+    assert list(history.ledger.kept()) == [ROOT, ModelId(branch, 0)]
     assert history.models.digests() == set(history.ledger.kept().values())
     assert history.ledger.names(np.array(sorted(leaver))) == {}
     assert history.ledger.keys(np.array(sorted(leaver))) == {}
     assert history.verify() == []
-    with history.recording(FACTS, START) as recorder, pytest.raises(ForgottenClient, match=name(0)):
+    with history.recording(FACTS, START) as recorder, pytest.raises(ForgottenClientError, match=name(0)):
         train(recorder, clients, 1, range(6))
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(1, 6))
@@ -93,19 +93,19 @@ def test_rounds_before_the_leavers_first_stay(history: History) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(1, 6))
         train(recorder, clients, 4, range(6))
-    branch = restarted(history, [name(0)], Place(0, 5))
+    branch = restarted(history, [name(0)], ModelId(0, 5))
     before = history.path()
     history.erase(history.plan_erasure())
     after = history.path()
-    assert [type(edge) for edge in after.edges] == [Aggregation] * 3 + [Erased]
-    assert after.places == (*(Place(0, at) for at in range(4)), Place(branch, 0))
+    assert [type(edge) for edge in after.edges] == [RoundEdge] * 3 + [ErasedStretch]
+    assert after.model_ids == (*(ModelId(0, at) for at in range(4)), ModelId(branch, 0))
     assert after.trained == (0, 1, 2, 3, 5)
     everybody = sorted(history.ledger.identities().values())
     nodes = client_sensitivities(after.edges, everybody, range(5))
     np.testing.assert_array_equal(nodes[:4], client_sensitivities(before.edges, everybody, range(4)))
     np.testing.assert_allclose(nodes[4], client_sensitivities(before.edges, everybody, [6])[0], rtol=1e-8)
-    assert Place(0, 3) in history.ledger.kept()
-    assert Place(0, 4) not in history.ledger.kept()
+    assert ModelId(0, 3) in history.ledger.kept()
+    assert ModelId(0, 4) not in history.ledger.kept()
     assert history.verify() == []
 
 
@@ -114,11 +114,11 @@ def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> N
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(1, 6))
         train(recorder, clients, 2, range(6))
-    restarted(history, [name(0)], Place(0, 3))
+    restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
     assert plan.stretch == ()
     history.erase(plan)
-    assert [type(edge) for edge in history.path().edges] == [Aggregation] * 3
+    assert [type(edge) for edge in history.path().edges] == [RoundEdge] * 3
     assert history.ledger.last_round(0) == 5
     assert list(history.ledger.rounds(plan.abandoned[0])) == []
     assert history.verify() == []
@@ -130,16 +130,16 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(6))
-    first = restarted(history, [name(0)], Place(0, 3))
+    first = restarted(history, [name(0)], ModelId(0, 3))
     history.erase(history.plan_erasure())
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(1, 6))
     gone = history.clients([name(1)])
-    second = restarted(history, [name(1)], Place(first, 2))
+    second = restarted(history, [name(1)], ModelId(first, 2))
     before = history.path()
     history.erase(history.plan_erasure())
     (edge,) = history.path().edges
-    assert isinstance(edge, Erased)
+    assert isinstance(edge, ErasedStretch)
     assert len(edge.sigmas) == 2
     assert history.path().trained == (0, 5)
     assert sorted(history.ledger.stretches()) == [second]
@@ -158,21 +158,21 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 6, range(6))
     leaver = sorted(history.clients([name(0)]))
-    restarted(history, [name(0)], Place(0, 4))
+    restarted(history, [name(0)], ModelId(0, 4))
     before = history.path()
-    plan = history.plan_erasure(Level.OUTPUT)
+    plan = history.plan_erasure(ErasureLevel.OUTPUT)
     assert any("before the restart" in line for line in plan.stays)
     history.erase(plan)
-    assert [type(edge) for edge in history.path().edges] == [Aggregation] * 4 + [Noise]
+    assert [type(edge) for edge in history.path().edges] == [RoundEdge] * 4 + [NoiseEdge]
     np.testing.assert_array_equal(
         group_sensitivity(history.path().edges, leaver), group_sensitivity(before.edges, leaver)
     )
-    assert Place(0, 5) not in history.ledger.kept()
+    assert ModelId(0, 5) not in history.ledger.kept()
     assert history.ledger.names(np.array(leaver)) == {}
     assert history.verify() == []
     # The numbers that stay are still covered by the chain, so their salts have to stay as well.
     assert set(history.ledger.keys(np.array(leaver))) == set(leaver)
-    restarted(history, [name(2)], Place(0, 2))
+    restarted(history, [name(2)], ModelId(0, 2))
     history.erase(history.plan_erasure())
     assert history.ledger.keys(np.array(leaver)) == {}
     assert history.verify() == []
@@ -190,7 +190,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(6))
     leaver = np.array(sorted(history.clients([name(0)])))
-    restarted(history, [name(0)], Place(0, 3))
+    restarted(history, [name(0)], ModelId(0, 3))
     whole = Eraser.steps
 
     def cut_off(self: Eraser, begun: object, time: str) -> list[object]:
@@ -211,7 +211,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
         train(recorder, clients, 1, range(1, 6))
     assert unfinished(history.ledger) == []
     assert len(list(history.ledger.entries("erased"))) == 1
-    assert [type(edge) for edge in history.path().edges] == [Erased, Aggregation]
+    assert [type(edge) for edge in history.path().edges] == [ErasedStretch, RoundEdge]
     assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
     assert history.models.digests() == set(history.ledger.kept().values())
     assert history.verify() == []
@@ -222,7 +222,7 @@ def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> Non
     with History(tmp_path / "history") as history:
         with history.recording(FACTS, START) as recorder:
             train(recorder, clients, 4, range(6))
-        restarted(history, [name(0)], Place(0, 3))
+        restarted(history, [name(0)], ModelId(0, 3))
         history.erase(history.plan_erasure())
         assert history.verify() == []
         (stretch,) = history.ledger.stretches().values()
@@ -244,7 +244,7 @@ def test_an_erasure_that_was_cut_off_says_once_what_remains(
     """The entry used to be written before the rounds went, and once more when the erasure was finished."""
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
-    restarted(history, [name(0)], Place(0, 3))
+    restarted(history, [name(0)], ModelId(0, 3))
 
     def dying(*_: object) -> None:
         raise KeyboardInterrupt

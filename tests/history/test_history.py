@@ -16,25 +16,25 @@ import numpy as np
 import pytest
 
 from benchmarks.recorded import FACTS, federation, forget, name, train
-from rescind.core.aggregation import Contributions
+from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Noise, Untouched
-from rescind.core.facts import Mode, Scope
+from rescind.core.edges import AbsentRound, NoiseEdge, RoundEdge
+from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
 from rescind.history.errors import (
-    DifferentRun,
-    HalfMadeHistory,
-    HeldByAnother,
     HistoryError,
-    NotAHistory,
-    UnknownClient,
-    UnsafePermissions,
+    IncompleteHistoryError,
+    LockedError,
+    NoHistoryError,
+    RunMismatchError,
+    UnknownClientError,
+    UnsafePermissionsError,
 )
 from rescind.history.history import History
-from rescind.history.records import ROOT, Place
-from rescind.history.requests import Planned, ask, asked_for, record_plan, standings, withdraw
+from rescind.history.records import ROOT, ModelId
+from rescind.history.requests import RecordedPlan, ask, filed_requests, obligations, record_plan, withdraw
 from rescind.history.run import Goal
 
 BUDGET = Budget(5.0, 1e-3)
@@ -45,7 +45,7 @@ Opened = Callable[[], History]
 
 @pytest.fixture(params=["memory", "folder", "postgresql"])
 def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    """Give a function that opens the same history again."""
+    """Return a function that opens the same history again."""
     in_memory = History.in_memory()
     run = f"history_{secrets.token_hex(8)}"
     with ExitStack() as opened:
@@ -63,13 +63,13 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]
         yield reopen
 
 
-def served(history: History, group: frozenset[int], parent: Place) -> int:
+def served(history: History, group: frozenset[int], parent: ModelId) -> int:
     """Serve a request by hand: asked, planned, restarted. Gives the branch."""
     request = Request(group, BUDGET)
     number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
     found = candidates(history.summary(group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
+    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if chosen.sigma:
@@ -83,14 +83,14 @@ def test_rounds_are_found_again_and_training_goes_on(reopened: Opened) -> None:
         train(recorder, clients, 4, range(6))
         last, head = recorder.model(), recorder.head
     again = reopened()
-    assert again.newest == Place(0, 4)
+    assert again.newest == ModelId(0, 4)
     assert again.head == head
     assert again.verify([head]) == []
     with again.recording(FACTS, START) as recorder:
-        assert recorder.place == Place(0, 4)
+        assert recorder.model_id == ModelId(0, 4)
         np.testing.assert_array_equal(recorder.model()["theta"], last["theta"])
         train(recorder, clients, 2, range(6))
-    assert again.newest == Place(0, 6)
+    assert again.newest == ModelId(0, 6)
     assert again.verify([head]) == []
 
 
@@ -102,11 +102,11 @@ def test_the_path_is_what_was_trained(reopened: Opened) -> None:
     known = history.ledger.identities()
     theta = clients.start
     whole = history.path()
-    assert whole.places == tuple(Place(0, at) for at in range(9))
+    assert whole.model_ids == tuple(ModelId(0, at) for at in range(9))
     for key, edge in enumerate(whole.edges, start=1):
         drawn = clients.sampling.draw(clients.seed, key, range(6), 6)
         theta, expected = clients.train_round(theta, key, drawn)
-        assert isinstance(edge, Aggregation)
+        assert isinstance(edge, RoundEdge)
         order = np.argsort([known[name(client)] for client in drawn])
         np.testing.assert_array_equal(edge.distances, expected.distances[order])
         np.testing.assert_array_equal(edge.weights, expected.weights[order])
@@ -120,7 +120,7 @@ def test_the_path_is_what_was_trained(reopened: Opened) -> None:
             np.testing.assert_array_equal(edge.gram, expected.gram[np.ix_(order, order)])
     for group in ([1], [2, 5]):
         short = history.path(group=group)
-        assert any(isinstance(edge, Untouched) for edge in short.edges)
+        assert any(isinstance(edge, AbsentRound) for edge in short.edges)
         assert group_sensitivity(short.edges, group) == pytest.approx(
             group_sensitivity(whole.edges, group), rel=1e-15
         )
@@ -137,7 +137,7 @@ def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
             names,
             weights,
             [3] * 3,
-            Contributions(edge.distances, edge.update_norm, edge.gram),
+            RoundMeasurement(edge.distances, edge.update_norm, edge.gram),
             edge.rounding,
             {"theta": theta},
         )
@@ -151,27 +151,27 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     with history.recording(FACTS, START, goal=None) as recorder:
         train(recorder, clients, 6, range(6))
     first, second = ({history.ledger.identities()[name(client)]} for client in (0, 4))
-    place = Place(0, 3)
-    branch = served(history, frozenset(first), place)
+    model_id = ModelId(0, 3)
+    branch = served(history, frozenset(first), model_id)
     with history.recording(FACTS, START) as recorder:
-        assert recorder.place == Place(branch, 0)
+        assert recorder.model_id == ModelId(branch, 0)
         train(recorder, clients, 4, range(1, 6))
     path = history.path()
-    assert [type(edge) for edge in path.edges] == [Aggregation] * 3 + [Noise] + [Aggregation] * 4
+    assert [type(edge) for edge in path.edges] == [RoundEdge] * 3 + [NoiseEdge] + [RoundEdge] * 4
     assert path.trained == (0, 1, 2, 3, 3, 4, 5, 6, 7)
     assert path.behind_noise == {1: 4}
     (owed,) = history.summary(second).forgotten
     assert (owed.protected_from, owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
     # Back to before the noise: the first client has to be hidden again.
-    branch = served(history, frozenset(second), Place(0, 2))
-    one, two = standings(history.ledger)
+    branch = served(history, frozenset(second), ModelId(0, 2))
+    one, two = obligations(history.ledger)
     assert one.branch == two.branch == branch
     assert one.spent == (one.request.mu,) * 2
     assert [each.protected_from for each in history.summary({*second, 3}).forgotten] == [3, 3]
     # Back to the start: nobody needs noise any more.
     third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT)
-    assert [(each.mode, each.branch) for each in standings(history.ledger)] == [(Mode.EXACT, None)] * 3
-    assert history.newest == Place(third, 0)
+    assert [(each.mode, each.branch) for each in obligations(history.ledger)] == [(Mode.EXACT, None)] * 3
+    assert history.newest == ModelId(third, 0)
     assert history.verify() == []
 
 
@@ -180,10 +180,10 @@ def test_withdrawn_and_open_requests(reopened: Opened) -> None:
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 1, range(6))
-    request = Request(history.clients([name(1)]), BUDGET, Scope.SEQUENCE)
+    request = Request(history.clients([name(1)]), BUDGET, PrivacyScope.SEQUENCE)
     first, second = (ask(history.ledger, request, NOON, NOON + timedelta(days=30)) for _ in range(2))
     withdraw(history.ledger, first, NOON)
-    one, two = asked_for(reopened().ledger)
+    one, two = filed_requests(reopened().ledger)
     assert (one.number, one.open, one.withdrawn) == (first, False, True)
     assert (two.number, two.open, two.request, two.deadline) == (second, True, request, "2026-12-01T12:00:00+00:00")
     for number in (first, 99):
@@ -205,7 +205,7 @@ def test_a_request_can_arrive_while_training_runs(reopened: Opened) -> None:
 
 def test_a_second_writer_is_refused(reopened: Opened) -> None:
     first, second = reopened().recording(FACTS, START), reopened().recording(FACTS, START)
-    with first, pytest.raises(HeldByAnother, match="is being written by"), second:
+    with first, pytest.raises(LockedError, match="is being written by"), second:
         pass
 
 
@@ -213,9 +213,9 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
     with reopened().recording(FACTS, START):
         pass
     other = reopened().recording(FACTS, START, capacity=3, goal=Goal(BUDGET, 0.5))
-    with pytest.raises(DifferentRun, match="recorded with capacity 32, not 3 and goal None"), other:
+    with pytest.raises(RunMismatchError, match="recorded with capacity 32, not 3 and goal None"), other:
         pass
-    with pytest.raises(DifferentRun, match="with tensors"), reopened().recording(FACTS, {"theta": np.zeros(13)}):
+    with pytest.raises(RunMismatchError, match="with tensors"), reopened().recording(FACTS, {"theta": np.zeros(13)}):
         pass
 
 
@@ -247,13 +247,13 @@ def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], 
         "updates": None,
         "distances": np.ones(2),
     } | change
-    measured = Contributions(given.pop("distances"), 1.0, None)  # type: ignore[arg-type]
+    measured = RoundMeasurement(given.pop("distances"), 1.0, None)  # type: ignore[arg-type]
     with history.recording(FACTS, START) as recorder, pytest.raises(ValueError, match=message):
         recorder.record(measured=measured, **given)  # type: ignore[arg-type]
     assert history.newest == ROOT
     assert history.verify() == []
     with history.recording(FACTS, START) as recorder:
-        assert recorder.place == ROOT
+        assert recorder.model_id == ROOT
     assert history.models.digests() == set(history.ledger.kept().values())
 
 
@@ -261,20 +261,20 @@ def test_a_folder_is_private_and_only_ever_a_history(tmp_path: Path) -> None:
     History(tmp_path / "new" / "history").close()
     for path in [tmp_path / "new" / "history", *(tmp_path / "new" / "history").rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0
-    with pytest.raises(NotAHistory, match="no history in"):
+    with pytest.raises(NoHistoryError, match="no history in"):
         History(tmp_path / "typo", create=False)
     assert not (tmp_path / "typo").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(NotAHistory, match="other files"):
+    with pytest.raises(NoHistoryError, match="other files"):
         History(tmp_path / "other")
-    with pytest.raises(NotAHistory, match="is a file"):
+    with pytest.raises(NoHistoryError, match="is a file"):
         History(tmp_path / "other" / "thesis.tex")
     (tmp_path / "half" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(HalfMadeHistory, match="restore the whole folder"):
+    with pytest.raises(IncompleteHistoryError, match="restore the whole folder"):
         History(tmp_path / "half")
     (tmp_path / "new" / "history").chmod(0o755)
-    with pytest.raises(UnsafePermissions, match="chmod 700"):
+    with pytest.raises(UnsafePermissionsError, match="chmod 700"):
         History(tmp_path / "new" / "history")
     with pytest.raises(HistoryError, match="neither a folder nor a PostgreSQL address"):
         History("mysql://db/federation")
@@ -284,9 +284,9 @@ def test_a_folder_is_private_and_only_ever_a_history(tmp_path: Path) -> None:
 
 def test_names_that_never_took_part_are_told(reopened: Opened) -> None:
     history = reopened()
-    with pytest.raises(NotAHistory, match="nothing has been recorded here yet"):
+    with pytest.raises(NoHistoryError, match="nothing has been recorded here yet"):
         _ = history.run
-    with pytest.raises(UnknownClient, match="'hospital-9'"):
+    with pytest.raises(UnknownClientError, match="'hospital-9'"):
         history.clients(["hospital-9"])
 
 
@@ -323,14 +323,14 @@ def test_tampering_is_seen(tmp_path: Path) -> None:
         with History(copy) as tampered:
             assert any(expected in problem for problem in tampered.verify([head])), statement
         shutil.rmtree(copy)
-    next((tmp_path / "history" / "checkpoints").glob(f"{kept[Place(0, 3)]}*")).unlink()
+    next((tmp_path / "history" / "checkpoints").glob(f"{kept[ModelId(0, 3)]}*")).unlink()
     with History(tmp_path / "history") as history:
         assert history.verify([head]) == ["the checkpoint of model 0.3 is missing"]
 
 
 def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> None:
     history, clients = reopened(), federation(1)
-    with pytest.raises(NotAHistory):
+    with pytest.raises(NoHistoryError):
         history.summary([1])
     with history.recording(FACTS, START) as recorder:
         with pytest.raises(ValueError, match="nothing to plan"):
@@ -340,11 +340,11 @@ def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> 
         for request, parent, message in (
             ((number,), ROOT, "no plan"),
             ((99,), ROOT, "no open request 99"),
-            ((), Place(0, 9), "not kept"),
+            ((), ModelId(0, 9), "not kept"),
         ):
             with pytest.raises(ValueError, match=message):
                 recorder.restart(parent, START, requests=request)
-    assert history.newest == Place(0, 2)
+    assert history.newest == ModelId(0, 2)
 
 
 def test_what_is_different_is_named_down_to_the_field(reopened: Opened) -> None:
@@ -352,7 +352,7 @@ def test_what_is_different_is_named_down_to_the_field(reopened: Opened) -> None:
         pass
     faster = replace(FACTS, training=replace(FACTS.training, learning_rate=0.25))
     with (
-        pytest.raises(DifferentRun, match=r"facts\.training\.learning_rate 0\.5, not 0\.25"),
+        pytest.raises(RunMismatchError, match=r"facts\.training\.learning_rate 0\.5, not 0\.25"),
         reopened().recording(faster, START),
     ):
         pass

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from benchmarks.recorded import FACTS
-from rescind.core.aggregation import Contributions
+from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Edge, Erased, sorted_group
+from rescind.core.edges import Edge, ErasedStretch, RoundEdge, sorted_group
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
@@ -27,8 +27,8 @@ from rescind.core.summary import Node, Request
 from rescind.history.commitments import KEY_BYTES
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
-from rescind.history.records import Level
-from rescind.history.requests import Planned, ask, asked_for, record_plan, standings, withdraw
+from rescind.history.records import ErasureLevel
+from rescind.history.requests import RecordedPlan, ask, filed_requests, obligations, record_plan, withdraw
 from rescind.history.run import Goal
 
 NAMES = [f"client {number}" for number in range(6)]
@@ -39,11 +39,11 @@ SETTINGS = {"capacity": 3, "goal": Goal(Budget(1.0, 1e-2), 0.5)}
 
 
 def flat(edge: Edge) -> tuple[object, ...]:
-    arrays = edge.clients.tolist() if isinstance(edge, Aggregation | Erased) else None
-    if isinstance(edge, Aggregation):
+    arrays = edge.clients.tolist() if isinstance(edge, RoundEdge | ErasedStretch) else None
+    if isinstance(edge, RoundEdge):
         gram = None if edge.gram is None else edge.gram.tolist()
         return (arrays, edge.weights.tolist(), edge.distances.tolist(), edge.factor, edge.rounding, gram)
-    if isinstance(edge, Erased):
+    if isinstance(edge, ErasedStretch):
         return (arrays, edge.sensitivities.tolist(), edge.largest_weights.tolist(), edge.common_factor, edge.sigmas)
     return (edge,)
 
@@ -69,7 +69,7 @@ class Histories(RuleBasedStateMachine):
 
     @contextmanager
     def as_if(self, which: str) -> Iterator[None]:
-        """Give both the same secrets, so that even their chains are equal."""
+        """Return both the same secrets, so that even their chains are equal."""
         stream, really = self.bytes[which], secrets.token_bytes
 
         def key(size: int) -> bytes:
@@ -104,7 +104,7 @@ class Histories(RuleBasedStateMachine):
             found = []
             for weights, centred, theta in drawn:
                 gram = centred @ centred.T
-                measured = Contributions(np.sqrt(np.diagonal(gram)), float(size > 0), gram)
+                measured = RoundMeasurement(np.sqrt(np.diagonal(gram)), float(size > 0), gram)
                 rounding = 1e-9 if size else 0.0
                 model = {"theta": theta}
                 found.append(recorder.record(names, weights, [3] * size, measured, rounding, model).tolist())
@@ -120,22 +120,22 @@ class Histories(RuleBasedStateMachine):
         request = Request(frozenset(known[name] for name in names), Budget(1.0, 1e-2))
         self.on_both(lambda history: ask(history.ledger, request, NOON, NOON))
 
-    @precondition(lambda self: any(asked.open for asked in asked_for(self.memory.ledger)))
+    @precondition(lambda self: any(asked.open for asked in filed_requests(self.memory.ledger)))
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from([each.number for each in asked_for(self.memory.ledger) if each.open]))
+        number = data.draw(st.sampled_from([each.number for each in filed_requests(self.memory.ledger) if each.open]))
         self.on_both(lambda history: withdraw(history.ledger, number, NOON))
 
-    @precondition(lambda self: any(asked.open for asked in asked_for(self.memory.ledger)))
-    @rule(data=st.data(), level=st.sampled_from([None, *Level]))
-    def go_back(self, data: st.DataObject, level: Level | None) -> None:
-        asked = next(each for each in asked_for(self.memory.ledger) if each.open)
+    @precondition(lambda self: any(asked.open for asked in filed_requests(self.memory.ledger)))
+    @rule(data=st.data(), level=st.sampled_from([None, *ErasureLevel]))
+    def go_back(self, data: st.DataObject, level: ErasureLevel | None) -> None:
+        asked = next(each for each in filed_requests(self.memory.ledger) if each.open)
         names = set(self.memory.ledger.names(sorted_group(asked.request.group)).values())
         path = self.memory.path()
         place = data.draw(st.sampled_from([each for each in self.memory.ledger.kept() if each in path.index]))
         node, noise = path.index[place], self.stream.normal(size=3)
         touched = first_joined(path.edges, asked.request.group) < node
-        owed = [each for each in standings(self.memory.ledger) if each.branch is not None]
+        owed = [each for each in obligations(self.memory.ledger) if each.branch is not None]
         hidden = [
             each.request.group
             for each in owed
@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
         chosen = Candidate(Node(node, place.branch, place.round), sigma, mode, tuple(hidden), 1.0, 1.0)
 
         def act(history: History) -> object:
-            record_plan(history.ledger, Planned((asked.number,), chosen, public_plan=False), NOON)
+            record_plan(history.ledger, RecordedPlan((asked.number,), chosen, public_plan=False), NOON)
             model = history.model(place)
             restarted = {"theta": model["theta"] + noise} if sigma else model
 
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         assert one.ledger.kept() == two.ledger.kept()
         assert one.models.digests() == two.models.digests() == set(one.ledger.kept().values())
         assert one.ledger.identities() == two.ledger.identities()
-        assert standings(one.ledger) == standings(two.ledger)
+        assert obligations(one.ledger) == obligations(two.ledger)
         first, second = one.path(), two.path()
         assert (first.places, first.trained, first.behind_noise) == (
             second.places,

@@ -22,20 +22,20 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from sqlalchemy import make_url
 
 from rescind import History
-from rescind.certificates.envelope import signed
-from rescind.certificates.errors import OtherHistory
-from rescind.certificates.issue import statement
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import HistoryMismatchError
+from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
-from rescind.cli.examination import examined
+from rescind.cli.examination import examine
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.commitments import canonical, next_entry, round_root, stamp
-from rescind.history.errors import BrokenHistory, NotAHistory
-from rescind.history.ledger import CHECK, STAMPS, bound_secret, derived_secret
-from rescind.history.records import REMAINING, Entry, Level, Span
+from rescind.history.errors import BrokenHistoryError, NoHistoryError
+from rescind.history.ledger import CHECK, STAMPS, bind_secret, derive_secret
+from rescind.history.records import REMAINING, Entry, ErasureLevel, Span
 from rescind.history.run import Goal
 from rescind.methods import Last, Scratch, Sifu
 from rescind.testing.small import simulation
@@ -68,7 +68,7 @@ def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tu
     backup()
     federation.forget(Last(), Rounds(4))
     heads.append(history.head)
-    return signed(statement(history, number), [CryptoSigner(PRIVATE)]), tuple(heads)
+    return sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), tuple(heads)
 
 
 @pytest.fixture(scope="module")
@@ -204,14 +204,14 @@ OF_POSTGRESQL = {
 
 def told(location: Path | str) -> list[str]:
     """Return what ``rescind doctor`` finds to repair in a history."""
-    return [each.detail for each in examined(str(location), ()) if each.verdict == "repair" and each.what != "disk"]
+    return [each.detail for each in examine(str(location), ()) if each.verdict == "repair" and each.what != "disk"]
 
 
 def refused(history: History, made: Made, witnessed: tuple[bytes, ...] = ()) -> str:
     """Return why ``rescind verify --history`` refuses the certificate."""
     try:
         verify(made.certificate, [KEY], history=history, witnessed=witnessed)
-    except OtherHistory as refusal:
+    except HistoryMismatchError as refusal:
         return str(refusal)
     return ""
 
@@ -270,7 +270,7 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
         said = " ".join((*outcome.left, *history.verify()))
         assert said.count("trigger keep") == 2
         assert said.isprintable()
-        assert outcome.left == statement(history, outcome.asked[0].number).predicate.erasure.unreachable
+        assert outcome.left == build_statement(history, outcome.asked[0].number).predicate.erasure.unreachable
 
 
 FILES = ("ledger.sqlite.bak", "ledger.sqlite-journal.old", "checkpoints/old.db", f"updates/{'ab' * 32}.safetensors/x")
@@ -301,7 +301,7 @@ def test_an_erasure_names_files_that_rescind_did_not_make(made: Made, tmp_path: 
 def test_a_run_with_two_secrets_is_none(made: Made, copy: Path) -> None:
     edited(copy, made.before, "INSERT INTO run SELECT schema_version + 1, name, secret, secret_check FROM run")
     assert told(copy)
-    with pytest.raises(NotAHistory, match="2 rows"):
+    with pytest.raises(NoHistoryError, match="2 rows"):
         History(copy, create=False)
 
 
@@ -395,7 +395,7 @@ def test_nobody_adds_an_entry_without_the_secret(kind: str, body: dict[str, Any]
             lambda: history.ask(["clinic-5"], Budget(5.0, 1e-5)),
             *([history.finish_erasures] if kind == "erasure" else []),
         ):
-            with pytest.raises(BrokenHistory, match="added without the secret"):
+            with pytest.raises(BrokenHistoryError, match="added without the secret"):
                 act()
         assert history.head == head
 
@@ -406,7 +406,7 @@ def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> Non
     Path(f"{copy}.secret").write_text(outside.hex())
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
         (run,) = database.execute("SELECT secret FROM run").fetchone()
-        check = derived_secret(bound_secret(outside, run), CHECK)
+        check = derive_secret(bind_secret(outside, run), CHECK)
         database.execute("UPDATE run SET secret_check = ?", (check,))
     assert "entry 1 was added without the secret" in told(copy)
     with History(copy, create=False) as history:
@@ -552,7 +552,12 @@ def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: 
     with History.in_memory() as history:
         federation = Revocable(history, run, capacity=capacity, goal=goal, scored=False)
         for left, (method, level) in enumerate(
-            [(Sifu(), Level.OUTPUT), (Last(), Level.PURGE), (Scratch(), Level.OUTPUT), (Sifu(), Level.PURGE)]
+            [
+                (Sifu(), ErasureLevel.OUTPUT),
+                (Last(), ErasureLevel.PURGE),
+                (Scratch(), ErasureLevel.OUTPUT),
+                (Sifu(), ErasureLevel.PURGE),
+            ]
         ):
             for rounds in (3, 7):
                 federation.train(Rounds(rounds))

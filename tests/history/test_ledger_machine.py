@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rescind.history.commitments import broken_links
 from rescind.history.errors import HistoryError
 from rescind.history.memory import MemoryLedger
-from rescind.history.records import Place, Span
+from rescind.history.records import ModelId, Span
 from rescind.history.sql import SqlLedger
 from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
 
 BRANCHES = st.integers(0, 3)
 NUMBERS = st.integers(0, 6)
-PLACES = st.builds(Place, BRANCHES, NUMBERS)
+PLACES = st.builds(ModelId, BRANCHES, NUMBERS)
 SPANS = st.builds(lambda branch, first, length: Span(branch, first, first + length), BRANCHES, NUMBERS, NUMBERS)
 CLIENTS = st.lists(st.integers(1, 12), max_size=6, unique=True)
 NAMES = ["ann", "Ann", "ann ", "bob", "'; --", "病院", "\u00e9", "e\u0301", "x" * 1024, "1", "null", "🏥"]
@@ -109,9 +109,9 @@ class TwoLedgers(RuleBasedStateMachine):
 
     @rule(branch=BRANCHES, clients=CLIENTS, seed=SEEDS, gram=st.booleans(), release=st.lists(PLACES, max_size=2))
     def commit_round(self, branch, clients, seed, gram, release):
-        place = Place(branch, self.ledgers[0].last_round(branch) + 1)
+        model_id = ModelId(branch, self.ledgers[0].last_round(branch) + 1)
         updates = {client: digest(seed, client) for client in clients} if seed == 1 else None
-        self.both("commit_round", a_round(place, clients, seed, gram), NOW, release, updates)
+        self.both("commit_round", a_round(model_id, clients, seed, gram), NOW, release, updates)
 
     @precondition(lambda self: self.ledgers and self.ledgers[0].identities())
     @rule(branch=BRANCHES, seed=SEEDS, data=st.data())
@@ -120,9 +120,9 @@ class TwoLedgers(RuleBasedStateMachine):
         clients = data.draw(st.lists(st.sampled_from(keyed), unique=True)) if keyed else []
         self.commit_round(branch, clients, seed, gram=False, release=[])
 
-    @rule(place=PLACES, clients=CLIENTS)
-    def commit_round_anywhere(self, place, clients):
-        self.both("commit_round", a_round(place, clients), NOW)
+    @rule(model_id=PLACES, clients=CLIENTS)
+    def commit_round_anywhere(self, model_id, clients):
+        self.both("commit_round", a_round(model_id, clients), NOW)
 
     @rule(clients=CLIENTS)
     def erase_identities(self, clients):

@@ -15,16 +15,16 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import Aggregation, Erased
-from rescind.core.facts import DpFedAvg, Mode, Scope
+from rescind.core.edges import ErasedStretch, RoundEdge
+from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.core.planning import Candidate, candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Request
 from rescind.history.erasure import _coarse, unfinished
-from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError, StillRead
+from rescind.history.errors import BrokenHistoryError, ForgottenClientError, HistoryError, StillReadError
 from rescind.history.history import History
-from rescind.history.records import Place, Span
-from rescind.history.requests import Planned, plans, record_plan, standings
+from rescind.history.records import ModelId, Span
+from rescind.history.requests import RecordedPlan, obligations, plans, record_plan
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -43,20 +43,20 @@ def trained(history: History, rounds: int, present: object = range(6)) -> None:
         train(recorder, CLIENTS, rounds, present)  # type: ignore[arg-type]
 
 
-def planned(history: History, client: int, parent: Place, scope: Scope = Scope.GROUP) -> int:
+def planned(history: History, client: int, parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
     """Ask and plan; give the request's number."""
     number = history.ask([name(client)], BUDGET, scope=scope)
     request = Request(history.clients([name(client)]), BUDGET, scope)
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, Planned((number,), chosen, public_plan=False), NOON)
+    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
     return number
 
 
 def restarted(history: History, number: int) -> int:
     """Restart by the plan of a request; give the branch."""
     candidate = plans(history.ledger)[number].candidate
-    parent = Place(candidate.node.branch, candidate.node.round)
+    parent = ModelId(candidate.node.branch, candidate.node.round)
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if candidate.sigma:
@@ -71,19 +71,19 @@ def psi(history: History, *clients: int) -> float:
 
 def test_a_path_with_a_gap_is_no_path(history: History) -> None:
     trained(history, 6)
-    restarted(history, planned(history, 0, Place(0, 4)))
+    restarted(history, planned(history, 0, ModelId(0, 4)))
     history.erase(history.plan_erasure())
-    for place in (Place(0, 4), Place(0, 5), Place(0, 99), Place(1, 7)):
-        with pytest.raises(BrokenHistory, match="no path to it"):
-            history.path(place)
+    for model_id in (ModelId(0, 4), ModelId(0, 5), ModelId(0, 99), ModelId(1, 7)):
+        with pytest.raises(BrokenHistoryError, match="no path to it"):
+            history.path(model_id)
 
 
 def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) -> None:
     """Two restarts, the second before the first one's noise, and only then an erasure: it covers both."""
     trained(history, 6)
-    restarted(history, planned(history, 0, Place(0, 4)))
+    restarted(history, planned(history, 0, ModelId(0, 4)))
     trained(history, 2, range(1, 6))
-    restarted(history, planned(history, 1, Place(0, 2)))
+    restarted(history, planned(history, 1, ModelId(0, 2)))
     trained(history, 3, range(2, 6))
     before = psi(history, 3)
     plan = history.plan_erasure()
@@ -91,16 +91,16 @@ def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) ->
     history.erase(plan)
     assert psi(history, 3) == pytest.approx(before, rel=1e-8)
     assert psi(history, 3) >= before
-    assert [type(edge) for edge in history.path().edges] == [Erased, *[Aggregation] * 3]
+    assert [type(edge) for edge in history.path().edges] == [ErasedStretch, *[RoundEdge] * 3]
     assert history.verify() == []
     trained(history, 1, range(2, 6))
 
 
 def test_a_stale_plan_of_an_erasure_is_refused(history: History) -> None:
     trained(history, 6)
-    restarted(history, planned(history, 0, Place(0, 4)))
+    restarted(history, planned(history, 0, ModelId(0, 4)))
     old = history.plan_erasure()
-    restarted(history, planned(history, 1, Place(0, 3)))
+    restarted(history, planned(history, 1, ModelId(0, 3)))
     entries = list(history.ledger.entries())
     for wrong in (old, replace(history.plan_erasure(), abandoned=(Span(0, 1, 6),))):
         with pytest.raises(ValueError, match="has changed since this erasure was planned"):
@@ -111,7 +111,7 @@ def test_a_stale_plan_of_an_erasure_is_refused(history: History) -> None:
 def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> None:
     """It never saw that the other group has to be hidden as well."""
     trained(history, 6)
-    first, second = planned(history, 0, Place(0, 4)), planned(history, 1, Place(0, 2))
+    first, second = planned(history, 0, ModelId(0, 4)), planned(history, 1, ModelId(0, 2))
     restarted(history, first)
     with pytest.raises(ValueError, match="no plan since the last restart"):
         restarted(history, second)
@@ -121,7 +121,7 @@ def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parent": Place(0, 5)}, "says model 0.4 and sigma"),
+        ({"parent": ModelId(0, 5)}, "says model 0.4 and sigma"),
         ({"sigma": 64.0}, "says model 0.4 and sigma"),
         ({"sigma": 0.0}, "starts with its parent's own model"),
         ({"sigma": 0.0, "model": "own"}, "says model 0.4"),
@@ -136,11 +136,11 @@ def test_a_restart_does_what_was_planned_or_nothing(
     history: History, change: dict[str, object], message: str
 ) -> None:
     trained(history, 6)
-    number = planned(history, 0, Place(0, 4))
+    number = planned(history, 0, ModelId(0, 4))
     sigma = plans(history.ledger)[number].candidate.sigma
-    own = history.model(Place(0, 4))
+    own = history.model(ModelId(0, 4))
     given: dict[str, object] = {
-        "parent": Place(0, 4),
+        "parent": ModelId(0, 4),
         "model": {"theta": own["theta"] + 1},
         "requests": (number,),
         "sigma": sigma,
@@ -153,30 +153,30 @@ def test_a_restart_does_what_was_planned_or_nothing(
         with pytest.raises(ValueError, match=message):
             recorder.restart(**given)  # type: ignore[arg-type]
         train(recorder, CLIENTS, 1, range(6))
-    assert history.newest == Place(0, 7)
+    assert history.newest == ModelId(0, 7)
     assert history.verify() == []
 
 
 def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: History) -> None:
     trained(history, 6)
-    branch = restarted(history, planned(history, 0, Place(0, 4)))
+    branch = restarted(history, planned(history, 0, ModelId(0, 4)))
     trained(history, 3, range(1, 6))
     with history.recording(FACTS, START) as recorder:
         with pytest.raises(ValueError, match="stays so there"):
-            recorder.restart(Place(0, 3), history.model(Place(0, 3)))
-        recorder.restart(Place(branch, 1), history.model(Place(branch, 1)))
+            recorder.restart(ModelId(0, 3), history.model(ModelId(0, 3)))
+        recorder.restart(ModelId(branch, 1), history.model(ModelId(branch, 1)))
     assert [each.protected_from for each in history.summary([2]).forgotten] == [5]
     with pytest.raises(ValueError, match="not kept on this line"), history.recording(FACTS, START) as recorder:
-        recorder.restart(Place(0, 6), history.model(Place(0, 6)))
+        recorder.restart(ModelId(0, 6), history.model(ModelId(0, 6)))
 
 
 def test_noise_that_only_earlier_clients_need_is_not_the_leavers(history: History) -> None:
     """A late joiner leaves; its own group had not touched the model, an earlier one is hidden again there."""
     trained(history, 4, range(5))
-    restarted(history, planned(history, 0, Place(0, 3)))
+    restarted(history, planned(history, 0, ModelId(0, 3)))
     trained(history, 2, range(1, 6))
-    restarted(history, planned(history, 5, Place(0, 2)))
-    first, late = standings(history.ledger)
+    restarted(history, planned(history, 5, ModelId(0, 2)))
+    first, late = obligations(history.ledger)
     assert (first.mode, first.branch, len(first.spent)) == (Mode.INSTANCE, 2, 2)
     assert (late.mode, late.branch, late.spent) == (Mode.EXACT, None, ())
     assert [each.protected_from for each in history.summary([2]).forgotten] == [3, None]
@@ -186,11 +186,11 @@ def test_a_promise_to_a_sequence_is_kept(history: History) -> None:
     """The second request promised to hide both groups together, also where only the first one had been."""
     trained(history, 3, [0, 2, 3])
     trained(history, 3, range(6))
-    restarted(history, planned(history, 0, Place(0, 5)))
-    restarted(history, planned(history, 1, Place(0, 4), Scope.SEQUENCE))
+    restarted(history, planned(history, 0, ModelId(0, 5)))
+    restarted(history, planned(history, 1, ModelId(0, 4), PrivacyScope.SEQUENCE))
     trained(history, 2, range(2, 6))
-    restarted(history, planned(history, 2, Place(0, 2)))
-    assert [each.branch for each in standings(history.ledger)] == [3, 3, 3]
+    restarted(history, planned(history, 2, ModelId(0, 2)))
+    assert [each.branch for each in obligations(history.ledger)] == [3, 3, 3]
 
 
 def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
@@ -199,13 +199,13 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
     with history.recording(facts, START) as recorder:
         train(recorder, CLIENTS, 4, range(6))
     number = history.ask([name(0)], BUDGET)
-    place = Place(0, 3)
+    model_id = ModelId(0, 3)
     group = history.clients([name(0)])
     summary = history.summary(group)
     node = next(each for each in summary.kept if each.round == 3)
-    record_plan(history.ledger, Planned((number,), Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True), NOON)
+    record_plan(history.ledger, RecordedPlan((number,), Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True), NOON)
     with history.recording(facts, START) as recorder:
-        recorder.restart(place, history.model(place), requests=(number,))
+        recorder.restart(model_id, history.model(model_id), requests=(number,))
     later = history.summary(history.clients([name(1)]))
     assert [(each.mode, each.protected_from) for each in later.forgotten] == [(Mode.STRICT, None)]
     whole = history.path()
@@ -215,7 +215,7 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
 
 def test_plans_are_for_open_requests(history: History) -> None:
     trained(history, 4)
-    number = planned(history, 0, Place(0, 3))
+    number = planned(history, 0, ModelId(0, 3))
     plan = plans(history.ledger)[number]
     restarted(history, number)
     for wrong in (number, 12345):
@@ -225,7 +225,7 @@ def test_plans_are_for_open_requests(history: History) -> None:
 
 def test_what_a_plan_records_was_not_computed_to_the_last_digit(history: History) -> None:
     trained(history, 4)
-    number = planned(history, 0, Place(0, 3))
+    number = planned(history, 0, ModelId(0, 3))
     assert plans(history.ledger)[number].candidate.predicted_rounds.is_integer()
 
 
@@ -237,7 +237,7 @@ def test_runs_that_share_an_address_do_not_share_models(tmp_path: Path) -> None:
         trained(two, 2)
         trained(one, 1)
         assert one.verify() == two.verify() == []
-        two.model(Place(0, 1))
+        two.model(ModelId(0, 1))
 
 
 def test_the_leavers_number_of_examples_cannot_be_computed(history: History) -> None:
@@ -245,7 +245,7 @@ def test_the_leavers_number_of_examples_cannot_be_computed(history: History) -> 
     trained(history, 4)
     everybody = sum(each.examples for each in CLIENTS.objectives)
     others = {history.ledger.identities()[name(each)]: CLIENTS.objectives[each].examples for each in range(1, 6)}
-    restarted(history, planned(history, 0, Place(0, 3)))
+    restarted(history, planned(history, 0, ModelId(0, 3)))
     history.erase(history.plan_erasure())
     (stretch,) = history.ledger.stretches().values()
     for client, _, weight in stretch.remaining.tolist():
@@ -270,7 +270,7 @@ def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> N
         history.settle(number := history.ask([name(5)], BUDGET))
     with pytest.raises(ValueError, match=f"request {number} is about some of these clients already"):
         history.ask([name(4), name(5)], BUDGET)
-    restarted(history, planned(history, 0, Place(0, 2)))
+    restarted(history, planned(history, 0, ModelId(0, 2)))
     history.settle(number)
     plan = history.plan_erasure()
     client = next(iter(history.clients([name(5)])))
@@ -283,9 +283,9 @@ def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> N
 
 def test_who_was_forgotten_does_not_come_back_before_the_erasure(history: History) -> None:
     trained(history, 4)
-    restarted(history, planned(history, 0, Place(0, 3)))
+    restarted(history, planned(history, 0, ModelId(0, 3)))
     with history.recording(FACTS, START) as recorder:
-        with pytest.raises(ForgottenClient, match=name(0)):
+        with pytest.raises(ForgottenClientError, match=name(0)):
             train(recorder, CLIENTS, 1, range(6))
         train(recorder, CLIENTS, 1, range(1, 6))
 
@@ -295,7 +295,7 @@ def test_an_erasure_that_has_to_wait_is_not_called_done(
 ) -> None:
     monkeypatch.setattr("rescind.history.databases._PATIENCE", 0.2)
     trained(history, 4)
-    restarted(history, planned(history, 0, Place(0, 3)))
+    restarted(history, planned(history, 0, ModelId(0, 3)))
     plan = history.plan_erasure()
     with (
         History(tmp_path / "history") as waiting,
@@ -303,7 +303,7 @@ def test_an_erasure_that_has_to_wait_is_not_called_done(
     ):
         other.execute("BEGIN")
         other.execute("SELECT * FROM journal").fetchone()
-        with pytest.raises(StillRead, match="when nobody reads"):
+        with pytest.raises(StillReadError, match="when nobody reads"):
             waiting.erase(plan)
         (problem,) = waiting.verify()
         assert "was begun and not finished" in problem
@@ -323,13 +323,13 @@ def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monk
         with pytest.raises(HistoryError, match="open the history again"):
             train(recorder, CLIENTS, 1, range(6))
     trained(history, 1)
-    assert history.newest == Place(0, 3)
+    assert history.newest == ModelId(0, 3)
     assert history.verify() == []
 
 
 def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_path: Path) -> None:
     trained(history, 4)
-    restarted(history, planned(history, 0, Place(0, 3)))
+    restarted(history, planned(history, 0, ModelId(0, 3)))
     history.erase(history.plan_erasure())
     trained(history, 3, range(1, 6))
     changes = {
@@ -358,7 +358,7 @@ def test_mistakes_are_named(history: History) -> None:
         with pytest.raises(HistoryError, match="nothing has been recorded here yet"):
             act()
     trained(history, 3)
-    restarted(history, planned(history, 0, Place(0, 2)))
+    restarted(history, planned(history, 0, ModelId(0, 2)))
     history.erase(history.plan_erasure())
     with pytest.raises(HistoryError, match="'hospital-0' was forgotten"):
         history.clients([name(0)])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.retention import QUICK, chosen, exchanged, extra, hindsight, judge, last_served
-from rescind.core.edges import Aggregation, Clients, Erased, Floats, Noise
+from rescind.core.edges import Clients, ErasedStretch, Floats, NoiseEdge, RoundEdge
 from rescind.core.tracker import SensitivityTracker
-from rescind.history.records import Branch, Place
+from rescind.history.records import Branch, ModelId
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 
 NOBODY = np.empty(0, dtype=np.int64)
@@ -223,15 +223,15 @@ def test_the_sample_does_not_follow_the_order_of_arrival() -> None:
 
 
 def test_it_follows_a_tracker_over_edges_of_every_kind() -> None:
-    def round_of(clients: Sequence[int]) -> Aggregation:
+    def round_of(clients: Sequence[int]) -> RoundEdge:
         ones = np.ones(len(clients))
-        return Aggregation(np.array(clients, dtype=np.int64), ones, 0.8 * ones, ones, 1.0, rounding=0.0)
+        return RoundEdge(np.array(clients, dtype=np.int64), ones, 0.8 * ones, ones, 1.0, rounding=0.0)
 
     tracker, retention = SensitivityTracker(), Retention(2, 1.2)
-    erased = Erased(np.array([1, 2]), np.array([np.inf, 1.0]), np.array([0.5, 0.5]), common_factor=True)
-    for edge in [erased, Noise(1.0, 0.0), *[round_of([2, 3]), round_of([2, 3, 4])] * 5]:
+    erased = ErasedStretch(np.array([1, 2]), np.array([np.inf, 1.0]), np.array([0.5, 0.5]), common_factor=True)
+    for edge in [erased, NoiseEdge(1.0, 0.0), *[round_of([2, 3]), round_of([2, 3, 4])] * 5]:
         tracker.record(edge)
-        clients = NOBODY if isinstance(edge, Noise) else edge.clients
+        clients = NOBODY if isinstance(edge, NoiseEdge) else edge.clients
         retention.observe(tracker.last_node, clients, tracker.sensitivities)
     assert len(retention.kept) == 4
     assert retention.kept[-1] == tracker.last_node == 12
@@ -300,36 +300,36 @@ def test_over_restarts_what_is_set_aside_is_there_for_public_reasons_only(
     capacity: int, trained: list[tuple[int, float, float]]
 ) -> None:
     """A model survives only as long as it is set aside or the newest: everything else counts as given up by data."""
-    known, lasts, there = {0: Branch(0, "")}, {0: 0}, {Place(0, 0)}
-    line = [Place(0, 0)]
+    known, lasts, there = {0: Branch(0, "")}, {0: 0}, {ModelId(0, 0)}
+    line = [ModelId(0, 0)]
     for rounds, which, where in trained:
         number = max(known)
         for _ in range(rounds):
             lasts[number] += 1
-            line[-1] = Place(number, lasts[number])
+            line[-1] = ModelId(number, lasts[number])
             there.add(line[-1])
-            on_line = {Place(leg.branch, at) for leg in line for at in range(leg.round + 1)}
+            on_line = {ModelId(leg.branch, at) for leg in line for at in range(leg.round + 1)}
             wanted = exact_places(on_line, known, lasts.__getitem__, capacity)
             assert wanted <= there
-            assert len(wanted - {Place(0, 0)}) <= capacity // 2
-            there = {*wanted, line[-1], Place(0, 0)}
+            assert len(wanted - {ModelId(0, 0)}) <= capacity // 2
+            there = {*wanted, line[-1], ModelId(0, 0)}
         # Back to any round of any branch of the line, as a restart with noise might go.
         leg = int(which * (len(line) - 1))
-        parent = Place(line[leg].branch, int(where * line[leg].round))
+        parent = ModelId(line[leg].branch, int(where * line[leg].round))
         known[number + 1], lasts[number + 1] = Branch(number + 1, "", parent, sigma=1.0), 0
-        line = [*line[:leg], parent, Place(number + 1, 0)]
+        line = [*line[:leg], parent, ModelId(number + 1, 0)]
         there.add(line[-1])
 
 
 def test_a_share_never_grows_and_all_together_take_half_of_the_capacity() -> None:
     known = {0: Branch(0, "")}
     assert exact_shares(known, 32) == {0: 16}
-    known[1] = Branch(1, "", Place(0, 5))
+    known[1] = Branch(1, "", ModelId(0, 5))
     assert exact_shares(known, 32) == {0: 8, 1: 8}
-    known[2] = Branch(2, "", Place(1, 5))
+    known[2] = Branch(2, "", ModelId(1, 5))
     assert exact_shares(known, 32) == {0: 4, 1: 4, 2: 8}
     # Back on branch 0: what it gave up for the longer line stays given up.
-    known[3] = Branch(3, "", Place(0, 2))
+    known[3] = Branch(3, "", ModelId(0, 2))
     assert exact_shares(known, 32) == {0: 4, 1: 4, 2: 8, 3: 8}
     assert exact_rounds(0, 100, 0) == {0}
     assert exact_rounds(3, 100, 0) == set()

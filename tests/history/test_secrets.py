@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 
 from benchmarks.recorded import FACTS, federation, name, train
 from rescind.cli import app
-from rescind.cli.examination import examined
-from rescind.cli.shared import history_at
+from rescind.cli.examination import examine
+from rescind.cli.shared import open_history
 from rescind.core.calibration import Budget
 from rescind.history.commitments import name_leaf, round_root
-from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError, UnknownClient
+from rescind.history.errors import BrokenHistoryError, ForgottenClientError, HistoryError, UnknownClientError
 from rescind.history.history import History
-from rescind.history.ledger import RETURNING, derived_secret, name_digest
-from rescind.history.records import Level, Place, Round, Span
-from rescind.history.requests import asked_for, name_in_certificates
+from rescind.history.ledger import RETURNING, derive_secret, name_digest
+from rescind.history.records import ErasureLevel, ModelId, RoundRecord, Span
+from rescind.history.requests import blind_name, filed_requests
 from tests.history.test_erasure import START, restarted
 
 
@@ -45,11 +45,11 @@ def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) ->
         train(recorder, clients, 2, range(1, 6))
         train(recorder, clients, 1, range(6))
     known = list(history.ledger.rounds(Span(0, 1, 5)))
-    restarted(history, [name(0)], Place(0, 4))
+    restarted(history, [name(0)], ModelId(0, 4))
     history.erase(history.plan_erasure())
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 2, range(1, 6))
-    roots = {entry.place: entry.root for entry in history.ledger.entries("round")}
+    roots = {entry.model_id: entry.root for entry in history.ledger.entries("round")}
     there = [*history.ledger.rounds(Span(1, 1, 9)), *history.ledger.stretches().values()]
     salts = {b"", bytes(32), *(each.salt for each in there)}
     missed = 0
@@ -57,7 +57,7 @@ def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) ->
         keys = history.ledger.keys(round_.clients)
         missed += len(keys) == len(round_.clients)
         with_keys = _with_keys(round_, keys)
-        assert all(round_root(replace(with_keys, salt=salt), keys) != roots[round_.place] for salt in salts)
+        assert all(round_root(replace(with_keys, salt=salt), keys) != roots[round_.model_id] for salt in salts)
     assert missed == 2
     # What the server computed is a leaf of its own, which needs no key.
     assert not {each.salt for each in known} & salts
@@ -98,7 +98,7 @@ def test_names_are_those_that_were_registered(history: History, tmp_path: Path, 
     _edit(tmp_path / "history", statements)
     assert any(told in problem for problem in history.verify())
     before = history.head
-    with pytest.raises(BrokenHistory, match=f"{told}.*restore it from a backup"):
+    with pytest.raises(BrokenHistoryError, match=f"{told}.*restore it from a backup"):
         history.ask(["north" if "label" in edit else name(0)], Budget(5.0, 1e-3))
     assert history.head == before
 
@@ -108,7 +108,7 @@ def test_a_client_that_nobody_registered_cannot_be_forgotten(history: History, t
         train(recorder, federation(1), 1, range(6))
     _edit(tmp_path / "history", ["INSERT INTO identity VALUES (99, 'new', NULL, zeroblob(32))"])
     assert "client 99 was never registered" in history.verify()
-    with pytest.raises(BrokenHistory, match="client 99 was never registered"):
+    with pytest.raises(BrokenHistoryError, match="client 99 was never registered"):
         history.ask(["new"], Budget(5.0, 1e-3))
 
 
@@ -124,10 +124,10 @@ def test_a_name_that_goes_without_an_erasure_is_missed(history: History, tmp_pat
 def test_names_that_were_swapped_after_the_request_are_not_erased(history: History, tmp_path: Path) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
-    restarted(history, [name(0)], Place(0, 3))
+    restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
     _edit(tmp_path / "history", EDITS["two names swapped"][0])
-    with pytest.raises(BrokenHistory, match=REGISTERED):
+    with pytest.raises(BrokenHistoryError, match=REGISTERED):
         history.erase(plan)
     assert len(history.ledger.identities()) == 6
 
@@ -137,8 +137,8 @@ def test_an_erased_name_is_hidden_and_the_others_still_verify(history: History) 
         train(recorder, federation(1), 4, range(6))
     (leaver,) = history.clients([name(0)])
     before = history.ledger.name_leaves(leaver, leaver)
-    restarted(history, [name(0)], Place(0, 3))
-    history.erase(history.plan_erasure(Level.OUTPUT))
+    restarted(history, [name(0)], ModelId(0, 3))
+    history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
     assert history.verify() == []
     assert history.ledger.name_leaves(leaver, leaver) == before
     # The key is still there, and does not open it: what hid the name lay beside it.
@@ -161,23 +161,23 @@ def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
     receipt = history.receipt(name(0))
-    restarted(history, [name(0)], Place(0, 3))
+    restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
     history.erase(plan)
-    (asked,) = asked_for(history.ledger)
+    (asked,) = filed_requests(history.ledger)
     there = everything(tmp_path / "history")
     listed = next(
         each for each in there if len(each) == 64 and name_digest(_key(history), name(0)).hex().encode() == each
     )
     keys = [each for each in there if len(each) == 32]
     assert len(keys) > 10
-    for key in [*keys, *(derived_secret(each, purpose) for each in keys for purpose in (RETURNING, "receipts"))]:
+    for key in [*keys, *(derive_secret(each, purpose) for each in keys for purpose in (RETURNING, "receipts"))]:
         assert name_digest(key, name(0)).hex().encode() != listed
-        guessed = name_in_certificates(hmac.digest(key, name(0).encode(), "sha256"), name(0))
+        guessed = blind_name(hmac.digest(key, name(0).encode(), "sha256"), name(0))
         assert guessed not in asked.forgotten
     # Whoever has the file as well can.
     assert history.ledger.forgotten([name(0), name(1)]) == {name(0)}
-    assert name_in_certificates(bytes.fromhex(history.receipt(name(0))), name(0)) in asked.forgotten
+    assert blind_name(bytes.fromhex(history.receipt(name(0))), name(0)) in asked.forgotten
     assert history.receipt(name(0)) == receipt
     assert any("secret file" in each and "guess" in each for each in plan.stays)
 
@@ -229,7 +229,7 @@ def test_a_misspelt_name_is_told_without_the_secret_too(history: History, tmp_pa
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 1, range(6))
     (tmp_path / "history.secret").unlink()
-    with History(tmp_path / "history") as opened, pytest.raises(UnknownClient) as said:
+    with History(tmp_path / "history") as opened, pytest.raises(UnknownClientError) as said:
         opened.clients([f"{name(0)}x"])
     assert f"did you mean {name(0)!r}" in str(said.value)
     assert "Whether it was forgotten cannot be told" in str(said.value)
@@ -240,7 +240,7 @@ def test_a_misspelt_name_is_told_without_the_secret_too(history: History, tmp_pa
 def test_without_its_secret_a_history_is_read_and_nothing_else(history: History, tmp_path: Path, loss: str) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
-    restarted(history, [name(0)], Place(0, 3))
+    restarted(history, [name(0)], ModelId(0, 3))
     history.close()
     file, whole = tmp_path / "history.secret", (tmp_path / "history.secret").read_bytes()
     if loss == "another history's":
@@ -267,7 +267,7 @@ def test_without_its_secret_a_history_is_read_and_nothing_else(history: History,
             with pytest.raises(HistoryError, match=f"{file}.*(backup|put the right one|chmod 600)"):
                 refused()
         assert opened.head == head
-        told = {each.what: each for each in examined(str(tmp_path / "history"), [])}
+        told = {each.what: each for each in examine(str(tmp_path / "history"), [])}
         assert told["secret"].verdict == "repair"
     file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
     file.write_bytes(whole)
@@ -275,9 +275,9 @@ def test_without_its_secret_a_history_is_read_and_nothing_else(history: History,
     with History(tmp_path / "history") as opened:
         opened.erase(opened.plan_erasure())
         assert opened.verify() == []
-        with opened.recording(FACTS, START) as recorder, pytest.raises(ForgottenClient):
+        with opened.recording(FACTS, START) as recorder, pytest.raises(ForgottenClientError):
             train(recorder, federation(1), 1, range(6))
-    assert {each.what: each.verdict for each in examined(str(tmp_path / "history"), [])}["secret"] == "fine"  # noqa: S105
+    assert {each.what: each.verdict for each in examine(str(tmp_path / "history"), [])}["secret"] == "fine"  # noqa: S105
 
 
 def test_a_history_on_a_server_is_told_where_its_secret_lies(
@@ -298,7 +298,7 @@ def test_a_history_on_a_server_is_told_where_its_secret_lies(
     monkeypatch.setenv("RESCIND_SECRET", str(tmp_path / "secret"))
     monkeypatch.setenv("RESCIND_CHECKPOINTS", place["checkpoints"])
     monkeypatch.setenv("RESCIND_RUN", place["run"])
-    with history_at(postgresql) as history:
+    with open_history(postgresql) as history:
         assert history.receipt("ann") == receipt
 
 
@@ -308,13 +308,13 @@ def test_what_a_server_sends_elsewhere_is_said_before_anything_is_erased(
     run = f"secret_{secrets.token_hex(8)}"
     for variable, value in {"CHECKPOINTS": tmp_path / "models", "RUN": run, "SECRET": tmp_path / "secret"}.items():
         monkeypatch.setenv(f"RESCIND_{variable}", str(value))
-    with history_at(postgresql, create=True) as history, history.recording(FACTS, START) as recorder:
+    with open_history(postgresql, create=True) as history, history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 1, range(6))
     with psycopg.connect(postgresql, autocommit=True) as connection:
         connection.execute(f'CREATE PUBLICATION {run} FOR TABLE "rescind_{run}".identity')
     result = CliRunner().invoke(app, ["erase", postgresql, "--dry-run"])
     assert "Out of reach: 0 logical replication slots and 1 publications" in result.output
-    told = {each.what: each for each in examined(postgresql, [])}
+    told = {each.what: each for each in examine(postgresql, [])}
     assert (told["server"].verdict, told["secret"].detail.split(",")[0]) == ("note", str(tmp_path / "secret"))
 
 
@@ -329,6 +329,6 @@ def _edit(folder: Path, statements: list[str]) -> None:
         database.commit()
 
 
-def _with_keys(round_: Round, keys: dict[int, bytes]) -> Round:
+def _with_keys(round_: RoundRecord, keys: dict[int, bytes]) -> RoundRecord:
     there = np.isin(round_.clients, list(keys))
     return round_ if there.all() else replace(round_, participants=round_.participants[there], gram=None)

@@ -20,15 +20,15 @@ from benchmarks._postgresql import server
 from rescind.history import databases, schema
 from rescind.history.commitments import broken_links
 from rescind.history.errors import (
-    HalfMadeHistory,
-    HeldByAnother,
     HistoryError,
-    NotAHistory,
-    StillRead,
-    VersionMismatch,
+    IncompleteHistoryError,
+    LockedError,
+    NoHistoryError,
+    SchemaVersionError,
+    StillReadError,
 )
 from rescind.history.ledger import SCHEMA_VERSION
-from rescind.history.records import Place, Span
+from rescind.history.records import ModelId, Span
 from rescind.history.sql import SqlLedger
 from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
 
@@ -155,7 +155,7 @@ def test_another_schema_is_refused_with_advice(home, version, advice):
     home.open(create=True).close()
     with home.by_hand() as execute:
         execute(f"UPDATE run SET schema_version = {version}")  # noqa: S608
-    with pytest.raises(VersionMismatch, match=rf"schema {version}.*{advice}"):
+    with pytest.raises(SchemaVersionError, match=rf"schema {version}.*{advice}"):
         home.open()
 
 
@@ -164,7 +164,7 @@ def test_another_schema_is_told_even_when_its_tables_differ(home):
     with home.by_hand() as execute:
         execute("UPDATE run SET schema_version = 77")
         execute("DROP TABLE stretch")
-    with pytest.raises(VersionMismatch):
+    with pytest.raises(SchemaVersionError):
         home.open()
 
 
@@ -173,21 +173,21 @@ def test_half_a_history_is_refused(home, damage):
     home.open(create=True).close()
     with home.by_hand() as execute:
         execute(damage)
-    with pytest.raises(HalfMadeHistory, match=rf"{damage.split()[-1]}.*create it again"):
+    with pytest.raises(IncompleteHistoryError, match=rf"{damage.split()[-1]}.*create it again"):
         home.open()
 
 
 def test_nothing_is_no_history(home):
-    with pytest.raises(NotAHistory, match="no such"):
+    with pytest.raises(NoHistoryError, match="no such"):
         home.open()
-    with pytest.raises(NotAHistory):
+    with pytest.raises(NoHistoryError):
         home.open()
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"x", b"SQLite format 3\0" + bytes(200)])
 def test_a_file_of_something_else_is_neither_opened_nor_overwritten(in_file, content):
     in_file.path.write_bytes(content)
-    with pytest.raises(NotAHistory, match="not a database"):
+    with pytest.raises(NoHistoryError, match="not a database"):
         in_file.open()
     with pytest.raises(FileExistsError, match="something else"):
         in_file.open(create=True)
@@ -196,7 +196,7 @@ def test_a_file_of_something_else_is_neither_opened_nor_overwritten(in_file, con
 
 def test_a_folder_is_no_history(in_file):
     in_file.path.mkdir()
-    with pytest.raises(NotAHistory):
+    with pytest.raises(NoHistoryError):
         in_file.open()
 
 
@@ -208,7 +208,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(home, table):
     with home.by_hand() as execute:
         execute(f"CREATE TABLE {table}")
     before = home.path.read_bytes() if isinstance(home, InAFile) else b""
-    with pytest.raises(NotAHistory, match="something else"):
+    with pytest.raises(NoHistoryError, match="something else"):
         home.open()
     assert (home.path.read_bytes() if isinstance(home, InAFile) else b"") == before
     with pytest.raises(FileExistsError, match="tables"):
@@ -228,7 +228,7 @@ def test_a_creation_that_is_cut_off_leaves_nothing_and_can_be_done_again(home, m
         patch.setattr(schema, "insert", lambda _table: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             home.open(create=True)
-    with pytest.raises(HalfMadeHistory if isinstance(home, InAFile) else NotAHistory):
+    with pytest.raises(IncompleteHistoryError if isinstance(home, InAFile) else NoHistoryError):
         home.open()
     with closing(home.open(create=True)) as ledger:
         assert list(ledger.entries()) == []
@@ -237,7 +237,7 @@ def test_a_creation_that_is_cut_off_leaves_nothing_and_can_be_done_again(home, m
 def test_a_schema_that_an_administrator_made_is_filled(on_server):
     with on_server.by_hand() as execute:
         execute(f'CREATE SCHEMA "rescind_{on_server.run}"')
-    with pytest.raises(HalfMadeHistory):
+    with pytest.raises(IncompleteHistoryError):
         on_server.open()
     on_server.open(create=True).close()
     on_server.open().close()
@@ -366,7 +366,7 @@ def test_threads_share_a_ledger(home):
         for thread in threads:
             thread.start()
         for number in range(1, 6):
-            ledger.commit_round(a_round(Place(0, number), []), NOW)
+            ledger.commit_round(a_round(ModelId(0, number), []), NOW)
         for thread in threads:
             thread.join()
         assert [entry.sequence for entry in ledger.entries()] == list(range(1, 47))
@@ -384,12 +384,12 @@ def test_a_holder_is_named_and_its_death_frees_the_run(home):
     with closing(home.open(create=True)) as ledger:
         with another_process(home, HOLDING) as process:
             with (
-                pytest.raises(HeldByAnother, match=rf"{re.escape(os.uname().nodename)}\b.*") as caught,
+                pytest.raises(LockedError, match=rf"{re.escape(os.uname().nodename)}\b.*") as caught,
                 ledger.writing(),
             ):
                 pass
             assert re.search(rf"\b{process.pid}\b", caught.value.holder)
-            with pytest.raises(HeldByAnother):
+            with pytest.raises(LockedError):
                 ledger.start_branch(0, digest("m"), {}, NOW)
             assert ledger.append("request", {}, NOW).sequence == 1
             process.send_signal(signal.SIGKILL)
@@ -403,7 +403,7 @@ def _held_soon(ledger):
     for _ in range(200):
         try:
             ledger.start_branch(0, digest("m"), {}, NOW)
-        except HeldByAnother:
+        except LockedError:
             threading.Event().wait(0.05)
         else:
             return
@@ -416,14 +416,14 @@ def test_a_writer_that_lost_its_connection_does_not_go_on_without_its_lock(on_se
             ledger.start_branch(0, digest("m"), {}, NOW)
             on_server.end_session_of(ledger)
             with pytest.raises(DBAPIError):
-                ledger.commit_round(a_round(Place(0, 1), []), NOW)
+                ledger.commit_round(a_round(ModelId(0, 1), []), NOW)
             for _ in range(2):
                 with pytest.raises(HistoryError, match="lost"):
-                    ledger.commit_round(a_round(Place(0, 1), []), NOW)
+                    ledger.commit_round(a_round(ModelId(0, 1), []), NOW)
         assert ledger.last_round(0) == 0
         with ledger.writing():
             on_server.end_session_of(ledger)
-        ledger.commit_round(a_round(Place(0, 1), []), NOW)
+        ledger.commit_round(a_round(ModelId(0, 1), []), NOW)
         assert ledger.last_round(0) == 1
 
 
@@ -435,7 +435,7 @@ def test_a_lock_file_that_says_nothing_yet_is_still_a_lock(in_file):
         assert set(said) == {"process", "host", "user", "since", "command"}
         for content in ("", "{", "[]", "{}", "null"):
             lock.write_text(content)
-            with pytest.raises(HeldByAnother, match="another process"), ledger.writing():
+            with pytest.raises(LockedError, match="another process"), ledger.writing():
                 pass
 
 
@@ -448,13 +448,13 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
         with monkeypatch.context() as patch:
             patch.setattr(f"rescind.history.sql.{step}", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                ledger.commit_round(a_round(Place(0, 1), [1, 2]), NOW, (), {1: digest("u")})
+                ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW, (), {1: digest("u")})
         assert readable(ledger) == before
-        ledger.commit_round(a_round(Place(0, 1), [1, 2]), NOW)
+        ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW)
 
 
 KILLED = """
-from rescind.testing.ledgers import a_round, digest, NOW, Place
+from rescind.testing.ledgers import a_round, digest, NOW, ModelId
 import rescind.history.sql as sql
 ledger.register(["ann", "bob"], NOW)
 ledger.start_branch(0, digest("m"), {}, NOW)
@@ -462,7 +462,7 @@ def wait(*_):
     print("ready", flush=True)
     sys.stdin.readline()
 sql._release = wait
-ledger.commit_round(a_round(Place(0, 1), [1, 2]), NOW)
+ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW)
 """
 
 
@@ -474,14 +474,14 @@ def test_a_round_whose_process_is_killed_midway_leaves_nothing(home):
     with closing(home.open()) as ledger:
         assert (ledger.last_round(0), list(ledger.rounds(Span(0, 0, 9)))) == (0, [])
         assert [entry.kind for entry in ledger.entries()] == ["registration", "branch"]
-        assert ledger.joined(group(1, 2)) == []
+        assert ledger.rounds_of(group(1, 2)) == []
 
 
 def test_a_reader_sees_one_state_while_another_erases(home):
     with closing(home.open(create=True)) as ledger, closing(home.open()) as other:
         ledger.start_branch(0, digest("m"), {}, NOW)
         for number in range(1, 41):
-            ledger.commit_round(a_round(Place(0, number), []), NOW)
+            ledger.commit_round(a_round(ModelId(0, number), []), NOW)
         reading = other.rounds(Span(0, 1, 40))
         next(reading)
         ledger.erase_rounds([Span(0, 1, 40)])
@@ -516,7 +516,7 @@ def test_statistics_copy_no_values(on_server):
     with closing(on_server.open(create=True)) as ledger:
         ledger.register([f"name {number}" for number in range(300)], NOW)
         ledger.start_branch(0, digest("m"), {}, NOW)
-        ledger.commit_round(a_round(Place(0, 1), range(1, 300)), NOW)
+        ledger.commit_round(a_round(ModelId(0, 1), range(1, 300)), NOW)
     with on_server.by_hand() as execute:
         execute("ANALYZE")
         copied = "SELECT count(*) FROM pg_stats WHERE schemaname = 'rescind_' || %s"
@@ -533,8 +533,8 @@ def test_what_is_erased_is_in_no_row(home):
         ledger.register(["ann", "bob"], NOW)
         ledger.start_branch(0, digest("start"), {}, NOW)
         for number in range(1, 5):
-            ledger.commit_round(a_round(Place(0, number), [1, 2]), NOW, updates={1: digest("update", number)})
-        ledger.erase_rounds([Span(0, 0, 3)], a_stretch(1, Place(0, 0), [1, 2]))
+            ledger.commit_round(a_round(ModelId(0, number), [1, 2]), NOW, updates={1: digest("update", number)})
+        ledger.erase_rounds([Span(0, 0, 3)], a_stretch(1, ModelId(0, 0), [1, 2]))
         ledger.erase_rounds([], superseded=[1])
         ledger.erase_identities(group(2))
     left = {"round": 1, "participation": 2, "kept": 1, "client_update": 1, "stretch": 0, "identity": 1, "client": 2}
@@ -551,13 +551,16 @@ def test_erased_values_are_in_no_byte_of_the_store(home):
             ledger.start_branch(0, digest("start"), {}, NOW)
             # One short enough to lie in its row, one that is stored out of line, and one with a matrix.
             given = [
-                a_round(Place(0, 1), [1, 2, 3], seed=1),
-                a_round(Place(0, 2), range(1, 400), seed=2),
-                a_round(Place(0, 3), range(1, 60), gram=True, seed=3),
+                a_round(ModelId(0, 1), [1, 2, 3], seed=1),
+                a_round(ModelId(0, 2), range(1, 400), seed=2),
+                a_round(ModelId(0, 3), range(1, 60), gram=True, seed=3),
             ]
             for each in given:
-                ledger.commit_round(each, NOW, updates={1: digest("update", each.place)})
-            replaced, left = a_stretch(1, Place(0, 0), range(1, 50)), a_stretch(1, Place(0, 0), range(1, 50), seed=5)
+                ledger.commit_round(each, NOW, updates={1: digest("update", each.model_id)})
+            replaced, left = (
+                a_stretch(1, ModelId(0, 0), range(1, 50)),
+                a_stretch(1, ModelId(0, 0), range(1, 50), seed=5),
+            )
             ledger.erase_rounds([], replaced)
             canaries = {
                 "name": names[0].encode(),
@@ -566,7 +569,7 @@ def test_erased_values_are_in_no_byte_of_the_store(home):
                 "many numbers": given[1].participants[20:21].tobytes()[8:],
                 "matrix": given[2].gram[7, 7:10].tobytes(),
                 "model": bytes.fromhex(given[1].model),
-                "update": bytes.fromhex(digest("update", Place(0, 2))),
+                "update": bytes.fromhex(digest("update", ModelId(0, 2))),
                 "stretch": replaced.remaining["sensitivity"][5:6].tobytes(),
             }
             assert {name: home.holds(canary) for name, canary in canaries.items()} == dict.fromkeys(canaries, True)
@@ -587,7 +590,7 @@ def test_compacting_says_when_a_reader_is_in_the_way(home, monkeypatch):
         reading = other.entries()
         next(reading)
         ledger.append("kind", {}, NOW)
-        with pytest.raises(StillRead, match="when nobody reads"):
+        with pytest.raises(StillReadError, match="when nobody reads"):
             ledger.compact()
         reading.close()
         ledger.compact()
@@ -595,7 +598,7 @@ def test_compacting_says_when_a_reader_is_in_the_way(home, monkeypatch):
 
 def test_compacting_is_for_the_writer(home):
     with closing(home.open(create=True)) as ledger, closing(home.open()) as other, ledger.writing():
-        with pytest.raises(HeldByAnother):
+        with pytest.raises(LockedError):
             other.compact()
         ledger.compact()
 

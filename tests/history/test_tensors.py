@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rescind.history.errors import DamagedCheckpoint
+from rescind.history.errors import DamagedCheckpointError
 from rescind.history.tensors import chunks, digest, layout, read
 
 DTYPES = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))]
@@ -206,7 +206,7 @@ NESTED = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     ],
 )
 def test_a_hostile_file_is_refused_with_the_reason(data, reason):
-    with pytest.raises(DamagedCheckpoint, match=reason):
+    with pytest.raises(DamagedCheckpointError, match=reason):
         loaded(data)
 
 
@@ -216,14 +216,14 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused():
             self.truncate(300)
             return super().readinto(buffer)
 
-    with pytest.raises(DamagedCheckpoint, match="ends before"):
+    with pytest.raises(DamagedCheckpointError, match="ends before"):
         dict(read(Shrinking(stored({"a": np.zeros(1000)}))))
 
 
 def test_a_header_claim_allocates_nothing(monkeypatch):
     """The header's limit holds even where the file really is that large."""
     monkeypatch.setattr("rescind.history.tensors._LONGEST_HEADER", 100)
-    with pytest.raises(DamagedCheckpoint, match="header claims 200 bytes"):
+    with pytest.raises(DamagedCheckpointError, match="header claims 200 bytes"):
         loaded(file_of(b"{}" + b" " * 198))
 
 
@@ -235,7 +235,7 @@ def test_a_changed_file_is_refused_or_well_formed(tensors, data):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     try:
         found = loaded(bytes(changed))
-    except DamagedCheckpoint:
+    except DamagedCheckpointError:
         return
     assert all(isinstance(tensor, np.ndarray) for tensor in found.values())
 
@@ -243,7 +243,7 @@ def test_a_changed_file_is_refused_or_well_formed(tensors, data):
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner)))
 def test_any_json_in_place_of_a_tensor_is_refused(claim):
     for wrong in ({"a": claim}, {"a": entry(dtype=claim)}, {"a": entry(shape=claim)}, {"a": entry(offsets=claim)}):
-        with pytest.raises(DamagedCheckpoint):
+        with pytest.raises(DamagedCheckpointError):
             loaded(file_of(wrong, b"1"))
 
 

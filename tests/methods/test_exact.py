@@ -14,7 +14,7 @@ from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHea
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.path import branches
-from rescind.history.records import ROOT, Level, Place
+from rescind.history.records import ROOT, ErasureLevel, ModelId
 from rescind.history.retention import exact_rounds, exact_shares
 from rescind.history.run import Goal
 from rescind.methods import Exact, Last, PaperSifu, Sifu
@@ -39,7 +39,7 @@ def last_to_join(simulation: Simulation) -> str:
     """Name the client whose first round comes last: it has the most nodes before it."""
     first: dict[str, int] = {}
     for number in range(1, ROUNDS + 1):
-        for name in simulation.drawn(Place(0, number), simulation.clients):
+        for name in simulation.draw(ModelId(0, number), simulation.clients):
             first.setdefault(name, number)
     return max((name for name in first if first[name] < ROUNDS - 5), key=lambda name: first[name])
 
@@ -63,7 +63,7 @@ def test_an_exact_release_does_not_depend_on_the_leavers_data(goal: Goal | None,
             number = history.ask([who], BUDGET)
             cheapest = revocable.plan(Sifu(), number).candidate
             if cheapest.mode is Mode.EXACT:
-                planned.add(Place(cheapest.node.branch, cheapest.node.round))
+                planned.add(ModelId(cheapest.node.branch, cheapest.node.round))
             (outcome,) = revocable.forget(Exact(), Rounds(3))
             assert outcome.branch is not None
             assert outcome.modes == (Mode.EXACT,)
@@ -76,21 +76,21 @@ def test_an_exact_release_does_not_depend_on_the_leavers_data(goal: Goal | None,
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 5, 16])
-@pytest.mark.parametrize("level", list(Level))
-def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: int, level: Level) -> None:
+@pytest.mark.parametrize("level", list(ErasureLevel))
+def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: int, level: ErasureLevel) -> None:
     small = federation(10, 4)
     simulation = engine(small.shards, small.test, 4, rate=0.4)
     with History.in_memory() as history:
         seen = set[int]()
 
-        def watch(place: Place, model: Mapping[str, Tensor]) -> None:
+        def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
             path, kept, known = history.path(), history.ledger.kept(), branches(history.ledger)
             there = {path.index[each] for each in kept if each in path.index}
-            assert len(there - {0, path.index[place]}) <= capacity
+            assert len(there - {0, path.index[model_id]}) <= capacity
             shares = exact_shares(known, capacity)
             for number, share in shares.items():
                 for each in exact_rounds(number, history.ledger.last_round(number), share):
-                    assert Place(number, each) not in path.index or Place(number, each) in kept
+                    assert ModelId(number, each) not in path.index or ModelId(number, each) in kept
             for node in history.summary([1]).kept:
                 seen.add(node.branch if node.eligible else -1)
 
@@ -110,7 +110,7 @@ def test_exact_goes_back_to_the_last_model_that_is_set_aside() -> None:
     small = federation(10, 1)
     simulation = engine(small.shards, small.test, 1)
     who = last_to_join(simulation)
-    first = next(at for at in range(1, ROUNDS) if who in simulation.drawn(Place(0, at), simulation.clients))
+    first = next(at for at in range(1, ROUNDS) if who in simulation.draw(ModelId(0, at), simulation.clients))
     with History.in_memory() as history:
         revocable = Revocable(history, simulation, capacity=8, goal=Goal(BUDGET, 1.0), scored=False)
         revocable.train(Rounds(ROUNDS))

@@ -22,7 +22,7 @@ from rescind.engines.engine import Replies
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ROOT, Place, Span
+from rescind.history.records import ROOT, ModelId, Span
 from rescind.methods import (
     Dp,
     FedAccum,
@@ -35,7 +35,7 @@ from rescind.methods import (
     Sifu,
     StrictSifu,
 )
-from rescind.testing.methods import BUDGET, MethodConformance, names_of
+from rescind.testing.methods import BUDGET, MethodConformance, pick_names
 from rescind.testing.small import TRAINING, simulation
 
 SEED = b"noise for tests"
@@ -95,7 +95,7 @@ def test_what_may_be_claimed_follows_from_the_noise_and_not_from_the_method() ->
         with History.in_memory() as history:
             revocable = Revocable(history, simulation(secret_noise=True), update_interval=1)
             revocable.train(Rounds(8))
-            history.ask(names_of(revocable, 0), BUDGET)
+            history.ask(pick_names(revocable, 0), BUDGET)
             (outcome,) = revocable.forget(method, Rounds(2))
             assert outcome.modes[0] in modes, method
 
@@ -106,9 +106,9 @@ def test_the_first_request_of_the_papers_rule_is_ifu() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(12))
-        (client,) = history.clients(names_of(revocable, 4))
+        (client,) = history.clients(pick_names(revocable, 4))
         psi = client_sensitivities(history.path().edges, [client], range(13))[:, 0]
-        number = history.ask(names_of(revocable, 4), BUDGET)
+        number = history.ask(pick_names(revocable, 4), BUDGET)
         plan = revocable.plan(PaperSifu(sigma), number)
         allowed = Request(frozenset([client]), BUDGET).mu * sigma
         assert plan.candidate.node.round == max(at for at in range(13) if psi[at] <= allowed)
@@ -119,9 +119,9 @@ def test_last_says_why_it_cannot() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(6))
-        history.ask(names_of(revocable, 0), BUDGET)
+        history.ask(pick_names(revocable, 0), BUDGET)
         revocable.forget(FedAccum(), Rounds(2))
-        number = history.ask(names_of(revocable, 1), BUDGET)
+        number = history.ask(pick_names(revocable, 1), BUDGET)
         with pytest.raises(ValueError, match="cannot be hidden in the newest model: it would take noise of inf"):
             revocable.plan(Last(), number)
 
@@ -130,7 +130,7 @@ def test_dp_needs_noised_rounds() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(3))
-        number = history.ask(names_of(revocable, 0), BUDGET)
+        number = history.ask(pick_names(revocable, 0), BUDGET)
         with pytest.raises(ValueError, match="not trained by DP-FedAvg"):
             revocable.plan(Dp(), number)
 
@@ -140,7 +140,7 @@ def test_stored_updates_are_needed_for_methods_that_start_from_them() -> None:
         with History.in_memory() as history:
             revocable = Revocable(history, simulation(), seed=SEED)
             revocable.train(Rounds(3))
-            history.ask(names_of(revocable, 0), BUDGET)
+            history.ask(pick_names(revocable, 0), BUDGET)
             with pytest.raises(ValueError, match="stores no updates"):
                 revocable.forget(method, Rounds(2))
 
@@ -150,17 +150,17 @@ def test_fedaccum_adds_up_the_remaining_updates() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(7))
-        gone = history.clients(names_of(revocable, 0, 1))
+        gone = history.clients(pick_names(revocable, 0, 1))
         expected = np.zeros((3, 6))
         for round_ in (1, 3, 5, 7):
-            replies = replies_of(revocable, Place(0, round_))
-            model = history.model(Place(0, round_ - 1))["weight"]
-            stay = [at for at, name in enumerate(replies.names) if name not in names_of(revocable, 0, 1)]
+            replies = replies_of(revocable, ModelId(0, round_))
+            model = history.model(ModelId(0, round_ - 1))["weight"]
+            stay = [at for at, name in enumerate(replies.names) if name not in pick_names(revocable, 0, 1)]
             weights = replies.weights[stay]
             updates = [replies.tensors["weight"][at] - model for at in stay]
             expected += sum(w * u for w, u in zip(weights / weights.sum(), updates, strict=True))
-        history.ask(names_of(revocable, 0, 1), BUDGET)
-        begun = FedAccum().begin(history, Place(0, 7), ROOT, gone)
+        history.ask(pick_names(revocable, 0, 1), BUDGET)
+        begun = FedAccum().begin(history, ModelId(0, 7), ROOT, gone)
         np.testing.assert_allclose(begun.model["weight"], expected, rtol=1e-12, atol=1e-15)
         assert begun.unbounded
 
@@ -172,16 +172,16 @@ def test_federaser_takes_the_direction_from_the_new_update_and_the_length_from_t
             history, simulation(sampling=Sampling.EVERYBODY, rate=None), update_interval=2, seed=SEED
         )
         revocable.train(Rounds(3))
-        gone, names = names_of(revocable, 0), [name for name in revocable.engine.clients if name != "clinic-0"]
+        gone, names = pick_names(revocable, 0), [name for name in revocable.engine.clients if name != "clinic-0"]
         history.ask(gone, BUDGET)
-        old = {round_: replies_of(revocable, Place(0, round_)) for round_ in (1, 3)}
-        before = {round_: history.model(Place(0, round_ - 1)) for round_ in (1, 3)}
+        old = {round_: replies_of(revocable, ModelId(0, round_)) for round_ in (1, 3)}
+        before = {round_: history.model(ModelId(0, round_ - 1)) for round_ in (1, 3)}
         weights = old[1].weights[1:] / old[1].weights[1:].sum()
         model = {"bias": np.zeros(3), "weight": np.zeros((3, 6))}
         for name in model:
             updates = old[1].tensors[name][1:] - before[1][name]
             model[name] = model[name] + np.tensordot(weights, updates, axes=1)
-        new = revocable.engine.train(model, Place(1, 2), names)
+        new = revocable.engine.train(model, ModelId(1, 2), names)
         calibrated = {name: tensor.copy() for name, tensor in model.items()}
         for at, weight in enumerate(weights):
             stored = {name: old[3].tensors[name][at + 1] - before[3][name] for name in model}
@@ -201,7 +201,7 @@ def test_federaser_ends_with_its_own_rounds_before_accuracy_counts() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(8))
-        history.ask(names_of(revocable, 0), BUDGET)
+        history.ask(pick_names(revocable, 0), BUDGET)
         (outcome,) = revocable.forget(FedEraser(), Accuracy(0.01))
         assert outcome.rounds == 4
 
@@ -211,7 +211,7 @@ def test_the_composed_noise_of_dp_is_what_an_independent_accountant_finds() -> N
     with History.in_memory() as history:
         revocable = noised(history)
         revocable.train(Rounds(12))
-        (client,) = history.clients(names_of(revocable, 3))
+        (client,) = history.clients(pick_names(revocable, 3))
         edges = history.path().edges
         joined = sum(client in edge.clients for edge in edges)
         assert 0 < joined < 12
@@ -227,9 +227,9 @@ def test_noised_rounds_have_the_noise_that_they_claim() -> None:
     """The model after a round, minus the mean of the clipped updates by hand, is noise of sigma, empty rounds too."""
     quiet = replace(NOISED, noise_multiplier=0.02, clip=0.01)
     engine = simulation(training=replace(TRAINING, clips_updates=True), public=quiet.facts, public_schedule=True)
-    start, place = engine.start(), Place(0, 1)
-    replies = engine.train(start, place, engine.drawn(place, engine.clients))
-    made = quiet.round(engine, start, place, engine.clients)
+    start, model_id = engine.start(), ModelId(0, 1)
+    replies = engine.train(start, model_id, engine.draw(model_id, engine.clients))
+    made = quiet.round(engine, start, model_id, engine.clients)
     total = np.zeros((3, 6))
     for at in range(len(replies.names)):
         update = {name: replies.tensors[name][at] - start[name] for name in start}
@@ -246,22 +246,22 @@ def test_noised_rounds_have_the_noise_that_they_claim() -> None:
         rate=1e-9,
     )
     drawn = np.concatenate(
-        [big.round(engine, start, place, engine.clients).model["weight"].ravel() for _ in range(200)]
+        [big.round(engine, start, model_id, engine.clients).model["weight"].ravel() for _ in range(200)]
     )
-    assert not engine.drawn(place, engine.clients)
+    assert not engine.draw(model_id, engine.clients)
     assert np.std(drawn) == pytest.approx(4.0, rel=0.1)
     assert big.facts.noise_multiplier == pytest.approx(4.0, rel=2e-4)
     with pytest.raises(ValueError, match="another server"):
-        big.round(simulation(), start, place, engine.clients)
+        big.round(simulation(), start, model_id, engine.clients)
 
 
-def replies_of(revocable: Revocable, place: Place) -> Replies:
+def replies_of(revocable: Revocable, model_id: ModelId) -> Replies:
     """Train a recorded round again, which gives the same replies."""
-    (round_,) = revocable.history.ledger.rounds(Span(place.branch, place.round, place.round))
+    (round_,) = revocable.history.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
     names = revocable.history.ledger.names(round_.clients)
-    model = revocable.history.model(Place(place.branch, place.round - 1))
+    model = revocable.history.model(ModelId(model_id.branch, model_id.round - 1))
     listed = set(names.values())
-    return revocable.engine.train(model, place, [name for name in revocable.engine.clients if name in listed])
+    return revocable.engine.train(model, model_id, [name for name in revocable.engine.clients if name in listed])
 
 
 def test_a_strict_claim_needs_rounds_that_look_at_no_data() -> None:
@@ -271,10 +271,10 @@ def test_a_strict_claim_needs_rounds_that_look_at_no_data() -> None:
             engine = simulation(public=public, public_schedule=True, secret_noise=True)
             revocable = Revocable(history, engine)
             revocable.train(until)
-            number = history.ask(names_of(revocable, 0), BUDGET)
+            number = history.ask(pick_names(revocable, 0), BUDGET)
             expected = {Mode.STRICT if until.public else Mode.INSTANCE, Mode.EXACT}
-            summary = history.summary(history.clients(names_of(revocable, 0)))
-            request = Request(history.clients(names_of(revocable, 0)), BUDGET)
+            summary = history.summary(history.clients(pick_names(revocable, 0)))
+            request = Request(history.clients(pick_names(revocable, 0)), BUDGET)
             assert {each.mode for each in strict_candidates(summary, request)} == expected
             assert revocable.plan(StrictSifu(), number).candidate.mode in expected
 
@@ -283,9 +283,9 @@ def test_whoever_waits_is_left_out_of_calibrated_rounds() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(6))
-        history.ask(names_of(revocable, 0), BUDGET)
-        waiting = history.clients(names_of(revocable, 1))
-        number = history.ask(names_of(revocable, 1), BUDGET)
+        history.ask(pick_names(revocable, 0), BUDGET)
+        waiting = history.clients(pick_names(revocable, 1))
+        number = history.ask(pick_names(revocable, 1), BUDGET)
         served = revocable.forget(FedEraser(), Rounds(3))
         assert [each.asked[0].number for each in served][-1] == number
-        assert all(place.branch == 0 for place in history.ledger.joined(np.array(sorted(waiting))))
+        assert all(model_id.branch == 0 for model_id in history.ledger.rounds_of(np.array(sorted(waiting))))

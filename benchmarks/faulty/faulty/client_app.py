@@ -20,7 +20,7 @@ app = ClientApp()
 
 
 def data(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Give a client's examples, which follow from its name."""
+    """Return a client's examples, which follow from its name."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     rows = rng.normal(size=(20 + len(name), FEATURES))
     return rows, (rows @ rng.normal(size=(FEATURES, CLASSES))).argmax(axis=1)

@@ -21,7 +21,7 @@ app = ServerApp()
 
 
 def initial() -> ArrayRecord:
-    """Give the initial model."""
+    """Return the initial model."""
     return ArrayRecord(
         {
             "body": Array(np.arange(5, dtype=np.float32)),
@@ -32,7 +32,7 @@ def initial() -> ArrayRecord:
 
 
 def recorded(history: rescind.History, nodes: int) -> rescind.flower.Recorded:
-    """Give the strategy."""
+    """Return the strategy."""
     averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=nodes)
     return rescind.flower.Recorded(averaging, history, training=TRAINING, trained=TRAINED)
 

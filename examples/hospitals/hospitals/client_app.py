@@ -49,6 +49,6 @@ def own_patients(context: Context) -> tuple[np.ndarray, np.ndarray]:
 
 
 def name(context: Context) -> str:
-    """Give this hospital's name: that of its file, or of its partition."""
+    """Return this hospital's name: that of its file, or of its partition."""
     config = context.node_config
     return Path(str(config["data"])).stem if "data" in config else NAMES[int(config["partition-id"])]

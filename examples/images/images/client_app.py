@@ -34,7 +34,7 @@ def train(msg: Message, context: Context) -> Message:
 
 
 def own_rows(context: Context, arrays: ArrayRecord) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Give the features of this client's images by the extractor that the server sent, and their digits."""
+    """Return the features of this client's images by the extractor that the server sent, and their digits."""
     # What a SuperNode names goes before what the run says.
     config = {**context.run_config, **context.node_config}
     partition = int(config["partition-id"])

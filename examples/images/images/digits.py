@@ -17,7 +17,7 @@ SEED = 20_260_229
 
 
 def share(path: str, partition: int, partitions: int) -> tuple[Pixels, Labels]:
-    """Give one client's images and their digits; no image is in two shares."""
+    """Return one client's images and their digits; no image is in two shares."""
     images, labels, _, _ = _read(path)
     order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(labels))
     own = order[partition::partitions]
@@ -25,7 +25,7 @@ def share(path: str, partition: int, partitions: int) -> tuple[Pixels, Labels]:
 
 
 def test(path: str) -> tuple[Pixels, Labels]:
-    """Give the test images, which belong to no client, and their digits."""
+    """Return the test images, which belong to no client, and their digits."""
     _, _, images, labels = _read(path)
     return images, labels
 

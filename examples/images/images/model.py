@@ -31,12 +31,12 @@ class Model(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give the digits' logits."""
+        """Return the digits' logits."""
         logits: Tensor = self.head(self.extracted(images).double())
         return logits
 
     def extracted(self, images: Tensor) -> Tensor:
-        """Give one row of norm 1 for each image (n, 1, 28, 28); none depends on another image."""
+        """Return one row of norm 1 for each image (n, 1, 28, 28); none depends on another image."""
         responses = self.filters(functional.avg_pool2d(upright(images), 2)).abs()
         # Only the filters that fit best at a place are heard there.
         strong = functional.relu(responses - 0.7 * responses.amax(dim=1, keepdim=True))
@@ -65,7 +65,7 @@ def upright(images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def features(model: Model, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Give the rows that the head reads, some hundred images at a time."""
+    """Return the rows that the head reads, some hundred images at a time."""
     rows = [
         model.extracted(torch.from_numpy(part[:, np.newaxis] / np.float32(255)))
         for part in np.array_split(images, max(len(images) // 200, 1))

@@ -28,12 +28,12 @@ from experiments.tables import COLOURS, grouped, legend_below, markdown, middle,
 
 
 def classed(rows: Sequence[Row]) -> list[Row]:
-    """Give the rows that were served with the class that left."""
+    """Return the rows that were served with the class that left."""
     return [{**row, "class": row["groups"][0]} for row in served(rows)]
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the numbers that the figure is judged by."""
+    """Return the numbers that the figure is judged by."""
     done, by = classed(rows), ("dataset", "class")
     return {
         "seeds": len({row["seed"] for row in done}),
@@ -53,7 +53,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set and class: rounds and accuracy on those who left, method by method."""
+    """Return a line for each data set and class: rounds and accuracy on those who left, method by method."""
     done = classed(rows)
     names = [name for name in METHODS if any(row["method"] == name for row in done)]
     lines = []

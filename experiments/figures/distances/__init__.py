@@ -20,12 +20,12 @@ KINDS = {
 
 
 def pairs(rows: Sequence[Row], kind: str) -> list[tuple[float, float]]:
-    """Give alpha and Psi wherever somebody who leaves has taken part."""
+    """Return alpha and Psi wherever somebody who leaves has taken part."""
     return [(row["alpha"], row[kind]) for row in rows if row["alpha"] > 0 or row["sound"] > 0]
 
 
 def judged(rows: Sequence[Row], kind: str) -> dict[str, Any]:
-    """Give the comparisons, those above the bound, and alpha/Psi in the middle and at its worst."""
+    """Return the comparisons, those above the bound, and alpha/Psi in the middle and at its worst."""
     found = pairs(rows, kind)
     ratios = [alpha / psi if psi else np.inf for alpha, psi in found]
     return {
@@ -37,7 +37,7 @@ def judged(rows: Sequence[Row], kind: str) -> dict[str, Any]:
 
 
 def lines(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
-    """Give the rows of the table: which bound, of whom, and what was measured."""
+    """Return the rows of the table: which bound, of whom, and what was measured."""
     return [
         (kind, leaving, chosen)
         for kind in KINDS
@@ -47,7 +47,7 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give comparisons, violations and ratios of each kind of bound."""
+    """Return comparisons, violations and ratios of each kind of bound."""
     found: dict[str, Any] = {}
     for kind in KINDS:
         found |= {f"{kind}_{name}": value for name, value in judged(rows, kind).items()}
@@ -60,7 +60,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give the kinds of bound, and how the true distance compares."""
+    """Return the kinds of bound, and how the true distance compares."""
     shown = []
     for kind, leaving, chosen in lines(rows):
         for title, some in (

@@ -22,7 +22,7 @@ def way(row: Row) -> str:
 
 
 def by_way(rows: Sequence[Row]) -> dict[tuple[str, str, Any], list[Row]]:
-    """Give the rows of each data set, way and budget; what forgets by training again has no budget."""
+    """Return the rows of each data set, way and budget; what forgets by training again has no budget."""
     named = [{"epsilon": None, **row, "way": way(row)} for row in rows]
     order = [NETWORK, NOISED, *HEADS.values()]
     found = grouped(
@@ -35,7 +35,7 @@ def by_way(rows: Sequence[Row]) -> dict[tuple[str, str, Any], list[Row]]:
 
 
 def accuracy(runs: Sequence[Row]) -> float:
-    """Give the held-out accuracy of what is released after somebody was forgotten."""
+    """Return the held-out accuracy of what is released after somebody was forgotten."""
     return middle(runs, "planner_test" if "planner_test" in runs[0] else "retrained_test")
 
 
@@ -46,7 +46,7 @@ def breakdown(runs: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give accuracies and rounds, way by way."""
+    """Return accuracies and rounds, way by way."""
     found: dict[str, Any] = {}
     for (dataset, name, epsilon), runs in by_way(rows).items():
         title = f"{DATASETS[dataset]}, {name}" + (f", eps {epsilon:g}" if epsilon is not None else "")
@@ -57,7 +57,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set, way and budget."""
+    """Return a line for each data set, way and budget."""
     lines = []
     for (dataset, name, epsilon), runs in by_way(rows).items():
         lines.append(

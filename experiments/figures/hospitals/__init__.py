@@ -21,17 +21,17 @@ NAMES = {
 
 
 def budget(epsilon: float, delta: float) -> str:
-    """Give a budget in words."""
+    """Return a budget in words."""
     return f"({epsilon:g}, {delta:g})"
 
 
 def retrains(runs: Sequence[Row]) -> bool:
-    """Tell whether the plan is to train again from the start; noise does not enter into it."""
+    """Return whether the plan is to train again from the start; noise does not enter into it."""
     return bool(runs[0]["node"] == 0)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give how often forgetting was cheaper than retraining, and how often the plan was to retrain."""
+    """Return how often forgetting was cheaper than retraining, and how often the plan was to retrain."""
     cells = list(grouped(rows, "leaver", "epsilon", "delta").values())
     found: dict[str, Any] = {
         "cells": len(cells),
@@ -50,7 +50,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give the plan and the rounds for each leaver and budget, then the accuracies."""
+    """Return the plan and the rounds for each leaver and budget, then the accuracies."""
     lines, accuracies = [], []
     for (leaver, epsilon, delta), runs in grouped(rows, "leaver", "epsilon", "delta").items():
         first = runs[0]

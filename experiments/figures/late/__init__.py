@@ -12,7 +12,7 @@ from experiments.tables import COLOURS, grouped, markdown, middle, percent, spre
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the share of the rounds that has to be trained again, by when who leaves had joined."""
+    """Return the share of the rounds that has to be trained again, by when who leaves had joined."""
     exact = [row for row in rows if row["method"] == "exact"]
     return {
         "seeds": len({row["seed"] for row in rows}),
@@ -25,7 +25,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each method, number of leavers and time of joining."""
+    """Return a line for each method, number of leavers and time of joining."""
     lines = [
         [
             method,

@@ -25,7 +25,7 @@ KINDS = ("forget", "retain", "test")
 
 
 def gaps(rows: Sequence[Row]) -> list[Row]:
-    """Give the limited runs with their distance, whatever its sign, from Scratch at its threshold with that seed."""
+    """Return the limited runs with their absolute distance from Scratch at its threshold with that seed."""
     done = served(rows)
     ends = {(row["dataset"], row["seed"]): row for row in done if row["method"] == SCRATCH and "share" not in row}
     return [
@@ -36,7 +36,7 @@ def gaps(rows: Sequence[Row]) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the median gaps of each method over data sets and shares."""
+    """Return the median gaps of each method over data sets and shares."""
     found = gaps(rows)
     middles = {
         kind: {method: round(middle(runs, f"{kind}_gap"), 4) for (method,), runs in grouped(found, "method").items()}
@@ -57,7 +57,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set and method; the shares are separated by strokes."""
+    """Return a line for each data set and method; the shares are separated by strokes."""
     lines = []
     for dataset, method, runs in in_order(gaps(rows)):
         shares = list(grouped(sorted(runs, key=lambda row: float(row["share"])), "share").values())

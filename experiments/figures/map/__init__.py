@@ -25,7 +25,7 @@ SHADES = (0, 1.05, 1.5, 2, 4, 8, 1000)
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, int, float], dict[str, float]]:
-    """Give for each cell the medians over the seeds, and how many times fewer rounds the planner's are."""
+    """Return for each cell the medians over the seeds, and how many times fewer rounds the planner's are."""
     found = {}
     for (split, clients, epsilon), runs in grouped(rows, "split", "clients", "epsilon").items():
         cell = {key: middle(runs, key) for key in ("scratch", "planner", "hindsight", "paper", "sigma", "node")}
@@ -70,7 +70,7 @@ def rules(rows: Sequence[Row]) -> dict[str, Rule]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the shares that the map is judged by."""
+    """Return the shares that the map is judged by."""
     found = cells(rows)
     narrow = {key: cell for key, cell in found.items() if key[2] <= 5}
     return {
@@ -88,7 +88,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give rounds: planner (hindsight; the paper's rule made valid), against Scratch."""
+    """Return rounds: planner (hindsight; the paper's rule made valid), against Scratch."""
     found = cells(rows)
     epsilons = sorted({epsilon for _, _, epsilon in found})
     lines = []

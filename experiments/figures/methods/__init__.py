@@ -35,7 +35,7 @@ def answered(row: Row) -> Row:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give how many methods there are, how many certify, and how many do so for every data set."""
+    """Return how many methods there are, how many certify, and how many do so for every data set."""
     return {
         "methods": len(rows),
         "certify": sum(row["certifies"] for row in rows),
@@ -45,7 +45,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give the methods in words."""
+    """Return the methods in words."""
     lines = [
         [
             f"{row['method']} (`{row['class']}`)",

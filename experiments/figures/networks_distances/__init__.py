@@ -17,7 +17,7 @@ BOUNDS = ("sound", "published")
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give comparisons, violations and the worst ratio, for one client and for ten, and at the smallest step."""
+    """Return comparisons, violations and the worst ratio, for one client and for ten, and at the smallest step."""
     found: dict[str, Any] = {
         "trainings": len({(row["dataset"], row["drawn"], row["learning_rate"], row["seed"]) for row in rows})
     }
@@ -33,7 +33,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set, sample and learning rate."""
+    """Return a line for each data set, sample and learning rate."""
     shown = []
     for (dataset, drawn, rate), own in sorted(grouped(rows, "dataset", "drawn", "learning_rate").items()):
         cells = []

@@ -30,7 +30,7 @@ RULES: dict[tuple[str, float], tuple[str, str, str]] = {
 
 
 def cell(runs: Sequence[Row]) -> str:
-    """Give sigma and, in brackets, what the public list has above it; in words where it is not enough."""
+    """Return sigma and, in brackets, what the public list has above it; in words where it is not enough."""
     listed = [row["public"] for row in runs]
     public = "none" if None in listed else f"{sorted(listed)[len(listed) // 2]:.3g}"
     short = "" if all(row["holds"] for row in runs) else " *"
@@ -38,7 +38,7 @@ def cell(runs: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give how many times as much noise each rule takes as exact calibration with B = 1 and no L2 term."""
+    """Return how many times as much noise each rule takes as exact calibration with B = 1 and no L2 term."""
     delta = min(row["delta"] for row in rows)
     found: dict[str, Any] = {}
     for (clients,), runs in grouped(rows, "clients").items():
@@ -58,7 +58,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give sigma at three epsilons, for the last model and for half of the training."""
+    """Return sigma at three epsilons, for the last model and for half of the training."""
     delta = min(row["delta"] for row in rows)
     found = grouped([row for row in rows if row["delta"] == delta], "clients", "rule", "l2", "round", "epsilon")
     rounds = sorted({row["round"] for row in rows}, reverse=True)

@@ -55,17 +55,17 @@ def differences(
 
 
 def largest(found: dict[tuple[Any, ...], list[float]]) -> float | None:
-    """Give the largest difference of all, whatever its sign."""
+    """Return the largest difference of all, whatever its sign."""
     return max((abs(each) for values in found.values() for each in values), default=None)
 
 
 def medians(found: dict[tuple[Any, ...], list[float]]) -> list[float]:
-    """Give the median of each group."""
+    """Return the median of each group."""
     return [float(median(values)) for values in found.values()]
 
 
 def ratio(rows: Sequence[Row], method: str, *by: str) -> float | None:
-    """Give the median over all requests of a method's rounds against Scratch's."""
+    """Return the median over all requests of a method's rounds against Scratch's."""
     known = {(row["method"], row["seed"], *(row[name] for name in by)): row["rounds"] for row in served(rows)}
     found = [
         rounds / known[(SCRATCH, *rest)]
@@ -95,7 +95,7 @@ def earlier(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the numbers that the figure is judged by."""
+    """Return the numbers that the figure is judged by."""
     done, by = served(rows), ("dataset", "request")
     sifu = [row for row in done if row["method"] in (SIFU, PAPER)]
     return {
@@ -117,7 +117,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def attack_summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the largest median of an attack on any data set and request, method by method, if there was one."""
+    """Return the largest median of an attack on any data set and request, method by method, if there was one."""
     attacked = grouped([row for row in rows if "attack" in row], "method", "dataset", "request")
     found: dict[str, float] = {}
     for (method, *_), runs in attacked.items():
@@ -126,13 +126,13 @@ def attack_summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def modes(rows: Sequence[Row]) -> str:
-    """Give what is claimed, the most frequent first."""
+    """Return what is claimed, the most frequent first."""
     found = [row["mode"] for row in rows]
     return ", ".join(sorted(set(found), key=lambda mode: (-found.count(mode), mode)))
 
 
 def in_order(rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
-    """Give the rows of each data set and method, in the order in which these are shown."""
+    """Return the rows of each data set and method, in the order in which these are shown."""
     found = grouped(served(rows), "dataset", "method")
     return [
         (dataset, method, found[(dataset, method)])
@@ -162,7 +162,7 @@ REACHED: Columns = {"reached": reached}
 
 
 def refusals(rows: Sequence[Row], which: Callable[[Row], str]) -> str:
-    """Give a paragraph below a table for each run that a method refused."""
+    """Return a paragraph below a table for each run that a method refused."""
     return "".join(
         f"\n\nRefused: {DATASETS[row['dataset']]}, {METHODS[row['method']]}, {which(row)}: {row['refusal']}"
         for row in rows
@@ -171,7 +171,7 @@ def refusals(rows: Sequence[Row], which: Callable[[Row], str]) -> str:
 
 
 def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
-    """Give a line for each data set and method; requests are separated by strokes, unless they are all alike."""
+    """Return a line for each data set and method; requests are separated by strokes, unless they are all alike."""
     lines = []
     for dataset, method, runs in in_order(rows):
         asked = {row["request"] for row in rows if row["dataset"] == dataset}
@@ -191,14 +191,14 @@ def by_request(rows: Sequence[Row], each: Columns, together: Columns) -> str:
 
 
 def attacks(rows: Sequence[Row]) -> Columns:
-    """Give the column of the attack on membership, if there was one, and of that on the model before."""
+    """Return the column of the attack on membership, if there was one, and of that on the model before."""
     if not any("attack" in row for row in rows):
         return {}
     return {"attack (before)": lambda runs: f"{middle(runs, 'attack'):.2f} ({middle(runs, 'attack_before'):.2f})"}
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set and method."""
+    """Return a line for each data set and method."""
     return by_request(rows, {**ROUNDS, **NOISE, **ACCURACIES, **attacks(rows), **CLAIM}, {**TRAINING, **REACHED})
 
 

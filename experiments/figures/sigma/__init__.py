@@ -32,7 +32,7 @@ LINES = (SCRATCH, SIFU)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the best rounds that any sigma gets, and what its model still knows."""
+    """Return the best rounds that any sigma gets, and what its model still knows."""
     done = served(rows)
     found: dict[str, Any] = {"seeds": len({row["seed"] for row in done}), "refused": len(rows) - len(done)}
     for key, method in (("sound", PAPER), ("published", PUBLISHED)):
@@ -53,7 +53,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def worse_by(rows: Sequence[Row]) -> list[float]:
-    """Give how many rounds more the planner took than the paper's rule made valid: medians, one for each sigma."""
+    """Return how many rounds more the planner took than the paper's rule made valid: medians, one for each sigma."""
     planner = [row for row in rows if row["method"] == SIFU]
     paper = grouped([row for row in rows if row["method"] == PAPER], "fixed_sigma")
     found = [differences([*planner, *runs], SIFU, PAPER, "rounds", "dataset") for runs in paper.values()]
@@ -61,7 +61,7 @@ def worse_by(rows: Sequence[Row]) -> list[float]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set, way and sigma."""
+    """Return a line for each data set, way and sigma."""
     done, lines = served(rows), list[list[object]]()
     for dataset in DATASETS:
         for method in (*LINES, *SWEPT):
@@ -96,7 +96,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def middle_round(rows: Sequence[Row]) -> str:
-    """Give the rounds that the runs went back to."""
+    """Return the rounds that the runs went back to."""
     return spread([{"round": int(row["from"].partition(".")[2])} for row in rows], "round")
 
 

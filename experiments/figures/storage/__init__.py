@@ -18,12 +18,12 @@ MEGABYTES_EACH = 4
 
 
 def extra(runs: Sequence[Row]) -> tuple[float, float]:
-    """Give the extra rounds against keeping every model: predicted, and measured, means over the seeds."""
+    """Return the extra rounds against keeping every model: predicted, and measured, means over the seeds."""
     return mean(row["extra_predicted"] for row in runs), mean(row["measured"] - row["measured_all"] for row in runs)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the extra rounds for every size, budget and rule with room for 16 models, or the nearest number."""
+    """Return the extra rounds for every size, budget and rule with room for 16 models, or the nearest number."""
     capacities = sorted({row["capacity"] for row in rows if row["kind"] != "all"})
     usual = min(capacities, key=lambda each: abs(each - 16))
     found: dict[str, Any] = {"capacity": usual, "seeds": len(grouped(rows, "seed"))}
@@ -36,7 +36,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give for each size and budget the room and the extra rounds, predicted and measured, of the three rules."""
+    """Return for each size and budget the room and the extra rounds, predicted and measured, of the three rules."""
     lines = []
     cells = grouped(rows, "clients", "epsilon", "kind", "capacity")
     for (clients, epsilon), here in grouped(rows, "clients", "epsilon").items():

@@ -25,14 +25,14 @@ from experiments.figures.sequential import (
 )
 from experiments.harness import Row
 from experiments.tables import grouped, middle, percent
-from rescind.audit.watermark import recall
+from rescind.audit.watermark import measure_recall
 
 # A mark counts as known if chance alone would make the difference from Scratch less often than this.
 CHANCE = 0.001
 
 
 def share(row: Row) -> float:
-    """Give the recall: the share of marked images that get the mark's class."""
+    """Return the recall: the share of marked images that get the mark's class."""
     return float(row["hits"] / row["trials"])
 
 
@@ -44,13 +44,13 @@ def known(rows: Sequence[Row]) -> dict[tuple[str, str], list[bool]]:
     for row in done:
         other = clean.get((row["dataset"], row["seed"], row["request"]))
         if other is not None and row is not other:
-            compared = recall(row["hits"], row["trials"], other["hits"], other["trials"])
+            compared = measure_recall(row["hits"], row["trials"], other["hits"], other["trials"])
             found.setdefault((row["dataset"], row["method"]), []).append(compared.p_value < CHANCE)
     return found
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Give the numbers that the figure is judged by."""
+    """Return the numbers that the figure is judged by."""
     done, found = served(rows), known(rows)
     shares = [{**row, "recall": share(row)} for row in done]
     middles = {method: middle(runs, "recall") for (method,), runs in grouped(shares, "method").items()}
@@ -68,7 +68,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Give a line for each data set and method."""
+    """Return a line for each data set and method."""
     found = known(rows)
 
     def better(runs: Sequence[Row]) -> str:

@@ -1,27 +1,27 @@
 """Attempts to falsify a claim: they can show that it is wrong, never that it is right.
 
-``Tape`` and ``compared`` retrain without a client and hold the distance against the bound; ``tell_apart`` releases
-two worlds many times over; ``recall`` asks for a watermark; ``attack`` infers membership. What they find is evidence,
-and may stand in a certificate as measured.
+``RecordingEngine`` and ``compare_worlds`` retrain without a client and hold the distance against the bound;
+``tell_apart`` releases two worlds many times over; ``measure_recall`` asks for a watermark; ``attack`` infers
+membership. What they find is evidence, and may stand in a certificate as measured.
 """
 
 from rescind.audit.distinguishing import LowerBound, tell_apart
 from rescind.audit.intervals import Rate
-from rescind.audit.membership import Power, attack, confidence
-from rescind.audit.replay import Compared, Tape, compared, world_without
-from rescind.audit.watermark import Recall, recall
+from rescind.audit.membership import Power, attack, measure_confidence
+from rescind.audit.replay import Comparison, RecordingEngine, compare_worlds, train_without
+from rescind.audit.watermark import Recall, measure_recall
 
 __all__ = [
-    "Compared",
+    "Comparison",
     "LowerBound",
     "Power",
     "Rate",
     "Recall",
-    "Tape",
+    "RecordingEngine",
     "attack",
-    "compared",
-    "confidence",
-    "recall",
+    "compare_worlds",
+    "measure_confidence",
+    "measure_recall",
     "tell_apart",
-    "world_without",
+    "train_without",
 ]

@@ -90,7 +90,7 @@ def tell_apart(
 
 
 def _ways(towards: Floats, seen: Floats, other: Floats) -> Iterator[Floats]:
-    """Give directions to look along: to the other world, between the means, and the same where it is narrow."""
+    """Return directions to look along: to the other world, between the means, and the same where it is narrow."""
     between = seen.mean(axis=0) - other.mean(axis=0)
     yield towards
     yield between
@@ -106,7 +106,7 @@ def _ways(towards: Floats, seen: Floats, other: Floats) -> Iterator[Floats]:
 
 
 def _best_rule(way: Floats, seen: Floats, other: Floats) -> tuple[float, float]:
-    """Give the threshold along a way that tells most, and how much."""
+    """Return the threshold along a way that tells most, and how much."""
     with_, without = np.sort(seen @ way), np.sort(other @ way)
     places = np.unique(np.concatenate([with_, without]))
     thresholds = np.concatenate([(places[1:] + places[:-1]) / 2, places[:1]])
@@ -121,7 +121,7 @@ def _best_rule(way: Floats, seen: Floats, other: Floats) -> tuple[float, float]:
 
 
 def _variance(share: Floats, trials: int) -> Floats:
-    """Give the variance of ndtri of a share that was measured."""
+    """Return the variance of ndtri of a share that was measured."""
     density = np.exp(-(ndtri(share) ** 2) / 2) / math.sqrt(2 * math.pi)
     return np.asarray(share * (1 - share) / trials / density**2)
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from rescind.audit.distinguishing import LowerBound
 from rescind.audit.membership import Power
-from rescind.audit.replay import Compared
+from rescind.audit.replay import Comparison
 from rescind.audit.watermark import Recall
 from rescind.certificates.predicate import Evidence, Guarantee
 
 
-def of_replay(found: Sequence[Compared]) -> Evidence:
+def describe_replay(found: Sequence[Comparison]) -> Evidence:
     """Say what a coupled replay found."""
     above = sum(each.violated for each in found)
     largest = max((each.distance / each.bound for each in found if each.bound), default=0.0)
@@ -27,7 +27,7 @@ def of_replay(found: Sequence[Compared]) -> Evidence:
     )
 
 
-def of_releases(found: LowerBound, guarantee: Guarantee) -> Evidence:
+def describe_releases(found: LowerBound, guarantee: Guarantee) -> Evidence:
     """Say how well two worlds could be told apart."""
     confidence = 1 - 2 * found.accused_with.risk
     return Evidence(
@@ -37,7 +37,7 @@ def of_releases(found: LowerBound, guarantee: Guarantee) -> Evidence:
     )
 
 
-def of_membership(found: Mapping[float, Power], guarantee: Guarantee) -> Sequence[Evidence]:
+def describe_membership(found: Mapping[float, Power], guarantee: Guarantee) -> Sequence[Evidence]:
     """Say whom a membership attack finds, at every rate of wrong accusations."""
     return [
         Evidence(
@@ -52,7 +52,7 @@ def of_membership(found: Mapping[float, Power], guarantee: Guarantee) -> Sequenc
     ]
 
 
-def of_watermark(found: Recall) -> Evidence:
+def describe_watermark(found: Recall) -> Evidence:
     """Say whether a watermark is still known."""
     released, reference = found.released, found.reference
     return Evidence(
@@ -62,6 +62,6 @@ def of_watermark(found: Recall) -> Evidence:
     )
 
 
-def as_json(evidence: Sequence[Evidence]) -> str:
-    """Give the content of the file for ``rescind certify --evidence``."""
+def to_json(evidence: Sequence[Evidence]) -> str:
+    """Return the content of the file for ``rescind certify --evidence``."""
     return json.dumps([each.model_dump() for each in evidence], indent=1) + "\n"

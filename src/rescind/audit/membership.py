@@ -24,16 +24,16 @@ class Power:
     accused: Rate
 
     def allowed(self, mu: float) -> float:
-        """Give how many may be found under a guarantee of ``mu``, at the most that is accused wrongly."""
+        """Return how many may be found under a guarantee of ``mu``, at the most that is accused wrongly."""
         return attack_power(mu, self.accused.high) if self.accused.high < 1 else 1.0
 
     def exceeds(self, mu: float) -> bool:
-        """Tell whether even the interval's ends are more than a guarantee of ``mu`` allows."""
+        """Return whether even the interval's ends are more than a guarantee of ``mu`` allows."""
         return self.found.low > self.allowed(mu)
 
 
-def confidence(probabilities: Floats) -> Floats:
-    """Give ln(p / (1 - p)) of the probabilities of the right classes: nearly Gaussian, unlike the probabilities."""
+def measure_confidence(probabilities: Floats) -> Floats:
+    """Return ln(p / (1 - p)) of the probabilities of the right classes: nearly Gaussian, unlike the probabilities."""
     inside = np.clip(probabilities, 1e-12, 1 - 1e-12)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
@@ -71,7 +71,7 @@ def attack(
 
 
 def _scores(releases: Floats, shadows: Floats, shadows_without: Floats) -> Floats:
-    """Give the log-likelihood ratio of each release, the examples taken as independent Gaussians."""
+    """Return the log-likelihood ratio of each release, the examples taken as independent Gaussians."""
     return np.asarray((_log_density(releases, shadows) - _log_density(releases, shadows_without)).sum(axis=1))
 
 

@@ -12,25 +12,25 @@ import numpy as np
 
 from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import sorted_group
-from rescind.core.facts import DpFedAvg, Facts, Scope
+from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
 from rescind.core.noise import Tensor
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.server import averaged, norm
+from rescind.engines.server import average, norm
 from rescind.history.history import History
-from rescind.history.path import branches, lineage
-from rescind.history.records import ROOT, Branch, Place
+from rescind.history.path import branch_exits, branches
+from rescind.history.records import ROOT, Branch, ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tape:
+class RecordingEngine:
     """An engine that keeps who took part in each round, and from which model: what a replay needs.
 
     An erasure takes names and models from the history, not from here: a tape is for audits, and goes with them.
     """
 
     engine: Engine
-    rounds: dict[Place, tuple[Mapping[str, Tensor], tuple[str, ...]]] = field(default_factory=dict)
+    rounds: dict[ModelId, tuple[Mapping[str, Tensor], tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def facts(self) -> Facts:
@@ -43,51 +43,51 @@ class Tape:
         return self.engine.clients
 
     def start(self) -> dict[str, Tensor]:
-        """Give theta_0^0."""
+        """Return theta_0^0."""
         return self.engine.start()
 
-    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
+    def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
         """Choose who takes part."""
-        return self.engine.drawn(place, present)
+        return self.engine.draw(model_id, present)
 
-    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
+    def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Train a round, and keep what it was made of."""
-        replies = self.engine.train(model, place, names)
-        self.rounds[place] = (model, replies.names)
+        replies = self.engine.train(model, model_id, names)
+        self.rounds[model_id] = (model, replies.names)
         return replies
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
-        """Give the mean of the named clients' accuracies."""
+        """Return the mean of the named clients' accuracies."""
         return self.engine.accuracy(model, names)
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> float | None:
-        """Give the accuracy on held-out data."""
+        """Return the accuracy on held-out data."""
         return self.engine.test_accuracy(model)
 
-    def model(self, place: Place) -> Mapping[str, Tensor]:
-        """Give the model at a place: the one that the round after it began with, or else made once more."""
-        after = Place(place.branch, place.round + 1)
+    def model(self, model_id: ModelId) -> Mapping[str, Tensor]:
+        """Return a model: the one that the round after it began with, or else made once more."""
+        after = ModelId(model_id.branch, model_id.round + 1)
         if after in self.rounds:
             return self.rounds[after][0]
-        if place not in self.rounds:
+        if model_id not in self.rounds:
             raise ValueError(
-                f"{place} is not on this tape: give the tape, not its engine, to whoever trains, for a round at least"
+                f"{model_id} was not recorded: give this recording engine to whoever trains, for a round at least"
             )
-        return self.next_model(*self.rounds[place], place)
+        return self.next_model(*self.rounds[model_id], model_id)
 
-    def next_model(self, model: Mapping[str, Tensor], names: Sequence[str], place: Place) -> dict[str, Tensor]:
-        """Make the model at a place again, from a model and by the named clients only."""
+    def next_model(self, model: Mapping[str, Tensor], names: Sequence[str], model_id: ModelId) -> dict[str, Tensor]:
+        """Make a model again, from a model and by the named clients only."""
         if isinstance(self.facts.public, DpFedAvg):
             raise ValueError("rounds of DP-FedAvg have noise of their own, which nobody can draw again")
         rate = self.engine.facts.training.server_learning_rate
-        return averaged(model, self.engine.train(model, place, names), rate).model
+        return average(model, self.engine.train(model, model_id, names), rate).model
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """How far a model is from the one without the group (alpha), and how far it may be (Psi)."""
 
-    place: Place
+    model_id: ModelId
     distance: float
     bound: float
 
@@ -97,14 +97,14 @@ class Compared:
         return not self.distance <= self.bound
 
     def epsilon(self, sigma: float, delta: float) -> float:
-        """Give the epsilon that noise of ``sigma`` really has here, beside the certified one."""
+        """Return the epsilon that noise of ``sigma`` really has here, beside the certified one."""
         return reached_epsilon(self.distance / sigma, delta)
 
 
-def world_without(
-    tape: Tape, known: Mapping[int, Branch], leaving: Collection[str], place: Place
-) -> Iterator[tuple[Place, Mapping[str, Tensor]]]:
-    """Give every model on the way to a place as it would be had the leaving never taken part.
+def train_without(
+    tape: RecordingEngine, known: Mapping[int, Branch], leaving: Collection[str], model_id: ModelId
+) -> Iterator[tuple[ModelId, Mapping[str, Tensor]]]:
+    """Return every model on the way to another as it would be had the leaving never taken part.
 
     Participation of the others, batches and noise are those of the real world. ``known`` are the history's branches.
 
@@ -112,8 +112,8 @@ def world_without(
     """
     model: Mapping[str, Tensor] = tape.start()
     yield ROOT, model
-    for leg in lineage(known, place):
-        branch, first = known[leg.branch], Place(leg.branch, 0)
+    for leg in branch_exits(known, model_id):
+        branch, first = known[leg.branch], ModelId(leg.branch, 0)
         if branch.unbounded:
             raise ValueError(f"branch {branch.number} began in a way that cannot be repeated in another world")
         if branch.parent is not None:
@@ -121,21 +121,23 @@ def world_without(
                 model = _same_noise(model, tape.model(branch.parent), tape.model(first))
             yield first, model
         for number in range(1, leg.round + 1):
-            here = Place(leg.branch, number)
+            here = ModelId(leg.branch, number)
             _, names = tape.rounds[here]
             model = tape.next_model(model, [name for name in names if name not in leaving], here)
             yield here, model
 
 
-def compared(history: History, tape: Tape, leaving: Collection[str], scope: Scope = Scope.GROUP) -> list[Compared]:
+def compare_worlds(
+    history: History, tape: RecordingEngine, leaving: Collection[str], scope: PrivacyScope = PrivacyScope.GROUP
+) -> list[Comparison]:
     """Hold the bound against the distance at every model up to the newest; before a request is carried out.
 
-    With ``Scope.INDIVIDUAL`` each client is replayed alone, and the one nearest to its bound is given at each model.
+    With ``PrivacyScope.INDIVIDUAL`` each client is replayed alone; of each model the one nearest to its bound counts.
 
     Theory: 15.
     """
-    if scope is Scope.INDIVIDUAL and len(leaving) > 1:
-        alone = [compared(history, tape, [name]) for name in leaving]
+    if scope is PrivacyScope.INDIVIDUAL and len(leaving) > 1:
+        alone = [compare_worlds(history, tape, [name]) for name in leaving]
         return [max(each, key=_nearness) for each in zip(*alone, strict=True)]
     group = history.clients(list(leaving))
     # People may have called them by their labels.
@@ -143,28 +145,28 @@ def compared(history: History, tape: Tape, leaving: Collection[str], scope: Scop
     path = history.path(group=group)
     bounds = group_sensitivity(path.edges, group)
     return [
-        Compared(place, distance(tape.model(place), other), float(bounds[path.index[place]]))
-        for place, other in world_without(tape, branches(history.ledger), names, history.newest)
-        if place in path.index
+        Comparison(model_id, distance(tape.model(model_id), other), float(bounds[path.index[model_id]]))
+        for model_id, other in train_without(tape, branches(history.ledger), names, history.newest)
+        if model_id in path.index
     ]
 
 
 def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    """Give the Euclidean distance of two models."""
+    """Return the Euclidean distance of two models."""
     return norm({name: np.subtract(one[name], other[name], dtype=np.float64) for name in one})
 
 
 def _same_noise(
     model: Mapping[str, Tensor], parent: Mapping[str, Tensor], noised: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Give what a model of the other world becomes by the noise that made ``noised`` of ``parent``."""
+    """Return what a model of the other world becomes by the noise that made ``noised`` of ``parent``."""
     return {
         name: (tensor + np.subtract(model[name], parent[name], dtype=np.float64)).astype(tensor.dtype)
         for name, tensor in noised.items()
     }
 
 
-def _nearness(each: Compared) -> float:
+def _nearness(each: Comparison) -> float:
     """Tell how near a distance is to its bound; what is above it comes first."""
     if each.violated:
         return np.inf

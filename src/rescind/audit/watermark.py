@@ -27,7 +27,9 @@ class Recall:
     p_value: float
 
 
-def recall(hits: int, trials: int, reference_hits: int, reference_trials: int, *, risk: float = 0.025) -> Recall:
+def measure_recall(
+    hits: int, trials: int, reference_hits: int, reference_trials: int, *, risk: float = 0.025
+) -> Recall:
     """Compare the released model with one that never saw the mark, by Fisher's exact test, one-sided.
 
     Theory: 15.

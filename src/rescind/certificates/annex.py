@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from rescind.certificates.errors import OtherAnnex
+from rescind.certificates.errors import AnnexMismatchError
 from rescind.certificates.issue import deletion_digest, deletion_log, journal_at
 from rescind.certificates.predicate import (
     STATEMENT_TYPE,
@@ -29,10 +29,10 @@ from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
 from rescind.history.codec import decode, encode
 from rescind.history.commitments import canonical
-from rescind.history.errors import BrokenHistory
+from rescind.history.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.ledger import Journal
-from rescind.history.outcomes import Claim, claimed
+from rescind.history.outcomes import Claim, claim_of
 from rescind.history.records import ErasurePlan
 from rescind.history.requests import groups_of
 
@@ -109,11 +109,11 @@ class Annex(InToto):
     predicate: AnnexPredicate
 
 
-def annex(history: History, certificate: Statement) -> Annex:
-    """Give the annex of a certificate that this history gave."""
+def build_annex(history: History, certificate: Statement) -> Annex:
+    """Return the annex of a certificate that this history gave."""
     said = certificate.predicate
     journal = journal_at(history.ledger, bytes.fromhex(certificate.subject[1].digest.sha256))
-    claim = claimed(journal, said.request)
+    claim = claim_of(journal, said.request)
     salt, log = deletion_log(history.ledger, claim.outcome)
     return Annex(
         type_=STATEMENT_TYPE,
@@ -132,31 +132,31 @@ def annex(history: History, certificate: Statement) -> Annex:
 
 
 def check_annex(found: Annex, certificate: Statement) -> None:
-    """Compare an annex with a certificate; ``OtherAnnex`` says what does not fit."""
+    """Compare an annex with a certificate; ``AnnexMismatchError`` says what does not fit."""
     told, said = found.predicate, certificate.predicate
     if found.subject[0] != _subject(certificate) or (told.run, told.request) != (said.run, said.request):
-        raise OtherAnnex("the annex belongs to another certificate")
+        raise AnnexMismatchError("the annex belongs to another certificate")
     if told.title != TITLE:
-        raise OtherAnnex("the annex has another title than an annex has")
+        raise AnnexMismatchError("the annex has another title than an annex has")
     if deletion_digest(bytes.fromhex(told.salt), told.log.encode()) != said.erasure.log:
-        raise OtherAnnex("the annex has another deletion log than the certificate names")
+        raise AnnexMismatchError("the annex has another deletion log than the certificate names")
     _check_log(told.log, certificate)
     restart = told.restart
     hidden = None if restart is None else restart.hidden
     if restart is not None and (restart.hidden is None) is (restart.unknown is None):
-        raise OtherAnnex("the annex tells how much the noise had to hide, or why not, and not both")
+        raise AnnexMismatchError("the annex tells how much the noise had to hide, or why not, and not both")
     if said.noise is None and hidden is not None:
-        raise OtherAnnex("the annex tells of hiding by noise, and the certificate has none")
+        raise AnnexMismatchError("the annex tells of hiding by noise, and the certificate has none")
     if said.noise is not None and (restart is None or restart.sigma != said.noise.sigma):
-        raise OtherAnnex("the annex has another noise than the certificate")
+        raise AnnexMismatchError("the annex has another noise than the certificate")
     if restart is None or hidden is None:
         return
     if not math.isclose(hidden.mu, hidden.sensitivity / restart.sigma, rel_tol=1e-9):
-        raise OtherAnnex("the annex's realised mu does not follow from its sensitivity and noise")
+        raise AnnexMismatchError("the annex's realised mu does not follow from its sensitivity and noise")
     # The guarantee covers all its releases together, and this is one of them.
     most = None if said.guarantee is None else said.guarantee.mu / math.sqrt(said.guarantee.releases)
     if most is not None and hidden.mu > most:
-        raise OtherAnnex(f"its mu is {hidden.mu:g}, more than the certificate allows, {most:g}")
+        raise AnnexMismatchError(f"its mu is {hidden.mu:g}, more than the certificate allows, {most:g}")
 
 
 def _check_log(log: str, certificate: Statement) -> None:
@@ -167,13 +167,15 @@ def _check_log(log: str, certificate: Statement) -> None:
         told = (canonical(encode(plan)).decode(), plan.level.value, plan.stays, said.request in plan.requests)
         clients = len(set(plan.clients))
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as unreadable:
-        raise OtherAnnex("the annex's deletion log is none that rescind writes") from unreadable
+        raise AnnexMismatchError("the annex's deletion log is none that rescind writes") from unreadable
     if told != (log, said.erasure.level, said.erasure.stays, True) or clients < len(said.forgotten):
-        raise OtherAnnex("the annex's deletion log says something else than the certificate about what was erased")
+        raise AnnexMismatchError(
+            "the annex's deletion log says something else than the certificate about what was erased"
+        )
 
 
-def agrees(found: Annex, expected: Annex) -> bool:
-    """Tell whether an annex says what a history gives, or gave before numbers behind it were erased."""
+def is_same_annex(found: Annex, expected: Annex) -> bool:
+    """Return whether an annex says what a history gives, or gave before numbers behind it were erased."""
     told, restart = found.predicate, expected.predicate.restart
     if restart is not None and restart.unknown == _ERASED and told.restart is not None:
         erased = told.restart.model_copy(update={"hidden": None, "unknown": _ERASED})
@@ -217,7 +219,7 @@ def _sensitivity(history: History, journal: Journal, claim: Claim) -> float | No
     groups, parent = groups_of(journal, claim.asked), claim.restart.parent
     try:
         path = history.path(parent, frozenset().union(*groups))
-    except BrokenHistory:
+    except BrokenHistoryError:
         return None
     node = path.index[parent]
     if claim.mode is Mode.STRICT:

@@ -13,7 +13,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Key, Signature, Signer
 
 from rescind.certificates.curve import is_sound
-from rescind.certificates.errors import NoCertificate, NotSigned, UnusableKey
+from rescind.certificates.errors import NotACertificateError, UnsignedCertificateError, UnusableKeyError
 from rescind.certificates.predicate import InToto
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -24,36 +24,36 @@ _MOST_SIGNATURES = 16
 Kind = TypeVar("Kind", bound=InToto)
 
 
-def signed(statement: InToto, signers: Sequence[Signer]) -> bytes:
+def sign(statement: InToto, signers: Sequence[Signer]) -> bytes:
     """Sign a statement, and give the file's content."""
     envelope = Envelope(statement.payload(), PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
-    return _written(envelope)
+    return _serialise(envelope)
 
 
-def countersigned(content: bytes, signer: Signer) -> bytes:
+def countersign(content: bytes, signer: Signer) -> bytes:
     """Add a signature to a file that others have signed already."""
-    envelope = _envelope(content)
+    envelope = _parse_envelope(content)
     envelope.sign(signer)
-    return _written(envelope)
+    return _serialise(envelope)
 
 
-def opened(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int = 1) -> Kind:
+def open_envelope(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int = 1) -> Kind:
     """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
     if not 1 <= threshold <= len(keys):
         raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
     for key in keys:
         if key.keytype == "ed25519" and not is_sound(bytes.fromhex(key.keyval["public"])):
-            raise UnusableKey(
+            raise UnusableKeyError(
                 f"the public key {fingerprint(key)} belongs to no private one: anybody could sign for it"
             )
-    envelope = _envelope(content)
+    envelope = _parse_envelope(content)
     pae = envelope.pae()
     verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
     if len(verified) < threshold:
         missing = sorted({fingerprint(key) for key in keys if key.keyid not in verified})
-        raise NotSigned(
+        raise UnsignedCertificateError(
             f"{threshold} different keys have to have signed {kind.called}, and {len(verified)} did"
             + (f"; no valid signature by {', '.join(missing)}" if missing else "")
             + ". Either it was changed after it was signed, or another key signed it: ask the signer for both again"
@@ -66,12 +66,12 @@ def fingerprint(key: Key) -> str:
     return key.keyid
 
 
-def statement_in(kind: type[Kind], content: bytes) -> Kind:
-    """Give what a file says, whoever signed it."""
-    return _statement(kind, _envelope(content))
+def read_statement(kind: type[Kind], content: bytes) -> Kind:
+    """Return what a file says, whoever signed it."""
+    return _statement(kind, _parse_envelope(content))
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object of its pairs; refuse one that has a name twice."""
     table = dict(pairs)
     if len(table) != len(pairs):
@@ -79,7 +79,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _written(envelope: Envelope) -> bytes:
+def _serialise(envelope: Envelope) -> bytes:
     content = (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode()
     if len(content) > LONGEST:
         raise ValueError(
@@ -94,11 +94,11 @@ def _statement(kind: type[Kind], envelope: Envelope) -> Kind:
     except ValidationError as error:
         wrong = error.errors()[0]
         at = ".".join(map(str, wrong["loc"])) or "the whole"
-        raise NoCertificate(f"what is signed is not {kind.called}: {at}: {wrong['msg'][:200]}") from error
+        raise NotACertificateError(f"what is signed is not {kind.called}: {at}: {wrong['msg'][:200]}") from error
     except ValueError as error:
-        raise NoCertificate(f"what is signed is not {kind.called}: {_short(error)}") from error
+        raise NotACertificateError(f"what is signed is not {kind.called}: {_short(error)}") from error
     if statement.payload() != envelope.payload:
-        raise NoCertificate(
+        raise NotACertificateError(
             f"it is signed, and spelled otherwise than {kind.called}: keys or numbers are written twice"
         )
     return statement
@@ -113,44 +113,48 @@ def _verifies(key: Key, signature: Signature, data: bytes) -> bool:
     return True
 
 
-def _envelope(content: bytes) -> Envelope:
+def _parse_envelope(content: bytes) -> Envelope:
     """Read an envelope strictly: nothing but payload, type and signatures, none of them twice."""
     if len(content) > LONGEST:
-        raise NoCertificate(f"the file is too long: a certificate has at most {LONGEST} bytes")
+        raise NotACertificateError(f"the file is too long: a certificate has at most {LONGEST} bytes")
     if not content.strip():
-        raise NoCertificate("the file is empty")
+        raise NotACertificateError("the file is empty")
     try:
         # Some editors begin a text with a mark that means nothing.
-        document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
+        document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=refuse_duplicates)
     except UnicodeDecodeError as error:
-        raise NoCertificate("the file is no text, and so no signed document") from error
+        raise NotACertificateError("the file is no text, and so no signed document") from error
     except (ValueError, RecursionError) as error:
-        raise NoCertificate(f"the file is cut off, or was edited, or is no JSON at all: {_short(error)}") from error
+        raise NotACertificateError(
+            f"the file is cut off, or was edited, or is no JSON at all: {_short(error)}"
+        ) from error
     if not isinstance(document, dict) or document.keys() != {"payload", "payloadType", "signatures"}:
-        raise NoCertificate("the file is no signed envelope: it needs payload, payloadType and signatures, no more")
+        raise NotACertificateError(
+            "the file is no signed envelope: it needs payload, payloadType and signatures, no more"
+        )
     signatures = document["signatures"]
     if document["payloadType"] != PAYLOAD_TYPE or not isinstance(signatures, list):
-        raise NoCertificate(f"the envelope holds no {PAYLOAD_TYPE}")
+        raise NotACertificateError(f"the envelope holds no {PAYLOAD_TYPE}")
     if not 1 <= len(signatures) <= _MOST_SIGNATURES:
-        raise NoCertificate(f"the envelope has {len(signatures)} signatures; 1 to {_MOST_SIGNATURES} are read")
+        raise NotACertificateError(f"the envelope has {len(signatures)} signatures; 1 to {_MOST_SIGNATURES} are read")
     found: dict[str, Signature] = {}
     for each in signatures:
         if not isinstance(each, dict) or each.keys() != {"keyid", "sig"} or not isinstance(each["keyid"], str):
-            raise NoCertificate("a signature needs keyid and sig, and nothing else")
+            raise NotACertificateError("a signature needs keyid and sig, and nothing else")
         if each["keyid"] in found:
-            raise NoCertificate("two signatures name the same key")
-        found[each["keyid"]] = Signature(each["keyid"], _decoded(each["sig"]).hex())
-    return Envelope(_decoded(document["payload"]), PAYLOAD_TYPE, found)
+            raise NotACertificateError("two signatures name the same key")
+        found[each["keyid"]] = Signature(each["keyid"], _decode_base64(each["sig"]).hex())
+    return Envelope(_decode_base64(document["payload"]), PAYLOAD_TYPE, found)
 
 
-def _decoded(text: Any) -> bytes:
+def _decode_base64(text: Any) -> bytes:
     """Read base64 that has one spelling only."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise NoCertificate("the envelope is not in base64") from error
+        raise NotACertificateError("the envelope is not in base64") from error
     if base64.b64encode(data).decode() != text:
-        raise NoCertificate("the envelope's base64 is spelled in an unusual way")
+        raise NotACertificateError("the envelope's base64 is spelled in an unusual way")
     return data
 
 

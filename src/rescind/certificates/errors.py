@@ -11,43 +11,43 @@ class CertificateError(Exception):
     exit_code: ClassVar[int] = 1
 
 
-class UnusableKey(CertificateError):
+class UnusableKeyError(CertificateError):
     """A key cannot be used."""
 
     exit_code = 10
 
 
-class NoCertificate(CertificateError):
+class NotACertificateError(CertificateError):
     """The file is no signed statement of ours: broken JSON, another type, a field too many or too few."""
 
     exit_code = 11
 
 
-class NotSigned(CertificateError):
+class UnsignedCertificateError(CertificateError):
     """Fewer of the given keys signed it than are wanted."""
 
     exit_code = 12
 
 
-class OtherModel(CertificateError):
+class ModelMismatchError(CertificateError):
     """The model at hand is not the one that it is about."""
 
     exit_code = 13
 
 
-class Inconsistent(CertificateError):
+class InconsistentCertificateError(CertificateError):
     """Its texts do not follow from its facts, or its numbers from one another."""
 
     exit_code = 14
 
 
-class OtherHistory(CertificateError):
+class HistoryMismatchError(CertificateError):
     """The history at hand is not the one that it is about, or does not say what the certificate says."""
 
     exit_code = 15
 
 
-class OtherAnnex(CertificateError):
+class AnnexMismatchError(CertificateError):
     """The annex at hand does not belong to the certificate, or does not fit it."""
 
     exit_code = 16

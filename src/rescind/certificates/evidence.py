@@ -6,20 +6,20 @@ import json
 
 from pydantic import TypeAdapter, ValidationError
 
-from rescind.certificates.envelope import once
+from rescind.certificates.envelope import refuse_duplicates
 from rescind.certificates.predicate import MOST_EVIDENCE, Evidence
 
 LONGEST = 64 * 1024
 _LIST = TypeAdapter(tuple[Evidence, ...])
 
 
-def evidence_in(content: bytes) -> tuple[Evidence, ...]:
+def read_evidence(content: bytes) -> tuple[Evidence, ...]:
     """Read a JSON list of objects with ``what``, ``found`` and ``bound``, strictly."""
     if len(content) > LONGEST:
         raise ValueError(f"the evidence is too long: at most {LONGEST} bytes are read")
     try:
         # Whatever stands there twice would be read once.
-        json.loads(content, object_pairs_hook=once)
+        json.loads(content, object_pairs_hook=refuse_duplicates)
         found = _LIST.validate_json(content, strict=True)
     except (ValidationError, ValueError, RecursionError) as error:
         raise ValueError(

@@ -6,29 +6,29 @@ from pathlib import Path
 
 from securesystemslib.signer import CryptoSigner, Signer
 
-from rescind.certificates.annex import Annex, agrees
-from rescind.certificates.envelope import LONGEST, countersigned, signed, statement_in
-from rescind.certificates.errors import CertificateError, NoCertificate
+from rescind.certificates.annex import Annex, is_same_annex
+from rescind.certificates.envelope import LONGEST, countersign, read_statement, sign
+from rescind.certificates.errors import CertificateError, NotACertificateError
 from rescind.certificates.predicate import InToto, Statement
-from rescind.certificates.verification import verify, weakened
+from rescind.certificates.verification import find_weakened, verify
 from rescind.history.history import History
-from rescind.history.places import beginning
+from rescind.history.places import read_bounded
 
 
-def content_of(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """Return what is in a certificate's file; of one that is too long only so much that it is refused."""
-    return beginning(path, LONGEST)
+    return read_bounded(path, LONGEST)
 
 
-def signed_head(path: Path, history: History, number: int) -> bytes | None:
-    """Give the head of a certificate that is there: signed once more is what it says, wherever the history stands."""
+def read_head(path: Path, history: History, number: int) -> bytes | None:
+    """Return the head of an existing certificate: a second signature is for what it says, not for today's history."""
     if not path.exists():
         return None
-    there = statement_in(Statement, content_of(path))
+    there = read_statement(Statement, read_content(path))
     if (there.predicate.run, there.predicate.request) != (history.ledger.identifier(), number):
-        raise NoCertificate(f"{path} holds something else already: choose another file")
-    for weaker in weakened(there, history):
-        raise NoCertificate(f"{path} is not signed once more: {weaker}, in another file")
+        raise NotACertificateError(f"{path} holds something else already: choose another file")
+    for weaker in find_weakened(there, history):
+        raise NotACertificateError(f"{path} is not signed once more: {weaker}, in another file")
     return bytes.fromhex(there.subject[1].digest.sha256)
 
 
@@ -40,13 +40,13 @@ def check_verifies(content: bytes, own: CryptoSigner, history: History, annex: b
         raise type(refusal)(f"nothing is written, for it would not verify: {refusal}") from refusal
 
 
-def signed_for(path: Path, found: InToto, own: Signer) -> bytes:
+def sign_for(path: Path, found: InToto, own: Signer) -> bytes:
     """Sign a statement for a file; one that is there is signed once more, if it says the same."""
     if not path.exists():
-        return signed(found, [own])
-    there = content_of(path)
-    said = statement_in(type(found), there)
-    same = agrees(said, found) if isinstance(said, Annex) and isinstance(found, Annex) else said == found
+        return sign(found, [own])
+    there = read_content(path)
+    said = read_statement(type(found), there)
+    same = is_same_annex(said, found) if isinstance(said, Annex) and isinstance(found, Annex) else said == found
     if not same:
-        raise NoCertificate(f"{path} holds something else already: choose another file")
-    return countersigned(there, own)
+        raise NotACertificateError(f"{path} holds something else already: choose another file")
+    return countersign(there, own)

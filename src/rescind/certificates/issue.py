@@ -26,9 +26,9 @@ from rescind.certificates.predicate import (
     Subject,
     Training,
 )
-from rescind.certificates.wording import NOISE_SOURCE, SEED, texts
+from rescind.certificates.wording import NOISE_SOURCE, SEED, write_texts
 from rescind.core.calibration import Budget
-from rescind.core.facts import DpFedAvg, Facts, Mode, Scope
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
 from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
@@ -40,9 +40,9 @@ from rescind.history.commitments import canonical
 from rescind.history.doubts import facts_since
 from rescind.history.history import History
 from rescind.history.ledger import Journal, Ledger, Until
-from rescind.history.outcomes import Claim, Outcome, claimed
-from rescind.history.path import branches, lineage, newest_at
-from rescind.history.records import Place, Span
+from rescind.history.outcomes import Claim, Outcome, claim_of
+from rescind.history.path import branch_exits, branches, newest_at
+from rescind.history.records import ModelId, Span
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
@@ -50,12 +50,12 @@ FALSE_POSITIVE_RATES = (0.001, 0.01)
 _NOISED = (Mode.STRICT, Mode.INSTANCE)
 
 
-def statement(
+def build_statement(
     history: History, number: int, *, head: bytes | None = None, evidence: Sequence[Evidence] = ()
 ) -> Statement:
-    """Give the statement about a request that was served to the end, at a head of the chain, the last unless told."""
+    """Return the statement about a request that was served to the end, at a head of the chain (default: the last)."""
     head = head or history.head
-    predicate, model = stated(history, number, head, evidence)
+    predicate, model = gather_claims(history, number, head, evidence)
     if model is None:
         raise ValueError(f"the model that request {number} led to then was erased since: certify it anew")
     return Statement(
@@ -69,24 +69,26 @@ def statement(
     )
 
 
-def stated(
+def gather_claims(
     history: History, number: int, head: bytes, evidence: Sequence[Evidence] = ()
 ) -> tuple[Predicate, str | None]:
-    """Give what a history said of a request at a head, and the model's digest: ``None`` if that was erased since.
+    """Return what a history said of a request at a head, and the model's digest: ``None`` if that was erased since.
 
     What came after that head changes nothing of it.
     """
     journal = journal_at(history.ledger, head)
     facts = facts_since(history.run.facts, journal)
-    claim = claimed(journal, number)
+    claim = claim_of(journal, number)
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
     # What was settled without a restart hides nobody else.
-    scope = Scope.GROUP if asked.settled and asked.request.scope is Scope.SEQUENCE else asked.request.scope
-    training, parameters = training_part(facts.training), history.run.parameters
+    scope = (
+        PrivacyScope.GROUP if asked.settled and asked.request.scope is PrivacyScope.SEQUENCE else asked.request.scope
+    )
+    training, parameters = describe_training(facts.training), history.run.parameters
     noise, rounds = _noise(history, journal, claim), _rounds(facts, journal, claim)
-    recorded, frozen = facts_part(facts, parameters), facts.frozen or None
+    recorded, frozen = describe_facts(facts, parameters), facts.frozen or None
     predicate = Predicate(
-        **texts(mode, scope, recorded, training, frozen=frozen, noised_rounds=rounds is not None),
+        **write_texts(mode, scope, recorded, training, frozen=frozen, noised_rounds=rounds is not None),
         version=1,
         run=history.ledger.identifier(),
         request=asked.number,
@@ -96,7 +98,7 @@ def stated(
         mode=mode.value,
         scope=scope.value,
         facts=recorded,
-        guarantee=guarantee(asked.request, parameters, noise, rounds) if mode in _NOISED else None,
+        guarantee=build_guarantee(asked.request, parameters, noise, rounds) if mode in _NOISED else None,
         noise=noise,
         rounds=rounds,
         trained=tuple(name for name, _, _ in history.run.tensors),
@@ -117,7 +119,7 @@ def stated(
 
 
 def journal_at(ledger: Ledger, head: bytes) -> Journal:
-    """Give the journal as it was at a head of the chain."""
+    """Return the journal as it was at a head of the chain."""
     for entry in ledger.entries():
         if entry.head == head:
             return Until(ledger, entry.sequence)
@@ -125,7 +127,7 @@ def journal_at(ledger: Ledger, head: bytes) -> Journal:
 
 
 def deletion_log(ledger: Ledger, outcome: Outcome) -> tuple[bytes, bytes]:
-    """Give the salt of the list of what was erased, which is the run's own, and the list itself."""
+    """Return the salt of the list of what was erased, which is the run's own, and the list itself."""
     listed = canonical(encode(outcome.erasure))
     return hmac.digest(ledger.secret("deletion log"), listed, "sha256"), listed
 
@@ -136,11 +138,11 @@ def deletion_digest(salt: bytes, listed: bytes) -> str:
 
 
 def _newest_model(ledger: Ledger, journal: Journal) -> str | None:
-    """Give the digest of the model that was the newest then, as far as its round is still there."""
-    place = newest_at(journal)
-    if not place.round:
-        return branches(journal)[place.branch].model
-    found = ledger.rounds(Span(place.branch, place.round, place.round))
+    """Return the digest of the model that was the newest then, as far as its round is still there."""
+    model_id = newest_at(journal)
+    if not model_id.round:
+        return branches(journal)[model_id.branch].model
+    found = ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
     return next((round_.model for round_ in found), None)
 
 
@@ -149,7 +151,7 @@ def _reasons(claim: Claim) -> tuple[str, ...]:
     return (*claim.contradictions, *planned) or ("a later restart used something that no bound covers",)
 
 
-def guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
+def build_guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
     """Return all that follows from what was asked for and from the noise that hides, as it is really drawn."""
     drawn, budget = _drawn(parameters, noise, rounds), request.budget
     if not request.holds(*drawn):
@@ -170,17 +172,17 @@ def guarantee(request: Request, parameters: int, noise: Noise | None, rounds: No
     )
 
 
-def request_of(stated: Guarantee) -> Request:
+def read_request(stated: Guarantee) -> Request:
     """Return what was asked for; whom it is about does not matter to the guarantee, and is not on a certificate."""
     return Request(frozenset({1}), Budget(stated.epsilon, stated.delta), releases=stated.releases)
 
 
-def attack_on(said: Predicate, false_positive_rate: float) -> float:
+def attack_power_of(said: Predicate, false_positive_rate: float) -> float:
     """Return the most that an attack reaches against what a certificate with a guarantee says."""
     if said.guarantee is None:
         raise ValueError(f"the mode {said.mode} has no guarantee that an attack could be held against")
     drawn = _drawn(said.facts.parameters, said.noise, said.rounds)
-    return request_of(said.guarantee).power_at(false_positive_rate, *drawn)
+    return read_request(said.guarantee).power_at(false_positive_rate, *drawn)
 
 
 class _Drawn(NamedTuple):
@@ -205,12 +207,12 @@ def _noise(history: History, journal: Journal, claim: Claim) -> Noise | None:
     if not claim.noise or claim.restart is None:
         return None
     known = branches(journal)
-    cut = lineage(known, Place(claim.restart.number - 1, 0))
+    cut = branch_exits(known, ModelId(claim.restart.number - 1, 0))
     return Noise(
         sigma=claim.noise,
         grid=history.run.grid,
         source=NOISE_SOURCE if history.run.facts.secret_noise else SEED,
-        earlier=sum(known[place.branch].sigma > 0 for place in cut),
+        earlier=sum(known[model_id.branch].sigma > 0 for model_id in cut),
     )
 
 
@@ -221,11 +223,13 @@ def _rounds(facts: Facts, journal: Journal, claim: Claim) -> NoisedRounds | None
         return None
     # Later restarts are from before this one or have only rounds without these clients, so this sum is the largest.
     counted = dict(zip(branch.requests, branch.participations, strict=True))[claim.asked.number]
-    before = sum(place.round for place in lineage(branches(journal), branch.parent))
-    return rounds_part(facts.public.sigma, facts.public.clip, facts.public.denominator, before, counted)
+    before = sum(model_id.round for model_id in branch_exits(branches(journal), branch.parent))
+    return describe_noised_rounds(facts.public.sigma, facts.public.clip, facts.public.denominator, before, counted)
 
 
-def rounds_part(sigma: float, clip: float, denominator: float, rounds: int, participations: int) -> NoisedRounds:
+def describe_noised_rounds(
+    sigma: float, clip: float, denominator: float, rounds: int, participations: int
+) -> NoisedRounds:
     """Return DP-FedAvg as a certificate states it."""
     multiplier = DpFedAvg(sigma, clip, denominator, True, True, True, True).noise_multiplier
     return NoisedRounds(
@@ -239,7 +243,7 @@ def rounds_part(sigma: float, clip: float, denominator: float, rounds: int, part
     )
 
 
-def facts_part(facts: Facts, parameters: int) -> RecordedFacts:
+def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
     """Return the facts as a certificate states them."""
     sources = facts.sources
     return RecordedFacts(
@@ -257,8 +261,8 @@ def facts_part(facts: Facts, parameters: int) -> RecordedFacts:
     )
 
 
-def training_part(training: LocalTraining) -> Training:
-    """Give the training as a certificate states it."""
+def describe_training(training: LocalTraining) -> Training:
+    """Return the training as a certificate states it."""
     loss, curvature = training.loss, training.loss.curvature
     head = loss if isinstance(loss, SoftmaxL2 | LogisticL2) else None
     return Training(

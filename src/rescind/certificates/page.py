@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape as escaped
 
-from rescind.certificates.verification import Verified, in_words, made_of
-from rescind.certificates.wording import at_most, plain, share_at_most
+from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
+from rescind.certificates.wording import format_at_most, format_exactly, format_share
 from rescind.history.places import is_digest
-from rescind.texts import shown
+from rescind.texts import make_plain
 
 STYLE = """
 :root { color-scheme: light dark; --line: #767676; }
@@ -25,8 +25,8 @@ code { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width: 100%; 
 """
 
 
-def page(found: Verified, made: str) -> str:
-    """Give the page; everything that a document says is escaped. ``made`` says when and by what it was checked."""
+def render_page(found: VerifiedCertificate, made: str) -> str:
+    """Return the page; everything that a document says is escaped. ``made`` says when and by what it was checked."""
     said = found.statement.predicate
     return "\n".join(
         [
@@ -45,7 +45,7 @@ def page(found: Verified, made: str) -> str:
             *_list("Since then", found.since),
             *_list("Not checked here", found.unchecked),
             *_table("Rests on", [(each.what, each.basis) for each in said.assumptions]),
-            *_list("Measured, which proves nothing", tuple(map(in_words, said.evidence))),
+            *_list("Measured, which proves nothing", tuple(map(describe_evidence, said.evidence))),
             *_list("Not claimed", said.not_claimed),
             *_list("Why it is no certificate", said.reasons),
             *_list("What is still there of the forgotten", said.erasure.stays + said.erasure.unreachable),
@@ -57,10 +57,10 @@ def page(found: Verified, made: str) -> str:
 
 def escape(text: str) -> str:
     """Return a text from outside as HTML."""
-    return escaped(shown(text))
+    return escaped(make_plain(text))
 
 
-def _request(found: Verified) -> Iterator[tuple[str, str]]:
+def _request(found: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     said = found.statement.predicate
     yield "number", f"{said.request} of history {said.run}"
     yield "asked", _time(said.asked)
@@ -75,23 +75,23 @@ def _request(found: Verified) -> Iterator[tuple[str, str]]:
         yield "forgotten (salted digest)", each
 
 
-def _guarantee(found: Verified) -> Iterator[tuple[str, str]]:
+def _guarantee(found: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     said = found.statement.predicate
     yield "mode", said.mode
     if said.guarantee is not None:
-        yield "epsilon, delta", f"{plain(said.guarantee.epsilon)}, {plain(said.guarantee.delta)}"
+        yield "epsilon, delta", f"{format_exactly(said.guarantee.epsilon)}, {format_exactly(said.guarantee.delta)}"
         yield "released models covered", str(said.guarantee.releases)
         for at in said.guarantee.epsilons:
-            yield f"epsilon at delta {at.delta:g}", at_most(at.epsilon)
+            yield f"epsilon at delta {at.delta:g}", format_at_most(at.epsilon)
         for power in said.guarantee.powers:
             yield (
                 f"most that an attack finds at {power.false_positive_rate:.1%} false alarms",
-                share_at_most(power.true_positive_rate),
+                format_share(power.true_positive_rate),
             )
     if said.noise is not None:
         yield "noise on every parameter", f"{said.noise.sigma:g}, from {said.noise.source}"
     if said.rounds is not None:
-        yield "noise in every round", made_of(said.rounds).partition(": ")[2]
+        yield "noise in every round", describe_noise(said.rounds).partition(": ")[2]
     examples = "all examples" if said.facts.batch is None else f"{said.facts.batch} examples each"
     training = said.training
     yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"

@@ -236,7 +236,7 @@ class InToto(Part):
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
 
     def payload(self) -> bytes:
-        """Give the bytes that are signed: JSON with sorted keys and without spaces."""
+        """Return the bytes that are signed: JSON with sorted keys and without spaces."""
         return canonical(self.model_dump(mode="json", by_alias=True))
 
 

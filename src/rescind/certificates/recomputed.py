@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.history.doubts import facts_since
-from rescind.history.errors import BrokenHistory
+from rescind.history.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.ledger import Journal
 from rescind.history.outcomes import Claim
 from rescind.history.path import newest_at
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 from rescind.history.requests import groups_of
 
 
-def unfounded(history: History, journal: Journal, claim: Claim, knows_them: bool | None) -> Iterator[str]:
+def find_unfounded(history: History, journal: Journal, claim: Claim, knows_them: bool | None) -> Iterator[str]:
     """Say why the recorded facts and rounds do not bear a claim in its mode; ``knows_them`` is ``touched``."""
     number, facts = claim.asked.number, facts_since(history.run.facts, journal)
     if claim.mode is Mode.EXACT and knows_them:
@@ -31,14 +31,14 @@ def unfounded(history: History, journal: Journal, claim: Claim, knows_them: bool
             yield "a rule that looks at data had ended training before it was planned, so it is not strict"
 
 
-def touched(history: History, journal: Journal, claim: Claim) -> bool | None:
+def has_touched(history: History, journal: Journal, claim: Claim) -> bool | None:
     """Return whether a client of the request took part on the way to the model; ``None`` if that is erased."""
     if claim.restart is None:
-        place, groups = newest_at(journal), [claim.asked.request.group]
+        model_id, groups = newest_at(journal), [claim.asked.request.group]
     else:
-        place, groups = Place(claim.restart.number, claim.rounds), groups_of(journal, claim.asked)
+        model_id, groups = ModelId(claim.restart.number, claim.rounds), groups_of(journal, claim.asked)
     try:
-        path = history.path(place, frozenset().union(*groups))
-    except BrokenHistory:
+        path = history.path(model_id, frozenset().union(*groups))
+    except BrokenHistoryError:
         return None
-    return any(first_joined(path.edges, group) < path.index[place] for group in groups)
+    return any(first_joined(path.edges, group) < path.index[model_id] for group in groups)

@@ -22,7 +22,7 @@ _SCRYPT = bytes.fromhex("2b06010401da47040b")
 _AES_256_CBC = bytes.fromhex("60864801650304012a")
 
 
-def sealed(private: bytes, passphrase: str) -> bytes:
+def encrypt_key(private: bytes, passphrase: str) -> bytes:
     """Return a private key's PKCS #8 bytes encrypted, as PEM.
 
     RFC 7914, section 7: PBES2 with scrypt; RFC 8018, section 6.2.

@@ -13,18 +13,25 @@ from textwrap import wrap
 from pydantic import BaseModel, ValidationError
 from securesystemslib.signer import Key
 
-from rescind.certificates.annex import Annex, agrees, check_annex
-from rescind.certificates.annex import annex as annex_of
-from rescind.certificates.envelope import fingerprint, opened
+from rescind.certificates.annex import Annex, check_annex, is_same_annex
+from rescind.certificates.annex import build_annex as annex_of
+from rescind.certificates.envelope import fingerprint, open_envelope
 from rescind.certificates.errors import (
-    Inconsistent,
-    NoCertificate,
-    NotSigned,
-    OtherAnnex,
-    OtherHistory,
-    OtherModel,
+    AnnexMismatchError,
+    HistoryMismatchError,
+    InconsistentCertificateError,
+    ModelMismatchError,
+    NotACertificateError,
+    UnsignedCertificateError,
 )
-from rescind.certificates.issue import guarantee, journal_at, request_of, rounds_part, stated, training_part
+from rescind.certificates.issue import (
+    build_guarantee,
+    describe_noised_rounds,
+    describe_training,
+    gather_claims,
+    journal_at,
+    read_request,
+)
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     Evidence,
@@ -33,18 +40,18 @@ from rescind.certificates.predicate import (
     RecordedFacts,
     Statement,
 )
-from rescind.certificates.recomputed import touched, unfounded
-from rescind.certificates.wording import NOISE_SOURCE, SEED, plain, share_at_most, texts
-from rescind.core.facts import Mode, Scope, Source
+from rescind.certificates.recomputed import find_unfounded, has_touched
+from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts
+from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
-from rescind.history.clocks import set_back, time_of, times
-from rescind.history.errors import BrokenHistory, HistoryError, MissingSecret, UnsafePermissions
+from rescind.history.clocks import entry_times, find_steps_back, parse_time
+from rescind.history.errors import BrokenHistoryError, HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.history import History
 from rescind.history.ledger import RETURNING
-from rescind.history.outcomes import claimed
+from rescind.history.outcomes import claim_of
 from rescind.history.requests import groups_of
 from rescind.history.tensors import digest, read
 
@@ -54,7 +61,7 @@ _YEARS = (1970, 9000)
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedCertificate:
     """A certificate that holds: what was checked, and what could not be without more at hand.
 
     ``since`` says what the history has changed about the claim since it was signed.
@@ -75,14 +82,14 @@ def verify(
     history: History | None = None,
     witnessed: Collection[bytes] = (),
     annex: bytes | None = None,
-) -> Verified:
+) -> VerifiedCertificate:
     """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold.
 
     ``witnessed`` are heads of the history that clients were handed while they trained, for the history at hand only.
     """
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
-    found = opened(Statement, content, keys, threshold)
+    found = open_envelope(Statement, content, keys, threshold)
     _check_consistency(found)
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
     holds = [
@@ -118,21 +125,21 @@ def verify(
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
     if annex is not None:
         try:
-            told = opened(Annex, annex, keys, threshold)
-        except (NoCertificate, NotSigned) as refusal:
-            raise OtherAnnex(f"the annex cannot be used: {refusal}") from refusal
+            told = open_envelope(Annex, annex, keys, threshold)
+        except (NotACertificateError, UnsignedCertificateError) as refusal:
+            raise AnnexMismatchError(f"the annex cannot be used: {refusal}") from refusal
         check_annex(told, found)
-        if own is not None and not agrees(told, own):
-            raise OtherAnnex("the history says something else than the annex")
+        if own is not None and not is_same_annex(told, own):
+            raise AnnexMismatchError("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     unchecked += _not_yet(found.predicate, datetime.now(UTC))
     if found.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
-    since = () if history is None else (*superseded(found, history), *weakened(found, history))
-    return Verified(found, tuple(holds), tuple(unchecked), since)
+    since = () if history is None else (*find_superseded(found, history), *find_weakened(found, history))
+    return VerifiedCertificate(found, tuple(holds), tuple(unchecked), since)
 
 
-def explained(found: Verified) -> Iterator[str]:
+def explain(found: VerifiedCertificate) -> Iterator[str]:
     """Say in plain words what holds, on what it rests, and what is not claimed, in lines of a terminal's width."""
     said = found.statement.predicate
     extent = ", as far as can be told from what is at hand" if found.unchecked else ""
@@ -146,16 +153,16 @@ def explained(found: Verified) -> Iterator[str]:
     if said.guarantee is not None:
         stated, power = said.guarantee, said.guarantee.powers[-1]
         releases = "1 release" if stated.releases == 1 else f"{stated.releases} releases"
-        yield f"  epsilon {plain(stated.epsilon)}, delta {plain(stated.delta)}, for {releases}"
+        yield f"  epsilon {format_exactly(stated.epsilon)}, delta {format_exactly(stated.delta)}, for {releases}"
         rate = f"{power.false_positive_rate:.1%}"
         constants = ", given the constants below" if said.constants else ""
         yield from _wrapped(
             "  ",
             f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
-            f"most {share_at_most(power.true_positive_rate)}{constants}; guessing: {rate}",
+            f"most {format_share(power.true_positive_rate)}{constants}; guessing: {rate}",
         )
     if said.rounds is not None:
-        yield from _wrapped("  ", made_of(said.rounds))
+        yield from _wrapped("  ", describe_noise(said.rounds))
     for title, lines in (
         ("Why it is no certificate", said.reasons),
         ("Taken as constants", said.constants),
@@ -164,7 +171,7 @@ def explained(found: Verified) -> Iterator[str]:
         ("Since then", found.since),
         ("Not checked here", found.unchecked),
         ("Rests on", tuple(f"{each.what} ({each.basis})" for each in said.assumptions)),
-        ("Measured, which proves nothing", tuple(map(in_words, said.evidence))),
+        ("Measured, which proves nothing", tuple(map(describe_evidence, said.evidence))),
         ("Not claimed", said.not_claimed),
         ("Still there", said.erasure.stays + said.erasure.unreachable),
     ):
@@ -181,7 +188,7 @@ def _wrapped(first: str, line: str) -> list[str]:
     return wrap(line, 100, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
 
 
-def made_of(rounds: NoisedRounds) -> str:
+def describe_noise(rounds: NoisedRounds) -> str:
     """Say what hides in DP-FedAvg."""
     return (
         f"noise in every round: {rounds.sigma:g} on the mean of updates of length {rounds.clip:g} at most, whose sum "
@@ -191,15 +198,15 @@ def made_of(rounds: NoisedRounds) -> str:
     )
 
 
-def in_words(measured: Evidence) -> str:
+def describe_evidence(measured: Evidence) -> str:
     """Say what was tried, what it found, and what the certificate allows."""
     return f"{measured.what}: {measured.found}; the certificate's bound: {measured.bound}"
 
 
-def weakened(found: Statement, history: History) -> Iterator[str]:
+def find_weakened(found: Statement, history: History) -> Iterator[str]:
     """Say what may be claimed of today's model, if that is less."""
     order, said = [mode.value for mode in Mode], found.predicate
-    now = claimed(history.ledger, said.request)
+    now = claim_of(history.ledger, said.request)
     today = now.mode
     if order.index(today.value) <= order.index(said.mode):
         return
@@ -210,23 +217,23 @@ def weakened(found: Statement, history: History) -> Iterator[str]:
     yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
 
 
-def superseded(found: Statement, history: History) -> Iterator[str]:
+def find_superseded(found: Statement, history: History) -> Iterator[str]:
     """Say so if the newest restart led to another model than the certificate's."""
-    today = claimed(history.ledger, found.predicate.request).model
+    today = claim_of(history.ledger, found.predicate.request).model
     if today is not None and today != found.subject[0].digest.sha256:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
 
 
 def _check_consistency(found: Statement) -> None:
     for wrong in _contradictions(found.predicate, found):
-        raise Inconsistent(wrong)
+        raise InconsistentCertificateError(wrong)
 
 
 def _not_yet(said: Predicate, now: datetime) -> Iterator[str]:
     """Say which of its times a clock that was wrong must have told."""
     for what, time in (("asked for", said.asked), ("completed", said.erasure.completed)):
         # Whoever verifies may be a day ahead.
-        if time_of(time) > now + timedelta(days=1):
+        if parse_time(time) > now + timedelta(days=1):
             yield f"its times: it was {what} on {time[:10]}, it says, which is still to come: a clock was wrong"
 
 
@@ -245,9 +252,9 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         yield "its subjects are not a model and a history"
     if (found.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
         yield f"a statement of this type cannot have the mode {mode.value}"
-    expected = texts(
+    expected = write_texts(
         mode,
-        Scope(said.scope),
+        PrivacyScope(said.scope),
         said.facts,
         said.training,
         frozen=said.frozen,
@@ -281,8 +288,8 @@ def _wrong_guarantee(said: Predicate) -> Iterator[str]:
     if stated is None:
         return
     try:
-        request = request_of(stated)
-        expected = guarantee(request, said.facts.parameters, said.noise, said.rounds)
+        request = read_request(stated)
+        expected = build_guarantee(request, said.facts.parameters, said.noise, said.rounds)
     except (ValueError, ArithmeticError) as refusal:
         yield f"its guarantee cannot be: {_in_a_line(refusal)}"
         return
@@ -311,7 +318,7 @@ def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
         yield from _wrong_rounds(said.rounds)
         rounds, counted = said.rounds.rounds, said.rounds.participations
         # Who was forgotten before, and counts in a sequence, is not on this certificate.
-        most = counted if said.scope == Scope.SEQUENCE.value else rounds * len(said.forgotten) ** 2
+        most = counted if said.scope == PrivacyScope.SEQUENCE.value else rounds * len(said.forgotten) ** 2
         if rounds < 1 or not 1 <= counted <= most:
             yield "so many clients cannot have taken part so often in so many rounds"
 
@@ -320,7 +327,9 @@ def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
     if not is_public_sigma(stated.sigma):
         yield f"the noise of its rounds, {stated.sigma!r}, is not on the public list"
     try:
-        expected = rounds_part(stated.sigma, stated.clip, stated.denominator, stated.rounds, stated.participations)
+        expected = describe_noised_rounds(
+            stated.sigma, stated.clip, stated.denominator, stated.rounds, stated.participations
+        )
     except (ValueError, ArithmeticError) as refusal:
         yield f"the noise of its rounds cannot be: {_in_a_line(refusal)}"
         return
@@ -340,7 +349,7 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
             server_learning_rate=stated.server_learning_rate,
             precision=stated.precision,
         )
-        expected = training_part(training)
+        expected = describe_training(training)
     except (ValueError, ArithmeticError) as refusal:
         yield f"its training cannot be: {_in_a_line(refusal)}"
         return
@@ -359,7 +368,7 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
 
 
 def _can_be_drawn(facts: RecordedFacts) -> bool:
-    """Tell whether a kind of sampling and its rate, size or share go together."""
+    """Return whether a kind of sampling and its rate, size or share go together."""
     if facts.sampling == "everybody" or facts.sample is None:
         return facts.sampling == "everybody" and facts.sample is None
     if facts.sampling == "fixed_size":
@@ -386,41 +395,43 @@ def _check_model(found: Statement, path: Path) -> None:
         try:
             tensors = dict(read(file))
         except HistoryError as damaged:
-            raise OtherModel(f"{path} is no safetensors file that can be read: {damaged}") from damaged
+            raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
     trained = {name: tensor for name, tensor in tensors.items() if name in said.trained}
     frozen = {name: tensor for name, tensor in tensors.items() if name not in said.trained}
     if set(trained) != set(said.trained) or digest(trained) != found.subject[0].digest.sha256:
-        raise OtherModel(f"{path} is not the model that this certificate is about; if it is newer, ask for its own")
+        raise ModelMismatchError(
+            f"{path} is not the model that this certificate is about; if it is newer, ask for its own"
+        )
     if (digest(frozen) if frozen else None) != said.frozen:
-        raise OtherModel(f"the tensors in {path} that are never trained are not those of the certificate")
+        raise ModelMismatchError(f"the tensors in {path} that are never trained are not those of the certificate")
     if sum(tensor.size for tensor in trained.values()) != said.facts.parameters:
-        raise OtherModel(f"{path} has another number of parameters than the certificate says")
+        raise ModelMismatchError(f"{path} has another number of parameters than the certificate says")
 
 
 def _check_history(found: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
     """Compare a certificate with what the history said at the signed head; give what cannot be told any more."""
     said, head = found.predicate, bytes.fromhex(found.subject[1].digest.sha256)
     if history.ledger.identifier() != said.run:
-        raise OtherHistory("it is about another history")
+        raise HistoryMismatchError("it is about another history")
     problems = history.verify({head, *witnessed})
     if problems:
-        raise OtherHistory(f"the history is broken: {problems[0]}")
+        raise HistoryMismatchError(f"the history is broken: {problems[0]}")
     try:
         # Evidence is in no history.
-        expected, model = stated(history, said.request, head, said.evidence)
+        expected, model = gather_claims(history, said.request, head, said.evidence)
     except ValueError as refusal:
-        raise OtherHistory(str(refusal)) from refusal
+        raise HistoryMismatchError(str(refusal)) from refusal
     if model is not None and model != found.subject[0].digest.sha256:
-        raise OtherHistory(f"the history says that request {said.request} led to another model")
+        raise HistoryMismatchError(f"the history says that request {said.request} led to another model")
     different = [name for name in Predicate.model_fields if not _close(getattr(expected, name), getattr(said, name))]
     if different:
-        raise OtherHistory(f"the history says something else about {', '.join(different)}")
+        raise HistoryMismatchError(f"the history says something else about {', '.join(different)}")
     journal = journal_at(history.ledger, head)
-    claim = claimed(journal, said.request)
-    knows_them = touched(history, journal, claim) if claim.mode is Mode.EXACT else False
-    for wrong in unfounded(history, journal, claim, knows_them):
-        raise OtherHistory(wrong)
-    unchecked = [f"its times: {each}" for each in set_back(times(journal))]
+    claim = claim_of(journal, said.request)
+    knows_them = has_touched(history, journal, claim) if claim.mode is Mode.EXACT else False
+    for wrong in find_unfounded(history, journal, claim, knows_them):
+        raise HistoryMismatchError(wrong)
+    unchecked = [f"its times: {each}" for each in find_steps_back(entry_times(journal))]
     if not model:
         unchecked.append("which model was the newest when it was signed: its round was erased since")
     if knows_them is None:
@@ -429,7 +440,7 @@ def _check_history(found: Statement, history: History, witnessed: Collection[byt
         )
     try:
         history.ledger.outside_secret(RETURNING)
-    except (MissingSecret, UnsafePermissions):
+    except (MissingSecretError, UnsafePermissionsError):
         unchecked.append(
             "that no erased name is known again and nobody added an entry: the history's secret file is not at hand"
         )
@@ -440,45 +451,45 @@ def _own_annex(history: History, found: Statement) -> Annex:
     try:
         return annex_of(history, found)
     except ValueError as refusal:
-        raise OtherHistory(f"the history does not bear the certificate: {refusal}") from refusal
+        raise HistoryMismatchError(f"the history does not bear the certificate: {refusal}") from refusal
 
 
 def _is_enough(found: Statement, own: Annex | None) -> bool:
-    """Tell whether the history's own annex still has the numbers by which the noise suffices, and they say so."""
+    """Return whether the history's own annex still has the numbers by which the noise suffices, and they say so."""
     if own is None:
         return False
     told, granted = own.predicate.restart, found.predicate.guarantee
     if told is None or told.hidden is None or granted is None:
         return False
     if not told.hidden.mu <= granted.mu / math.sqrt(granted.releases) * (1 + _CLOSE):
-        raise Inconsistent("the noise does not hide what the history says it has to")
+        raise InconsistentCertificateError("the noise does not hide what the history says it has to")
     return True
 
 
 def _took_part_as_stated(found: Statement, history: History | None) -> bool:
-    """Tell whether the history still has the rounds from which the clients' participation is counted, as stated."""
+    """Return whether the history still has the rounds from which the clients' participation is counted, as stated."""
     said, rounds = found.predicate, found.predicate.rounds
     if history is None or rounds is None:
         return False
     journal = journal_at(history.ledger, bytes.fromhex(found.subject[1].digest.sha256))
-    claim = claimed(journal, said.request)
+    claim = claim_of(journal, said.request)
     groups, branch = groups_of(journal, claim.asked), claim.outcome.branch
     if branch is None or branch.parent is None:
         return False
     try:
         path = history.path(branch.parent, frozenset().union(*groups))
-    except BrokenHistory:
+    except BrokenHistoryError:
         return False
     counted = max(float(participations(path.edges, group)[path.index[branch.parent]]) for group in groups)
     if math.isinf(counted):
         return False
     if counted != rounds.participations:
-        raise Inconsistent("the history's rounds tell another participation of the forgotten clients")
+        raise InconsistentCertificateError("the history's rounds tell another participation of the forgotten clients")
     return True
 
 
 def _close(one: object, other: object) -> bool:
-    """Tell whether two parts say the same, numbers within rounding."""
+    """Return whether two parts say the same, numbers within rounding."""
     if isinstance(one, BaseModel) and type(one) is type(other):
         return all(_close(getattr(one, name), getattr(other, name)) for name in type(one).model_fields)
     if isinstance(one, tuple) and isinstance(other, tuple):

@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from rescind.certificates.predicate import Assumption, RecordedFacts, Training
-from rescind.core.facts import Mode, Sampling, Scope, Source
+from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
 SEED = "a seed: whoever has it can take the noise away again"
@@ -34,9 +34,9 @@ _CLAIMS = {
     Mode.HEURISTIC: "Nothing is claimed.",
 }
 _SCOPES = {
-    Scope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
-    Scope.GROUP: "all clients of the request are hidden together",
-    Scope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
+    PrivacyScope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
+    PrivacyScope.GROUP: "all clients of the request are hidden together",
+    PrivacyScope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
 }
 _NOT_CLAIMED = (
     "that models which were released, or sent to participants, before the restart are called back",
@@ -65,8 +65,14 @@ _CONSTANTS = {
 }
 
 
-def texts(
-    mode: Mode, scope: Scope, facts: RecordedFacts, training: Training, *, frozen: str | None, noised_rounds: bool
+def write_texts(
+    mode: Mode,
+    scope: PrivacyScope,
+    facts: RecordedFacts,
+    training: Training,
+    *,
+    frozen: str | None,
+    noised_rounds: bool,
 ) -> dict[str, Any]:
     """Return every text of a certificate by the name of its field; ``noised_rounds``: it rests on DP-FedAvg."""
     sampling = Sampling[facts.sampling.upper()]
@@ -82,17 +88,17 @@ def texts(
     }
 
 
-def share_at_most(share: float) -> str:
+def format_share(share: float) -> str:
     """Return a share in percent, rounded up: "at most" has to stay true."""
     return f"{math.ceil(1000 * share) / 10:.1f}%"
 
 
-def plain(value: float) -> str:
+def format_exactly(value: float) -> str:
     """Return a number in all its digits: a rounded epsilon would claim more than was proven."""
     return repr(value).removesuffix(".0")
 
 
-def at_most(value: float) -> str:
+def format_at_most(value: float) -> str:
     """Return a number in three digits, rounded up."""
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
 

@@ -11,7 +11,16 @@ import typer
 
 from rescind import __version__
 from rescind.cli.keys import passphrase
-from rescind.cli.shared import AsJson, Location, check_page, history_at, opened, show, told, working
+from rescind.cli.shared import (
+    AsJson,
+    Location,
+    check_page,
+    open_existing,
+    open_history,
+    report_errors,
+    show,
+    show_progress,
+)
 
 
 def certify(
@@ -28,25 +37,25 @@ def certify(
     What is not proven gets a signed report instead, whose title says that it is no certificate.
     Example: rescind certify hospital-history 23 --key operator.key
     """
-    with opened(history) as there:
-        from rescind.certificates.annex import annex as annex_of
-        from rescind.certificates.evidence import LONGEST, evidence_in
-        from rescind.certificates.files import check_verifies, signed_for, signed_head
-        from rescind.certificates.issue import statement
-        from rescind.certificates.keys import signer
-        from rescind.history.outcomes import claimed
-        from rescind.history.places import beginning, open_private
+    with open_existing(history) as there:
+        from rescind.certificates.annex import build_annex as annex_of
+        from rescind.certificates.evidence import LONGEST, read_evidence
+        from rescind.certificates.files import check_verifies, read_head, sign_for
+        from rescind.certificates.issue import build_statement
+        from rescind.certificates.keys import load_signer
+        from rescind.history.outcomes import claim_of
+        from rescind.history.places import open_private, read_bounded
 
-        measured = () if evidence is None else evidence_in(beginning(evidence, LONGEST))
-        claimed(there.ledger, number)
-        again = signed_head(output, there, number)
-        with working("looking up what may be claimed"):
-            found = statement(there, number, head=again, evidence=measured)
+        measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
+        claim_of(there.ledger, number)
+        again = read_head(output, there, number)
+        with show_progress("looking up what may be claimed"):
+            found = build_statement(there, number, head=again, evidence=measured)
             private = None if annex is None else annex_of(there, found)
-        own = signer(key, passphrase())
-        content = signed_for(output, found, own)
-        secret = None if annex is None or private is None else signed_for(annex, private, own)
-        with working("checking what is signed"):
+        own = load_signer(key, passphrase())
+        content = sign_for(output, found, own)
+        secret = None if annex is None or private is None else sign_for(annex, private, own)
+        with show_progress("checking what is signed"):
             check_verifies(content, own, there, secret)
         if annex is not None and secret is not None:
             with open(annex, "wb", opener=open_private) as file:
@@ -84,29 +93,29 @@ def verify(
     signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex.
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
-    with told("not verified: "), ExitStack() as open_:
-        from rescind.certificates.files import content_of
-        from rescind.certificates.keys import public_key
-        from rescind.certificates.page import page
-        from rescind.certificates.verification import explained
+    with report_errors("not verified: "), ExitStack() as open_:
+        from rescind.certificates.files import read_content
+        from rescind.certificates.keys import load_public_key
+        from rescind.certificates.page import render_page
+        from rescind.certificates.verification import explain
         from rescind.certificates.verification import verify as verified
-        from rescind.history.witnesses import heads_in
+        from rescind.history.witnesses import read_heads
 
         if html is not None:
             check_page(html)
-        with working("checking"):
+        with show_progress("checking"):
             found = verified(
-                content_of(certificate),
-                [public_key(each) for each in key],
+                read_content(certificate),
+                [load_public_key(each) for each in key],
                 threshold=len(key) if threshold is None else threshold,
                 model=model,
-                history=None if history is None else open_.enter_context(history_at(history)),
-                witnessed=frozenset().union(*map(heads_in, witness or ())),
-                annex=None if annex is None else content_of(annex),
+                history=None if history is None else open_.enter_context(open_history(history)),
+                witnessed=frozenset().union(*map(read_heads, witness or ())),
+                annex=None if annex is None else read_content(annex),
             )
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
-            html.write_text(page(found, made), encoding="utf-8")
+            html.write_text(render_page(found, made), encoding="utf-8")
     result = {
         "verified": True,
         "holds": list(found.holds),
@@ -114,4 +123,4 @@ def verify(
         "unchecked": list(found.unchecked),
         "statement": found.statement.model_dump(mode="json", by_alias=True),
     }
-    show(result, explained(found), as_json)
+    show(result, explain(found), as_json)

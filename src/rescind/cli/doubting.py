@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, opened, show
+from rescind.cli.shared import AsJson, Location, open_existing, show
 
 
 def doubts(
@@ -21,7 +21,7 @@ def doubts(
     While a doubt stands nothing with noise is certified. That a server recorded something else than the mean is a
     fact, and cannot be lifted. Example: rescind doubts hospital-history --lift "an old app; updated"
     """
-    with opened(history) as there:
+    with open_existing(history) as there:
         from rescind.history import doubts as recorded
 
         lifted = there.lift_doubts(lift) if lift is not None else ()
@@ -30,21 +30,21 @@ def doubts(
     result = {
         "doubts": [
             {
-                "model": f"{each.place.branch}.{each.place.round}",
+                "model": f"{each.model_id.branch}.{each.model_id.round}",
                 "time": each.time,
                 "reason": each.reason,
                 "lifted": each.answer or None,
             }
             for each in found
         ],
-        "not_means": [f"{place.branch}.{place.round}" for place in strays],
+        "not_means": [f"{model_id.branch}.{model_id.round}" for model_id in strays],
         "lifted_now": len(lifted),
     }
     words = [
-        *((str(each.place), each.time[:10], each.reason, _answered(each.answer)) for each in found),
+        *((str(each.model_id), each.time[:10], each.reason, _answered(each.answer)) for each in found),
         *(
-            (str(place), "is not the mean of its round's replies, nor may later ones be", "a fact")
-            for place in strays
+            (str(model_id), "is not the mean of its round's replies, nor may later ones be", "a fact")
+            for model_id in strays
         ),
         *(
             [f"Lifted {len(lifted)} doubt(s), on your word. Plans made before have to be made again."]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, opened, show, working
-from rescind.texts import shown
+from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress
+from rescind.texts import make_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,21 +36,21 @@ def erase(
 
     Example: rescind erase hospital-history --dry-run
     """
-    with opened(history) as there:
-        from rescind.history.records import Level
+    with open_existing(history) as there:
+        from rescind.history.records import ErasureLevel
 
         finished = 0
         if not dry_run:
-            with working("finishing what was begun"):
+            with show_progress("finishing what was begun"):
                 finished = there.finish_erasures()
-        plan = there.plan_erasure(Level(level.value))
+        plan = there.plan_erasure(ErasureLevel(level.value))
         left: tuple[str, ...] | None = None
         copied = there.ledger.copies()
         if plan.requests and not dry_run:
-            said = [*map(shown, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
+            said = [*map(make_plain, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
             if not yes and not typer.confirm("\n".join(said), err=True):
                 raise typer.Exit(1)
-            with working("erasing"):
+            with show_progress("erasing"):
                 left = there.erase(plan)
     result = {
         "requests": list(plan.requests),

@@ -15,14 +15,14 @@ from typing import Literal
 
 from rescind import __version__
 from rescind.certificates.envelope import fingerprint
-from rescind.certificates.errors import UnusableKey
-from rescind.certificates.keys import is_public, key_content, public_key
+from rescind.certificates.errors import UnusableKeyError
+from rescind.certificates.keys import is_public, load_public_key, read_key
 from rescind.certificates.sealing import is_slow
-from rescind.cli.shared import history_at
+from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED
-from rescind.history.clocks import set_back, still_to_come, times
+from rescind.history.clocks import entry_times, find_future, find_steps_back
 from rescind.history.doubts import not_means, standing_doubts
-from rescind.history.errors import HeldByAnother, HistoryError
+from rescind.history.errors import HistoryError, LockedError
 from rescind.history.history import UNREADABLE, History
 from rescind.history.ledger import RETURNING
 
@@ -37,7 +37,7 @@ _LITTLE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Finding:
     """One thing that was looked at: fine, worth knowing (``note``), or to be repaired."""
 
     what: str
@@ -45,16 +45,16 @@ class Examined:
     detail: str
 
 
-def examined(location: str | None, keys: Sequence[Path], databases: Sequence[Path] = ()) -> Iterator[Examined]:
+def examine(location: str | None, keys: Sequence[Path], databases: Sequence[Path] = ()) -> Iterator[Finding]:
     """Look at this machine, at keys, at Flower's databases, and at a history if one is given."""
-    yield Examined("rescind", "fine", f"{__version__} on Python {platform.python_version()}")
+    yield Finding("rescind", "fine", f"{__version__} on Python {platform.python_version()}")
     for package, use in _EXTRAS.items():
         try:
-            yield Examined(package, "fine", version(package))
+            yield Finding(package, "fine", version(package))
         except PackageNotFoundError:
-            yield Examined(package, "note", f"not installed; it is for {use}")
+            yield Finding(package, "note", f"not installed; it is for {use}")
     if "RESCIND_PASSPHRASE" in os.environ:
-        yield Examined(
+        yield Finding(
             "passphrase", "note", "it is in RESCIND_PASSPHRASE, which every process that you start can read"
         )
     yield _umask()
@@ -66,46 +66,46 @@ def examined(location: str | None, keys: Sequence[Path], databases: Sequence[Pat
         yield from _history(location)
 
 
-def _key(path: Path) -> Examined:
+def _key(path: Path) -> Finding:
     what = f"key {path}"
     if not path.is_file():
-        return Examined(what, "repair", "there is no such file")
+        return Finding(what, "repair", "there is no such file")
     try:
-        content = key_content(path)
-    except UnusableKey as refused:
-        return Examined(what, "repair", str(refused))
+        content = read_key(path)
+    except UnusableKeyError as refused:
+        return Finding(what, "repair", str(refused))
     if is_public(content):
         return _public(path)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        return Examined(what, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
+        return Finding(what, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
     if b"ENCRYPTED" not in content:
-        return Examined(what, "repair", "it is not encrypted, or is no private key: make one with rescind keys new")
+        return Finding(what, "repair", "it is not encrypted, or is no private key: make one with rescind keys new")
     if not is_slow(content):
-        return Examined(
+        return Finding(
             what,
             "note",
             "encrypted, and its passphrase can be guessed quickly: make another one with rescind keys new, and sign "
             "with that from now on",
         )
-    return Examined(what, "fine", "encrypted, readable by you alone")
+    return Finding(what, "fine", "encrypted, readable by you alone")
 
 
-def _public(path: Path) -> Examined:
+def _public(path: Path) -> Finding:
     try:
-        known = fingerprint(public_key(path))
-    except UnusableKey as refused:
-        return Examined(f"key {path}", "repair", str(refused))
-    return Examined(f"key {path}", "note", f"it is a public key, to be handed out: fingerprint {known}")
+        known = fingerprint(load_public_key(path))
+    except UnusableKeyError as refused:
+        return Finding(f"key {path}", "repair", str(refused))
+    return Finding(f"key {path}", "note", f"it is a public key, to be handed out: fingerprint {known}")
 
 
-def _umask() -> Examined:
+def _umask() -> Finding:
     # It can be read only by setting it.
     umask = os.umask(0o077)
     os.umask(umask)
     if umask & 0o077 == 0o077:
-        return Examined("umask", "fine", f"{umask:03o}: what you write is readable by you alone")
-    return Examined(
+        return Finding("umask", "fine", f"{umask:03o}: what you write is readable by you alone")
+    return Finding(
         "umask",
         "note",
         f"{umask:03o}: others can read what programs write that do not see to it themselves, such as Flower's "
@@ -113,7 +113,7 @@ def _umask() -> Examined:
     )
 
 
-def _flowers_own() -> Iterator[Examined]:
+def _flowers_own() -> Iterator[Finding]:
     """Look at the databases of SuperLinks that Flower has made by itself; simulations are run there, mostly."""
     home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
     try:
@@ -124,94 +124,94 @@ def _flowers_own() -> Iterator[Examined]:
         return
     except OSError as unreadable:
         said = f"{unreadable.filename} cannot be looked at ({unreadable.strerror}): let its owner run rescind doctor"
-        yield Examined(f"Flower's folder {home}", "note", said)
+        yield Finding(f"Flower's folder {home}", "note", said)
 
 
-def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Examined:
+def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Finding:
     """Look at a database of Flower's, which holds messages and logs, with the files that SQLite writes beside it."""
     what = f"Flower's database {path}"
     try:
         if not path.is_file():
-            return Examined(what, "repair", "there is no such file")
+            return Finding(what, "repair", "there is no such file")
     except OSError as unreadable:
-        return Examined(what, otherwise, f"it cannot be looked at: {unreadable.strerror}")
+        return Finding(what, otherwise, f"it cannot be looked at: {unreadable.strerror}")
     # A folder that can be entered and not read does not tell what else is in it.
     files = sorted({path, *path.parent.glob(f"{path.name}*")})
     # Nobody gets through a folder that is its owner's alone.
     private = not path.resolve().parent.stat().st_mode & 0o077
     if not private and any(each.stat().st_mode & 0o077 for each in files):
         names = " ".join(each.name for each in files)
-        return Examined(
+        return Finding(
             what, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
         )
-    return Examined(what, "fine", "readable by you alone")
+    return Finding(what, "fine", "readable by you alone")
 
 
-def _history(location: str) -> Iterator[Examined]:
+def _history(location: str) -> Iterator[Finding]:
     try:
-        history = history_at(location)
+        history = open_history(location)
     except (HistoryError, OSError, ValueError) as problem:
-        yield Examined("history", "repair", str(problem))
+        yield Finding("history", "repair", str(problem))
         return
     with history:
         try:
             yield from _recorded(history)
         except UNREADABLE as broken:
-            yield Examined("history", "repair", f"it cannot be read to its end: {broken}")
+            yield Finding("history", "repair", f"it cannot be read to its end: {broken}")
         if Path(location).is_dir():
             yield _disk(Path(location))
 
 
-def _recorded(history: History) -> Iterator[Examined]:
-    yield Examined("history", "fine", f"run {history.ledger.identifier()} opens")
+def _recorded(history: History) -> Iterator[Finding]:
+    yield Finding("history", "fine", f"run {history.ledger.identifier()} opens")
     yield _secret(history)
     yield _lock(history)
-    told = times(history.ledger)
+    told = entry_times(history.ledger)
     yield from _clock(told)
     broken = history.verify() if told else []
-    yield from (Examined("chain", "repair", each) for each in broken)
+    yield from (Finding("chain", "repair", each) for each in broken)
     if not broken:
-        yield Examined("chain", "fine", "unbroken")
-        yield Examined("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
-    yield from (Examined("server", "note", each) for each in history.ledger.copies())
+        yield Finding("chain", "fine", "unbroken")
+        yield Finding("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
+    yield from (Finding("server", "note", each) for each in history.ledger.copies())
     yield from _declarations(history)
 
 
-def _clock(found: list[tuple[datetime, int]]) -> Iterator[Examined]:
-    ahead, back = list(still_to_come(found, datetime.now(UTC))), list(set_back(found))
-    yield from (Examined("clock", "repair", f"{each}: set it") for each in ahead)
-    yield from (Examined("clock", "note", each) for each in back)
+def _clock(found: list[tuple[datetime, int]]) -> Iterator[Finding]:
+    ahead, back = list(find_future(found, datetime.now(UTC))), list(find_steps_back(found))
+    yield from (Finding("clock", "repair", f"{each}: set it") for each in ahead)
+    yield from (Finding("clock", "note", each) for each in back)
     if not ahead and not back:
-        yield Examined("clock", "fine", "no entry is from the future, none earlier than one before it")
+        yield Finding("clock", "fine", "no entry is from the future, none earlier than one before it")
 
 
-def _declarations(history: History) -> Iterator[Examined]:
+def _declarations(history: History) -> Iterator[Finding]:
     against = [*map(str, standing_doubts(history.ledger)), *([NOT_AVERAGED] if not_means(history.ledger) else [])]
-    yield from (Examined("declarations", "note", each) for each in against)
+    yield from (Finding("declarations", "note", each) for each in against)
     if not against:
-        yield Examined("declarations", "fine", "nothing that was recorded contradicts them")
+        yield Finding("declarations", "fine", "nothing that was recorded contradicts them")
 
 
-def _secret(history: History) -> Examined:
+def _secret(history: History) -> Finding:
     try:
         history.ledger.outside_secret(RETURNING)
     except HistoryError as problem:
-        return Examined("secret", "repair", str(problem))
-    return Examined("secret", "fine", f"{history.ledger.secret_file}, readable by you alone")
+        return Finding("secret", "repair", str(problem))
+    return Finding("secret", "fine", f"{history.ledger.secret_file}, readable by you alone")
 
 
-def _lock(history: History) -> Examined:
+def _lock(history: History) -> Finding:
     try:
         with history.ledger.writing():
-            return Examined("lock", "fine", "nobody is writing")
-    except HeldByAnother as held:
-        return Examined("lock", "note", str(held))
+            return Finding("lock", "fine", "nobody is writing")
+    except LockedError as held:
+        return Finding("lock", "note", str(held))
 
 
-def _disk(folder: Path) -> Examined:
+def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     if free < _LITTLE:
-        return Examined(
+        return Finding(
             "disk", "repair", f"{free / 1e6:.0f} MB are free: a round that cannot be written stops training"
         )
-    return Examined("disk", "fine", f"{free / 1e9:.0f} GB are free")
+    return Finding("disk", "fine", f"{free / 1e9:.0f} GB are free")

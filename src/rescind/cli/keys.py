@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, show, told
+from rescind.cli.shared import AsJson, report_errors, show
 
 app = typer.Typer(help="Keys for signing certificates.", no_args_is_help=True)
 
@@ -30,12 +30,12 @@ def new(
     The passphrase, of 12 characters or more, is asked for, or taken from the variable RESCIND_PASSPHRASE.
     Example: rescind keys new operator.key
     """
-    with told():
+    with report_errors():
         from rescind.certificates.envelope import fingerprint
-        from rescind.certificates.keys import new_key, public_key
+        from rescind.certificates.keys import create_key, load_public_key
 
-        public = new_key(path, passphrase(new=True))
-        known = fingerprint(public_key(public))
+        public = create_key(path, passphrase(new=True))
+        known = fingerprint(load_public_key(public))
     words = [
         f"The private key is in {path}; keep it away from the SuperLink.",
         f"Hand out {public}: with it anybody can verify what you sign.",
@@ -45,6 +45,6 @@ def new(
 
 
 def passphrase(new: bool = False) -> str:
-    """Give the passphrase of the environment, or ask for it."""
+    """Return the passphrase of the environment, or ask for it."""
     given = os.environ.get("RESCIND_PASSPHRASE")
     return given if given is not None else str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new))

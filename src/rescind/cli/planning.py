@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, opened, show, table, working
+from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def plan(
 
     Nothing is recorded and nothing is changed. Example: rescind plan hospital-history switzerland --epsilon 5
     """
-    with opened(history) as there, working("planning"):
+    with open_existing(history) as there, show_progress("planning"):
         from rescind.core.calibration import Budget
         from rescind.core.facts import REPRODUCIBLE
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
@@ -70,7 +70,7 @@ def _row(each: Candidate, chosen: bool) -> dict[str, object]:
 
 
 def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
-    """Give as many as can be compared at a glance: first, last, the chosen with its neighbours, some between."""
+    """Return as many as can be compared at a glance: first, last, the chosen with its neighbours, some between."""
     at = next(index for index, each in enumerate(offered) if each is chosen)
     last = len(offered) - 1
     between = {round(last * step / (_SHOWN - 1)) for step in range(_SHOWN)}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, check_page, opened, show, working
+from rescind.cli.shared import AsJson, Location, check_page, open_existing, show, show_progress
 
 
 def report(
@@ -33,30 +33,30 @@ def report(
     A certificate that does not hold ends it, with the exit codes of rescind verify.
     Example: rescind report hospital-history --certificate certificate.json --key operator.key.pub
     """
-    with opened(history) as there, working("writing the report"):
+    with open_existing(history) as there, show_progress("writing the report"):
         check_page(output)
         if bool(certificate) != bool(key):
             raise ValueError("give certificates and the public keys that they are signed with: --certificate, --key")
         try:
-            from rescind.report import report as written
+            from rescind.report import render_report as written
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
 
-        from rescind.certificates.files import content_of
-        from rescind.certificates.keys import public_key
+        from rescind.certificates.files import read_content
+        from rescind.certificates.keys import load_public_key
         from rescind.certificates.verification import verify
-        from rescind.engines.accuracies import accuracies_in
+        from rescind.engines.accuracies import read_accuracies
         from rescind.history.places import open_private
 
-        keys = [public_key(each) for each in key or []]
+        keys = [load_public_key(each) for each in key or []]
         page = written(
             there,
             private=private,
             certificates=[
-                verify(content_of(each), keys, threshold=len(keys), model=model, history=there)
+                verify(read_content(each), keys, threshold=len(keys), model=model, history=there)
                 for each in certificate or []
             ],
-            measured=None if accuracies is None else accuracies_in(accuracies),
+            measured=None if accuracies is None else read_accuracies(accuracies),
         )
         with open(output, "w", encoding="utf-8", opener=open_private if private else None) as file:
             file.write(page)

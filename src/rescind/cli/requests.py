@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, opened, show
+from rescind.cli.shared import AsJson, Location, open_existing, show
 
 if TYPE_CHECKING:
-    from rescind.history.requests import Asked
+    from rescind.history.requests import FiledRequest
 
 app = typer.Typer(
     help="Requests to be forgotten: add one, list them, extend one, take one back.", no_args_is_help=True
@@ -29,7 +29,7 @@ def add(
 
     Example: rescind request add hospital-history switzerland --epsilon 5
     """
-    with opened(history) as there:
+    with open_existing(history) as there:
         from rescind.core.calibration import Budget
         from rescind.core.edges import sorted_group
         from rescind.history.requests import check_open
@@ -55,11 +55,11 @@ def list_(history: Location, as_json: AsJson = False) -> None:
 
     Example: rescind request list hospital-history
     """
-    with opened(history) as there:
-        from rescind.history.requests import asked_for, named_each
+    with open_existing(history) as there:
+        from rescind.history.requests import filed_requests, name_groups
 
-        everything = asked_for(there.ledger)
-        names = named_each(there.ledger, [asked.request.group for asked in everything])
+        everything = filed_requests(there.ledger)
+        names = name_groups(there.ledger, [asked.request.group for asked in everything])
         done = {asked.number for outcome in there.outcomes() for asked in outcome.asked}
         rows: list[dict[str, Any]] = [
             {
@@ -98,7 +98,7 @@ def extend(
 
     Example: rescind request extend hospital-history 23 --days 30 --reason "many requests at once"
     """
-    with opened(history) as there:
+    with open_existing(history) as there:
         deadline = there.extend(number, days, reason)
     words = [f"Request {number} is to be served by {deadline[:10]}. Tell the requester, within its first month."]
     show({"request": number, "deadline": deadline}, words, as_json)
@@ -110,12 +110,12 @@ def withdraw(history: Location, number: Number, as_json: AsJson = False) -> None
 
     Example: rescind request withdraw hospital-history 23
     """
-    with opened(history) as there:
+    with open_existing(history) as there:
         there.withdraw(number)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
 
 
-def _state(asked: Asked, done: bool) -> str:
+def _state(asked: FiledRequest, done: bool) -> str:
     if asked.withdrawn:
         return "withdrawn"
     if done:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.texts import shown
+from rescind.texts import make_plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,9 +38,9 @@ def show(result: Mapping[str, object], words: Iterable[str | Sequence[str] | Tab
         return
     for each in words:
         if isinstance(each, str):
-            typer.echo(shown(each))
+            typer.echo(make_plain(each))
         elif isinstance(each, Sequence):
-            typer.echo("\t".join(map(shown, each)))
+            typer.echo("\t".join(map(make_plain, each)))
         else:
             from rich.console import Console
 
@@ -54,17 +54,17 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
     made = Table(*heads, box=None, pad_edge=False)
     for row in rows:
-        made.add_row(*map(shown, row))
+        made.add_row(*map(make_plain, row))
     return made
 
 
 def complain(problem: str) -> None:
     """Print on standard error what is wrong, in one line, whatever others wrote into it."""
-    typer.echo(f"rescind: {shown(' '.join(problem.split()))}", err=True)
+    typer.echo(f"rescind: {make_plain(' '.join(problem.split()))}", err=True)
 
 
 @contextmanager
-def working(label: str) -> Iterator[None]:
+def show_progress(label: str) -> Iterator[None]:
     """Show that something takes its time, and how much of it is left, where somebody looks at a terminal."""
     from rich.console import Console
 
@@ -74,7 +74,7 @@ def working(label: str) -> Iterator[None]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    from rescind.history.progress import heard_by
+    from rescind.history.progress import notify_listener
 
     columns = (
         SpinnerColumn(),
@@ -91,16 +91,16 @@ def working(label: str) -> Iterator[None]:
                 tasks[what] = shown.add_task(what)
             shown.update(tasks[what], completed=done, total=total)
 
-        with heard_by(listen):
+        with notify_listener(listen):
             yield
 
 
 @contextmanager
-def told(verdict: str = "") -> Iterator[None]:
+def report_errors(verdict: str = "") -> Iterator[None]:
     """Tell what goes wrong in a sentence, with the exit code of its kind; a failed check begins with its verdict."""
     from sqlalchemy.exc import DBAPIError
 
-    from rescind.certificates.errors import CertificateError, UnusableKey
+    from rescind.certificates.errors import CertificateError, UnusableKeyError
     from rescind.history.errors import HistoryError
 
     try:
@@ -113,7 +113,7 @@ def told(verdict: str = "") -> Iterator[None]:
         raise typer.Exit(1) from error
     except (CertificateError, HistoryError, OSError, ValueError) as error:
         said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)
-        judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKey) else ""
+        judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKeyError) else ""
         complain(f"{judged}{said}")
         raise typer.Exit(getattr(error, "exit_code", 1)) from error
     except Exception as error:
@@ -127,14 +127,14 @@ def told(verdict: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def opened(location: str) -> Iterator[History]:
+def open_existing(location: str) -> Iterator[History]:
     """Open a history that exists already."""
-    with told(), history_at(location) as history:
+    with report_errors(), open_history(location) as history:
         yield history
 
 
-def history_at(location: str, *, create: bool = False) -> History:
-    """Give the history at a location, as the environment completes it."""
+def open_history(location: str, *, create: bool = False) -> History:
+    """Return the history at a location, as the environment completes it."""
     from rescind.history.history import History
 
     checkpoints, run = os.environ.get("RESCIND_CHECKPOINTS"), os.environ.get("RESCIND_RUN", "main")
@@ -146,7 +146,7 @@ def check_page(path: Path) -> None:
     """Refuse to write a page over something else, such as the certificate."""
     if not path.parent.is_dir():
         raise ValueError(f"the folder {path.parent} for the page does not exist")
-    from rescind.history.places import beginning
+    from rescind.history.places import read_bounded
 
-    if path.exists() and not (path.is_file() and beginning(path, 20).startswith(b"<!doctype html>")):
+    if path.exists() and not (path.is_file() and read_bounded(path, 20).startswith(b"<!doctype html>")):
         raise ValueError(f"{path} is there already and is no page: choose another name for it")

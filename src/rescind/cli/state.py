@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, history_at, opened, show, table, told, working
+from rescind.cli.shared import (
+    AsJson,
+    Location,
+    open_existing,
+    open_history,
+    report_errors,
+    show,
+    show_progress,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +48,9 @@ def init(history: Location, as_json: AsJson = False) -> None:
 
     Example: rescind init hospital-history
     """
-    with told():
+    with report_errors():
         existed = Path(history).is_dir() and any(Path(history).iterdir())
-        with history_at(history, create=True) as there:
+        with open_history(history, create=True) as there:
             identifier, secret = there.ledger.identifier(), there.ledger.secret_file
     words = [
         f"There is a history in {history} already, of run {identifier}."
@@ -60,8 +69,8 @@ def status(history: Location, as_json: AsJson = False) -> None:
     How far clients moved the model was computed from their data: keep it to yourself.
     Example: rescind status hospital-history
     """
-    with opened(history) as there, working("reading"):
-        from rescind.history.overview import overview, waiting
+    with open_existing(history) as there, show_progress("reading"):
+        from rescind.history.overview import open_requests, overview
 
         found = overview(there)
         rows: list[dict[str, Any]] = [
@@ -72,7 +81,7 @@ def status(history: Location, as_json: AsJson = False) -> None:
                 "days_left": each.days_left,
                 "begun": each.asked.served,
             }
-            for each in waiting(there, found, datetime.now(UTC))
+            for each in open_requests(there, found, datetime.now(UTC))
         ]
         doubts = there.facts.doubts
     result = {
@@ -154,11 +163,11 @@ def doctor(
 
     It ends with 1 if something has to be repaired. Example: rescind doctor hospital-history --key operator.key
     """
-    with told():
-        from rescind.cli.examination import examined
+    with report_errors():
+        from rescind.cli.examination import examine
 
-        with working("examining"):
-            found = list(examined(history, key or [], database or []))
+        with show_progress("examining"):
+            found = list(examine(history, key or [], database or []))
     words = [f"{each.verdict:>7}  {each.what}: {each.detail}" for each in found]
     result = {"checks": [{"what": each.what, "verdict": each.verdict, "detail": each.detail} for each in found]}
     show(result, words, as_json)

@@ -39,7 +39,7 @@ class ClientTable:
         return self._probe(clients)
 
     def read(self, slots: Clients) -> Records:
-        """Give the records in the slots; ``row`` is ``ABSENT`` in an empty one."""
+        """Return the records in the slots; ``row`` is ``ABSENT`` in an empty one."""
         return self._table.take(slots)
 
     def write(self, slots: Clients, records: Records) -> None:

@@ -43,7 +43,7 @@ _SMALLEST_SHARE = 2.0**-100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contributions:
+class RoundMeasurement:
     """How far the participants of a round are from its mean, over all tensors.
 
     Attributes:
@@ -128,7 +128,7 @@ class Aggregator:
         self._entries += flat.size
         return new.reshape(previous.shape)
 
-    def result(self) -> Contributions:
+    def result(self) -> RoundMeasurement:
         """Return the measurements over all tensors added so far, rounded up.
 
         Theory: 14.
@@ -147,7 +147,7 @@ class Aggregator:
         gram = None
         if self._products is not None:
             gram = self._raise(self._products, own, errors, spread, underflow) * company
-        return Contributions(
+        return RoundMeasurement(
             distances=(own + errors) * _OUTWARD * company,
             update_norm=(update * (1 + 2 * _UNIT) + drift) * _OUTWARD,
             gram=gram,

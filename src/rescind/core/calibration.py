@@ -64,7 +64,7 @@ class Budget:
 
 
 def log_delta(epsilon: float, mu: float) -> float:
-    """Give an upper bound, tight to about 1e-12, of the logarithm of delta(epsilon, mu).
+    """Return an upper bound, tight to about 1e-12, of the logarithm of delta(epsilon, mu).
 
     delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), which is
     e^(-t^2/2) (erfcx(t/sqrt 2) - erfcx(s/sqrt 2)) / 2 with t, s = epsilon/mu -+ mu/2, free of overflow.
@@ -90,7 +90,7 @@ def log_delta(epsilon: float, mu: float) -> float:
 
 
 def reached_delta(epsilon: float, mu: float) -> float:
-    """Give the delta that a shift of mu sigmas reaches at this epsilon, rounded up.
+    """Return the delta that a shift of mu sigmas reaches at this epsilon, rounded up.
 
     Theory: 9.
     """
@@ -99,7 +99,7 @@ def reached_delta(epsilon: float, mu: float) -> float:
 
 @lru_cache(maxsize=256)
 def largest_mu(epsilon: float, delta: float) -> float:
-    """Give the largest mu with delta(epsilon, mu) <= delta, rounded down (mu*).
+    """Return the largest mu with delta(epsilon, mu) <= delta, rounded down (mu*).
 
     Theory: 9.
     """
@@ -114,7 +114,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
 
 def reached_epsilon(mu: float, delta: float) -> float:
-    """Give the smallest epsilon with delta(epsilon, mu) <= delta, rounded up; 0 where delta covers it alone.
+    """Return the smallest epsilon with delta(epsilon, mu) <= delta, rounded up; 0 where delta covers it alone.
 
     Theory: 9.
     """
@@ -129,7 +129,7 @@ def reached_epsilon(mu: float, delta: float) -> float:
 
 
 def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
-    """Give the smallest noise that hides a distance of ``sensitivity`` (Psi) within the budget, rounded up.
+    """Return the smallest noise that hides a distance of ``sensitivity`` (Psi) within the budget, rounded up.
 
     Paper: Theorem 2, with the exact formula instead of the classic one. Theory: 9.
     """
@@ -138,7 +138,7 @@ def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
 
 
 def sensitivity_threshold(sigma: float, budget: AllowsMu) -> float:
-    """Give the largest sensitivity that noise ``sigma`` hides within the budget, rounded down (Psi*).
+    """Return the largest sensitivity that noise ``sigma`` hides within the budget, rounded down (Psi*).
 
     Paper: Eq. psi_star, with the exact formula instead of the classic one. Theory: 9.
     """
@@ -147,7 +147,7 @@ def sensitivity_threshold(sigma: float, budget: AllowsMu) -> float:
 
 
 def attack_power(mu: float, false_positive_rate: float) -> float:
-    """Give the true positive rate that the best attack reaches at a false positive rate, rounded up.
+    """Return the true positive rate that the best attack reaches at a false positive rate, rounded up.
 
     Phi(Phi^-1(FPR) + mu): no test of any kind on the released model does better.
 
@@ -160,7 +160,7 @@ def attack_power(mu: float, false_positive_rate: float) -> float:
 
 
 def composed_mu(shifts: list[float] | tuple[float, ...]) -> float:
-    """Give the mu of several releases seen together: the root of the sum of squares, rounded up.
+    """Return the mu of several releases seen together: the root of the sum of squares, rounded up.
 
     Theory: 11.
     """

@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 
-from rescind.core.edges import Aggregation, Floats, Members
+from rescind.core.edges import Floats, Members, RoundEdge
 
 # Up to here a round keeps its Gram matrix (8 m^2 bytes); beyond, the cheap bound serves.
 GRAM_LIMIT = 128
 
 
-def client_deltas(round_: Aggregation) -> Floats:
-    """Give Delta_c of every participant: p_c/(1-p_c) ||d_c - omega||, times eta_s.
+def client_deltas(round_: RoundEdge) -> Floats:
+    """Return Delta_c of every participant: p_c/(1-p_c) ||d_c - omega||, times eta_s.
 
     Weights are taken over the participants. A client that was alone moved the model by all of omega.
 
@@ -28,8 +28,8 @@ def client_deltas(round_: Aggregation) -> Floats:
     return round_.server_learning_rate * round_.weights / others * round_.distances
 
 
-def group_delta(round_: Aggregation, members: Members) -> float:
-    """Give Delta_W of the marked participants, exactly where the round has its Gram matrix, else its bound.
+def group_delta(round_: RoundEdge, members: Members) -> float:
+    """Return Delta_W of the marked participants, exactly where the round has its Gram matrix, else its bound.
 
     Exactly: P_W ||omega_W - omega_rest|| = sqrt(p_W' G p_W) / (1 - P_W). The other side, p_R' G p_R, gives the same
     number, and the single distances bound it. What is known of G only to rounding has been added to it, so each of
@@ -44,7 +44,7 @@ def group_delta(round_: Aggregation, members: Members) -> float:
     return min(bound, _per_remaining_weight(round_, members, exact))
 
 
-def group_delta_bound(round_: Aggregation, members: Members) -> float:
+def group_delta_bound(round_: RoundEdge, members: Members) -> float:
     """Bound Delta_W by the single clients: sum over c in W of (1-p_c)/(1-P_W) Delta_c.
 
     If everybody belongs to W the world without W does not move, and Delta_W is all of omega.
@@ -59,7 +59,7 @@ def group_delta_bound(round_: Aggregation, members: Members) -> float:
 
 
 def reported_delta(examples: float, others: float, distance: float) -> float:
-    """Give Delta_c as a client that masks its update reports it: n_c/(n_S - n_c) ||theta^(n+1) - theta_c^(n+1)||.
+    """Return Delta_c as a client that masks its update reports it: n_c/(n_S - n_c) ||theta^(n+1) - theta_c^(n+1)||.
 
     ``examples`` is n_c, ``others`` the examples of the other participants, n_S - n_c.
 
@@ -70,17 +70,17 @@ def reported_delta(examples: float, others: float, distance: float) -> float:
     return examples / others * distance
 
 
-def _per_remaining_weight(round_: Aggregation, members: Members, numerator: float) -> float:
+def _per_remaining_weight(round_: RoundEdge, members: Members, numerator: float) -> float:
     # 1 - P_W is summed over the others: the difference would cancel where they weigh little.
     return round_.server_learning_rate * numerator / float(round_.weights[~members].sum())
 
 
-def _cheap_numerator(round_: Aggregation, members: Members) -> float:
+def _cheap_numerator(round_: RoundEdge, members: Members) -> float:
     return float(round_.weights[members] @ round_.distances[members])
 
 
-def _exact_numerator(round_: Aggregation, gram: Floats, side: Members) -> float:
-    """Give sqrt(n' G n) over one side, n the weights; a matrix that makes it negative proves nothing."""
+def _exact_numerator(round_: RoundEdge, gram: Floats, side: Members) -> float:
+    """Return sqrt(n' G n) over one side, n the weights; a matrix that makes it negative proves nothing."""
     weights = round_.weights[side]
     square = float(weights @ gram[np.ix_(side, side)] @ weights)
     return math.sqrt(square) if square >= 0 else math.inf

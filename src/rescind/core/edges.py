@@ -31,7 +31,7 @@ RELATIVE_ROUNDING = 2.0**-18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aggregation:
+class RoundEdge:
     """One round: the participants S and what each did, in one order.
 
     ``weights`` are proportional to the paper's n_i (any positive scale); ``factors`` are the rho_i = B^(K_i);
@@ -105,7 +105,7 @@ class Aggregation:
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched:
+class AbsentRound:
     """A round that nobody of the group in question joined: its factor F and its rounding term are enough.
 
     Theory: 4.
@@ -122,7 +122,7 @@ class Untouched:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class NoiseEdge:
     """Gaussian noise ``sigma``, the same vector in both worlds; ``rounding`` is what its grid may add between them.
 
     ``unit_roundoff`` (u) is the model's type's, float32's unless told: the other world's model may be larger by Psi,
@@ -147,7 +147,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Erased:
+class ErasedStretch:
     """A stretch of the path, erased with its noise: of each remaining client only its Psi at the end is known.
 
     ``clients`` names everybody who took part before its end. Whoever was forgotten has an infinite sensitivity: its
@@ -178,7 +178,7 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True)
-class Unbounded:
+class UnboundedEdge:
     """Something was done to the model that no bound covers: everybody, on whatever branch, may have had a part in it.
 
     Theory: 4.
@@ -189,7 +189,7 @@ class Unbounded:
 
 
 def sorted_group(group: Iterable[int]) -> Clients:
-    """Give the group as the sorted array that ``members`` takes.
+    """Return the group as the sorted array that ``members`` takes.
 
     Theory: 1.
     """
@@ -200,7 +200,7 @@ def sorted_group(group: Iterable[int]) -> Clients:
     return np.unique(np.array(clients, dtype=np.int64))
 
 
-def members(clients: Clients, group: Clients) -> Members:
+def find_members(clients: Clients, group: Clients) -> Members:
     """Mark the clients that belong to a sorted group, in time that hardly depends on the group's size.
 
     Theory: 1.
@@ -228,4 +228,4 @@ def _check_clients(clients: Clients) -> None:
         raise ValueError("the smallest int64 is not a client: it marks an empty place")
 
 
-Edge: TypeAlias = Aggregation | Untouched | Noise | Erased | Unbounded
+Edge: TypeAlias = RoundEdge | AbsentRound | NoiseEdge | ErasedStretch | UnboundedEdge

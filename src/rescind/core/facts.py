@@ -29,7 +29,7 @@ class Mode(Enum):
     HEURISTIC = "heuristic"
 
 
-class Scope(Enum):
+class PrivacyScope(Enum):
     """Whose removal is hidden: each client's alone, each request's group, or all forgotten so far together.
 
     Paper: Eq. (def_Psi_extended_set) is the first. Theory: 11.

@@ -48,7 +48,7 @@ class ByteSource(Protocol):
     """
 
     def read(self, count: int) -> bytes:
-        """Give the next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         ...
 
 
@@ -83,7 +83,7 @@ def public_sigma(sigma: float) -> float:
 
 
 def is_public_sigma(sigma: float) -> bool:
-    """Tell whether a standard deviation is on the public list.
+    """Return whether a standard deviation is on the public list.
 
     Theory: 10.
     """
@@ -91,7 +91,7 @@ def is_public_sigma(sigma: float) -> bool:
 
 
 def sigma_limits(grid: float = GRID) -> tuple[float, float]:
-    """Give the smallest and the largest sigma that may be used on a grid; both are on the public list.
+    """Return the smallest and the largest sigma that may be used on a grid; both are on the public list.
 
     Below 2^4 steps the rounding would be felt beside the noise: use the smallest sigma instead, as more
     noise never protects less. Above 2^26 steps float64's own rounding of the noise would be felt on the
@@ -104,10 +104,10 @@ def sigma_limits(grid: float = GRID) -> tuple[float, float]:
     return grid * 2**4, grid * 2**26
 
 
-def really_reached(
+def drawn_guarantee(
     epsilon: float, delta: float, sigma: float, parameters: int, releases: int = 1, grid: float = GRID
 ) -> tuple[float, float]:
-    """Give the (epsilon, delta) of the noise as it is drawn, where ideal noise would give these.
+    """Return the (epsilon, delta) of the noise as it is drawn, where ideal noise would give these.
 
     The difference is what float64 leaves of the sampler's last bits on the grid, for ``parameters`` (d) values and
     for ``releases`` models under separate noise.
@@ -139,7 +139,7 @@ def real_attack_power(
 
 
 def grid_rounding(parameters: int, norm: float, unit_roundoff: float, grid: float = GRID) -> float:
-    """Give what rounding may add to the distance of two worlds that get the same noise: g sqrt(d) + 4 u ||theta||.
+    """Return what rounding may add to the distance of two worlds that get the same noise: g sqrt(d) + 4 u ||theta||.
 
     ``norm`` is that of the noised model; the second term is the sum's own rounding and the cast to a type with this
     ``unit_roundoff`` (u), in both worlds.
@@ -225,7 +225,7 @@ def _continued_zeros(source: ByteSource) -> int:
 
 
 def _scale(zeros: int) -> float:
-    """Give the lower end of the binade in (0, 1/2) that a count of leading zeros selects."""
+    """Return the lower end of the binade in (0, 1/2) that a count of leading zeros selects."""
     return math.ldexp(1.0, -2 - zeros)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.calibration import composed_mu
 from rescind.core.edges import Floats
-from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, Scope
+from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
@@ -66,7 +66,7 @@ class LeftOut:
 
 
 def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
-    """Give every kept node with the least public noise that hides all who have to be hidden there.
+    """Return every kept node with the least public noise that hides all who have to be hidden there.
 
     Several requests can be served together; each keeps its own promise. Of the nodes that need none only theta_0^0
     and the last eligible one are given: which one it is depends on who took part, not on anybody's data.
@@ -78,7 +78,7 @@ def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
 
 
 def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
-    """Give the kept nodes that ``candidates`` does not offer although noise might hide the group there, and why.
+    """Return the kept nodes that ``candidates`` does not offer although noise might hide the group there, and why.
 
     Theory: 12.
     """
@@ -87,7 +87,7 @@ def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
 
 
 def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
-    """Give the candidates whose node and noise depend on nobody's data, ranked by public quantities only.
+    """Return the candidates whose node and noise depend on nobody's data, ranked by public quantities only.
 
     Where training ended by a rule that looks at data they are ``instance``, and with noise that can be drawn again
     ``heuristic``, for experiments; any other obstacle is an error.
@@ -140,8 +140,8 @@ def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidat
     return _candidate(summary, owed, position, sigma, summary.curve, obstacles, strict=False)
 
 
-def assessed(summary: Summary, *requests: Request, node: Node, sigma: float, strict: bool = False) -> Candidate:
-    """Give what may be claimed of a restart at ``node`` with noise ``sigma``; refuse noise that is too small.
+def assess(summary: Summary, *requests: Request, node: Node, sigma: float, strict: bool = False) -> Candidate:
+    """Return what may be claimed of a restart at ``node`` with noise ``sigma``; refuse noise that is too small.
 
     Whoever chose them, what they are worth follows from the facts.
 
@@ -184,10 +184,10 @@ class _Debt:
     until: float
     spent: tuple[float, ...]
     sigmas: Floats
-    untouched: int
+    untouched_until: int
 
     def at(self, node: Node) -> bool:
-        return self.untouched < node.index < self.until
+        return self.untouched_until < node.index < self.until
 
     @property
     def releases_mu(self) -> float:
@@ -213,7 +213,7 @@ def _owed(
         everybody |= promise.group
         if until is None:
             continue
-        groups = {promise.group, everybody} if promise.scope is Scope.SEQUENCE else {promise.group}
+        groups = {promise.group, everybody} if promise.scope is PrivacyScope.SEQUENCE else {promise.group}
         for group in sorted(groups, key=len):
             # What was promised whatever the data are is not re-checked by looking at them.
             sigmas = (_strictly if mode is Mode.STRICT else noise)(summary, promise, group)
@@ -222,24 +222,24 @@ def _owed(
 
 
 def _measured(summary: Summary, request: Request, group: Group) -> Floats:
-    """Give the noise that the measured sensitivity asks for at the kept nodes."""
+    """Return the noise that the measured sensitivity asks for at the kept nodes."""
     kept = [node.index for node in summary.kept]
-    if request.scope is Scope.INDIVIDUAL:
+    if request.scope is PrivacyScope.INDIVIDUAL:
         return np.asarray(client_sensitivities(summary.edges, group, kept).max(axis=1) / request.mu)
     return group_sensitivity(summary.edges, group)[kept] / request.mu
 
 
 def _strictly(summary: Summary, request: Request, group: Group) -> Floats:
-    """Give the noise that re-checks a strict promise; infinite where the facts no longer carry a strict bound."""
+    """Return the noise that re-checks a strict promise; infinite where the facts no longer carry a strict bound."""
     if summary.facts.strict_obstacles:
         return np.full(len(summary.kept), np.inf)
     return _public(summary, request, group)
 
 
 def _public(summary: Summary, request: Request, group: Group) -> Floats:
-    """Give the noise that the strict bound asks for; for DP-FedAvg none where there is enough, else infinite."""
+    """Return the noise that the strict bound asks for; for DP-FedAvg none where there is enough, else infinite."""
     facts, kept = summary.facts, [node.index for node in summary.kept]
-    if request.scope is Scope.INDIVIDUAL and len(group) > 1:
+    if request.scope is PrivacyScope.INDIVIDUAL and len(group) > 1:
         return np.asarray(np.max([_public(summary, request, frozenset({client})) for client in group], axis=0))
     if isinstance(facts.public, DpFedAvg):
         shift = release_mu(summary.edges, group, facts.public.noise_multiplier)[kept]
@@ -248,7 +248,7 @@ def _public(summary: Summary, request: Request, group: Group) -> Floats:
 
 
 def _public_curve(summary: Summary) -> RecoveryCurve:
-    """Give the approach to the last model that public quantities tell."""
+    """Return the approach to the last model that public quantities tell."""
     facts, length = summary.facts, max(len(summary.edges), 1)
     if isinstance(facts.public, DpFedAvg):
         # DP-FedAvg promises no contraction: all that is public is that later nodes are further on.
@@ -258,7 +258,7 @@ def _public_curve(summary: Summary) -> RecoveryCurve:
 
 
 def _needed(node: Node, position: int, owed: list[_Debt]) -> float:
-    """Give the noise that every promise asks for at a node; a bound that is not a number counts as infinite."""
+    """Return the noise that every promise asks for at a node; a bound that is not a number counts as infinite."""
     sigmas = [float(debt.sigmas[position]) for debt in owed if debt.at(node)]
     if not all(math.isfinite(sigma) for sigma in sigmas):
         return math.inf
@@ -267,7 +267,7 @@ def _needed(node: Node, position: int, owed: list[_Debt]) -> float:
 
 
 def _within_releases(node: Node, owed: list[_Debt]) -> bool:
-    """Tell whether the releases so far and this one stay within the budgets that have to cover several."""
+    """Return whether the releases so far and this one stay within the budgets that have to cover several."""
     several = [debt for debt in owed if debt.at(node) and debt.request.releases > 1]
     return all(debt.releases_mu <= debt.request.ideal.mu for debt in several)
 

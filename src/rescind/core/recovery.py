@@ -54,7 +54,7 @@ class RecoveryCurve:
         parameters: int,
         training: LocalTraining,
     ) -> RecoveryCurve:
-        """Give the curve of recorded models: ``moves`` are the distances between each and the next.
+        """Return the curve of recorded models: ``moves`` are the distances between each and the next.
 
         A round that moves the model by w gains about ||w||^2 / (eta_s K eta) of loss, since w is about that many
         gradients; k rounds that move it by as much gain a k-th of that. To an L2 head's loss noise adds about
@@ -77,7 +77,7 @@ class RecoveryCurve:
 
     @classmethod
     def public(cls, contraction: float, radius: float, rounds: int, parameters: int) -> RecoveryCurve:
-        """Give the curve that a public ``contraction`` (rho) and ``radius`` allow, in squared distances.
+        """Return the curve that a public ``contraction`` (rho) and ``radius`` allow, in squared distances.
 
         This is all that a strict plan may look at. What is gained is the square of the way travelled.
 
@@ -93,15 +93,15 @@ class RecoveryCurve:
         return float(self._trained[-1] - self._trained[0])
 
     def excess_at(self, node: float) -> float:
-        """Give what was left to gain at a node, interpolated between the recorded ones."""
+        """Return what was left to gain at a node, interpolated between the recorded ones."""
         return float(np.interp(node, self.nodes, self.excess))
 
     def travelled_at(self, node: float) -> float:
-        """Give a node's distance from theta_0^0, interpolated between the recorded ones."""
+        """Return a node's distance from theta_0^0, interpolated between the recorded ones."""
         return float(np.interp(node, self.nodes, self.travelled))
 
     def rounds_from(self, excess: float) -> float:
-        """Give the rounds still needed with so much to gain: those that training needed from there on.
+        """Return the rounds still needed with so much to gain: those that training needed from there on.
 
         Beyond the excess of theta_0^0 the first part's decay is extrapolated.
         """

@@ -70,7 +70,7 @@ class _L2Head:
 
     @property
     def curvature(self) -> Curvature:
-        """Give mu = lambda and beta = (R^2+1) h + lambda, h the largest curvature in the logits."""
+        """Return mu = lambda and beta = (R^2+1) h + lambda, h the largest curvature in the logits."""
         return Curvature(self.l2, _up((self.row_norm**2 + 1) * self._logit_curvature + self.l2))
 
     @property
@@ -137,7 +137,7 @@ class UnprovenLoss:
 
 
 def expansion(curvature: Curvature, learning_rate: float) -> float:
-    """Give B: the factor of one gradient step, for every ``learning_rate`` (eta), rounded up.
+    """Return B: the factor of one gradient step, for every ``learning_rate`` (eta), rounded up.
 
     Paper: Eq. (B1), (B2), (B3), the third sharpened. Theory: 2.
     """
@@ -145,7 +145,7 @@ def expansion(curvature: Curvature, learning_rate: float) -> float:
 
 
 def local_factor(curvature: Curvature, learning_rate: float, steps: int, proximal: float = 0.0) -> float:
-    """Give rho: the factor of ``steps`` (K) local steps, with FedProx's term ``proximal``, rounded up.
+    """Return rho: the factor of ``steps`` (K) local steps, with FedProx's term ``proximal``, rounded up.
 
     Without the term it is B^K. With it, c^K + eta mu_prox (1 + c + ... + c^(K-1)), where c is the factor of a
     step whose anchor is held fixed; for convex losses and eta <= 2/(beta + 2 mu_prox) that is 1.
@@ -190,7 +190,7 @@ def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.
 
 
 def server_factor(factor: Factor, server_learning_rate: float) -> Factor:
-    """Give the factor of a round whose update the server scales by eta_s: 1 - eta_s + eta_s rho.
+    """Return the factor of a round whose update the server scales by eta_s: 1 - eta_s + eta_s rho.
 
     Theory: 2.
     """

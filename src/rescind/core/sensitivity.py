@@ -12,15 +12,15 @@ import numpy as np
 from rescind.core.contribution import client_deltas, group_delta, leave_one_out_sums
 from rescind.core.edges import (
     SMALLEST_FACTOR,
-    Aggregation,
     Clients,
     Edge,
-    Erased,
+    ErasedStretch,
     Floats,
     Members,
-    Unbounded,
+    RoundEdge,
+    UnboundedEdge,
+    find_members,
     mean_factor,
-    members,
     sorted_group,
 )
 from rescind.core.regularity import server_factor
@@ -30,7 +30,7 @@ SAFETY = 1 + 1e-9
 
 
 def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
-    """Give Psi_W at every node of the path, for the joint removal of the group W.
+    """Return Psi_W at every node of the path, for the joint removal of the group W.
 
     The factor is the mean of rho_i over the participants that remain. Where a round's participants all belong to
     W the world without W stands still: factor 1, Delta = ||omega||. Noise is the same in both worlds: factor 1,
@@ -42,17 +42,17 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
     psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
-        bounded = bounded and not isinstance(edge, Unbounded)
+        bounded = bounded and not isinstance(edge, UnboundedEdge)
         if not bounded:
             # Whatever a later stretch says of whom it names: nothing is known any more.
             psi = np.inf
-        elif isinstance(edge, Aggregation):
-            inside = members(edge.clients, leaving)
+        elif isinstance(edge, RoundEdge):
+            inside = find_members(edge.clients, leaving)
             parted = parted or bool(inside.any())
             psi = edge.factor_over(~inside) * psi + group_delta(edge, inside)
-        elif isinstance(edge, Erased):
+        elif isinstance(edge, ErasedStretch):
             psi = erased_group_sensitivity(edge, leaving)
-            parted = bool(members(edge.clients, leaving).any())
+            parted = bool(find_members(edge.clients, leaving).any())
         else:
             psi *= edge.factor
         psi += edge.rounding if parted else 0.0
@@ -61,7 +61,7 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
 
 
 def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: Collection[int]) -> Floats:
-    """Give Psi of each client alone at the chosen nodes, as an array (nodes, clients).
+    """Return Psi of each client alone at the chosen nodes, as an array (nodes, clients).
 
     Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
     """
@@ -73,16 +73,16 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
     psi, parted, bounded = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_), True
     read = {0: psi}
     for node, edge in enumerate(edges, start=1):
-        bounded = bounded and not isinstance(edge, Unbounded)
+        bounded = bounded and not isinstance(edge, UnboundedEdge)
         if not bounded:
             psi = np.full(len(wanted), np.inf)
-        elif isinstance(edge, Aggregation):
+        elif isinstance(edge, RoundEdge):
             places, found = _places(edge.clients, wanted)
             factors, deltas = np.full(len(wanted), edge.factor), np.zeros(len(wanted))
             own_factors, own_deltas = client_terms(edge)
             factors[places], deltas[places], parted[places] = own_factors[found], own_deltas[found], True
             psi = factors * psi + deltas
-        elif isinstance(edge, Erased):
+        elif isinstance(edge, ErasedStretch):
             places, found = _places(edge.clients, wanted)
             psi = psi.copy()
             psi[places], parted[places] = edge.sensitivities[found], True
@@ -94,8 +94,8 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
     return np.array([read[node][order] for node in nodes]).reshape(len(nodes), len(order)) * SAFETY
 
 
-def client_terms(round_: Aggregation) -> tuple[Floats, Floats]:
-    """Give the factor and the Delta with which each participant's own Psi passes the round.
+def client_terms(round_: RoundEdge) -> tuple[Floats, Floats]:
+    """Return the factor and the Delta with which each participant's own Psi passes the round.
 
     Theory: 4.
     """
@@ -110,7 +110,7 @@ def client_terms(round_: Aggregation) -> tuple[Floats, Floats]:
     return round_.with_rounding(factors), deltas
 
 
-def erased_group_sensitivity(edge: Erased, group: Clients) -> float:
+def erased_group_sensitivity(edge: ErasedStretch, group: Clients) -> float:
     """Bound Psi_W at the end of an erased stretch: sum over c in W of Psi_c / (1 - sum of the largest weights).
 
     Exact for one client. Infinite, so that only retraining is left, where the weights may add up to 1 (somewhere
@@ -118,7 +118,7 @@ def erased_group_sensitivity(edge: Erased, group: Clients) -> float:
 
     Theory: 13.
     """
-    inside = members(edge.clients, group)
+    inside = find_members(edge.clients, group)
     if inside.sum() <= 1:
         return float(edge.sensitivities[inside].sum())
     remaining = 1 - float(edge.largest_weights[inside].sum())
@@ -129,34 +129,34 @@ def erased_group_sensitivity(edge: Erased, group: Clients) -> float:
 
 
 def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
-    """Give the last node that nobody of the group has touched: ``len(edges)`` if the group never took part.
+    """Return the last node that nobody of the group has touched: ``len(edges)`` if the group never took part.
 
     Theory: 7.
     """
     leaving = sorted_group(group)
     for node, edge in enumerate(edges):
-        if isinstance(edge, Unbounded) or (
-            isinstance(edge, Aggregation | Erased) and members(edge.clients, leaving).any()
+        if isinstance(edge, UnboundedEdge) or (
+            isinstance(edge, RoundEdge | ErasedStretch) and find_members(edge.clients, leaving).any()
         ):
             return node
     return len(edges)
 
 
 def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
-    """Give those of the group who took part in no round of the path.
+    """Return those of the group who took part in no round of the path.
 
     Theory: 7.
     """
     absent = sorted_group(group)
     for edge in edges:
-        if isinstance(edge, Unbounded):
+        if isinstance(edge, UnboundedEdge):
             return absent[:0]
-        if len(absent) and isinstance(edge, Aggregation | Erased):
-            absent = absent[~members(absent, np.sort(edge.clients))]
+        if len(absent) and isinstance(edge, RoundEdge | ErasedStretch):
+            absent = absent[~find_members(absent, np.sort(edge.clients))]
     return absent
 
 
 def _places(clients: Clients, wanted: Clients) -> tuple[Clients, Members]:
-    """Give the places of the participants that are wanted, and which participants those are."""
-    found = members(clients, wanted)
+    """Return the places of the participants that are wanted, and which participants those are."""
+    found = find_members(clients, wanted)
     return np.searchsorted(wanted, clients[found]), found

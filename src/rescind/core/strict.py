@@ -16,15 +16,15 @@ from rescind.core._checks import not_negative, positive
 from rescind.core.edges import (
     RELATIVE_ROUNDING,
     SMALLEST_FACTOR,
-    Aggregation,
     Clients,
     Edge,
-    Erased,
+    ErasedStretch,
     Floats,
     Members,
-    Noise,
-    Unbounded,
-    members,
+    NoiseEdge,
+    RoundEdge,
+    UnboundedEdge,
+    find_members,
     sorted_group,
 )
 from rescind.core.noise import GRID, grid_rounding
@@ -111,7 +111,7 @@ class HeadBound:
         )
 
     def pulls(self, factors: Floats) -> Floats:
-        """Give 1 - rho_i, rounded up, from the K_i behind the rho_i: 1 - rho itself would cancel.
+        """Return 1 - rho_i, rounded up, from the K_i behind the rho_i: 1 - rho itself would cancel.
 
         A strict bound is false for factors that are not (1 - eta lambda)^K, so others are refused.
 
@@ -130,7 +130,7 @@ class HeadBound:
 
 
 def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadBound) -> Floats:
-    """Give a bound on the distance at every node that holds whatever the clients' data are.
+    """Return a bound on the distance at every node that holds whatever the clients' data are.
 
     With D the largest norm a model can have, rho_W and rho_R the weighted means over W and the others:
     Psi <- rho_R Psi + P_W (|rho_W - rho_R| D + (2 - rho_W - rho_R) L/lambda), and where all belong to W
@@ -144,12 +144,12 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
-        bounded = bounded and not isinstance(edge, Unbounded)
+        bounded = bounded and not isinstance(edge, UnboundedEdge)
         if not bounded:
             nodes.append(math.inf)
             continue
         rounding = bound.rounding_unit * largest + bound.rounding_offset
-        if isinstance(edge, Erased):
+        if isinstance(edge, ErasedStretch):
             psi = _past_erased(edge, leaving)
             parted = psi > 0
             rounding = 0.0
@@ -158,12 +158,12 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
             for sigma in edge.sigmas:
                 largest = _largest_after(largest, sigma, bound)
             largest *= (1 + bound.rounding_unit) ** edge.rounds
-        elif isinstance(edge, Noise):
+        elif isinstance(edge, NoiseEdge):
             psi *= 1 + 4 * bound.unit_roundoff
             largest = _largest_after(largest, edge.sigma, bound)
             rounding = grid_rounding(bound.parameters, largest, bound.unit_roundoff, bound.grid)
-        elif isinstance(edge, Aggregation):
-            inside = members(edge.clients, leaving)
+        elif isinstance(edge, RoundEdge):
+            inside = find_members(edge.clients, leaving)
             parted = parted or bool(inside.any())
             psi = _through_round(edge, inside, psi, largest, bound)
             rounding *= bool(len(edge.clients))
@@ -184,7 +184,7 @@ def _largest_after(largest: float, sigma: float, bound: HeadBound) -> float:
     return (largest + sigma * (root + _REACH) + bound.grid * root) * (1 + 2 * bound.unit_roundoff)
 
 
-def _through_round(edge: Aggregation, inside: Members, psi: float, largest: float, bound: HeadBound) -> float:
+def _through_round(edge: RoundEdge, inside: Members, psi: float, largest: float, bound: HeadBound) -> float:
     # Of every round, as the largest norm rests on all of them.
     pulls = bound.pulls(edge.factors)
     if not inside.any():
@@ -201,7 +201,7 @@ def _through_round(edge: Aggregation, inside: Members, psi: float, largest: floa
 
 
 def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: float) -> Floats:
-    """Give mu_W at every node of a DP-FedAvg path: mu_W^2 = sum over rounds of |W in S|^2 / z^2.
+    """Return mu_W at every node of a DP-FedAvg path: mu_W^2 = sum over rounds of |W in S|^2 / z^2.
 
     ``noise_multiplier`` is z: every update was clipped to C and weighed at most 1, their sum got fresh noise of
     standard deviation z C in every round, and the denominator was a constant. No further noise is needed at a node
@@ -232,13 +232,13 @@ def participation_mu(squares: Factor, noise_multiplier: float) -> Factor:
 
 
 def _participants_of(edge: Edge, leaving: Clients) -> float:
-    if isinstance(edge, Erased):
+    if isinstance(edge, ErasedStretch):
         return _past_erased(edge, leaving)
-    if isinstance(edge, Unbounded):
+    if isinstance(edge, UnboundedEdge):
         return math.inf
-    return float(members(edge.clients, leaving).sum()) if isinstance(edge, Aggregation) else 0.0
+    return float(find_members(edge.clients, leaving).sum()) if isinstance(edge, RoundEdge) else 0.0
 
 
-def _past_erased(edge: Erased, leaving: Clients) -> float:
+def _past_erased(edge: ErasedStretch, leaving: Clients) -> float:
     """Nothing public is left of an erased stretch: for whoever took part only a node before it remains."""
-    return math.inf if members(edge.clients, leaving).any() else 0.0
+    return math.inf if find_members(edge.clients, leaving).any() else 0.0

@@ -12,9 +12,9 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, reached_epsilon
 from rescind.core.classic import ClassicBudget
-from rescind.core.edges import Aggregation, Edge, Erased, Noise, members, sorted_group
-from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Scope
-from rescind.core.noise import GRID, real_attack_power, really_reached
+from rescind.core.edges import Edge, ErasedStretch, NoiseEdge, RoundEdge, find_members, sorted_group
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead
+from rescind.core.noise import GRID, drawn_guarantee, real_attack_power
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.sensitivity import first_joined
 
@@ -51,11 +51,11 @@ class Request:
 
     group: Group
     budget: Budget | ClassicBudget
-    scope: Scope = Scope.GROUP
+    scope: PrivacyScope = PrivacyScope.GROUP
     releases: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scope", Scope(self.scope))
+        object.__setattr__(self, "scope", PrivacyScope(self.scope))
         object.__setattr__(self, "group", frozenset(sorted_group(self.group).tolist()))
         if not isinstance(self.budget, Budget | ClassicBudget):
             raise ValueError(f"budget is {self.budget!r}; it has to be a Budget(epsilon, delta)")
@@ -80,7 +80,7 @@ class Request:
     def holds(
         self, sigma: float, parameters: int, grid: float, missed: float = 0.0, draws: int | None = None
     ) -> bool:
-        """Tell whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
+        """Return whether noise that was calibrated by ``mu`` keeps the budget as it is really drawn.
 
         ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises of a release
         where that is not one.
@@ -88,7 +88,7 @@ class Request:
         Theory: 10.
         """
         ideal, noises = self.ideal, (draws or 1) * self.releases
-        epsilon, delta = really_reached(ideal.epsilon, ideal.delta, sigma, parameters, noises, grid)
+        epsilon, delta = drawn_guarantee(ideal.epsilon, ideal.delta, sigma, parameters, noises, grid)
         return epsilon <= self.budget.epsilon and delta + missed <= self.budget.delta
 
     def epsilon_at(
@@ -103,7 +103,7 @@ class Request:
         """
         kept, noises = (1 - RESERVE) * delta, (draws or 1) * self.releases
         ideal = reached_epsilon(self.ideal.mu, kept)
-        epsilon, really = really_reached(ideal, kept, sigma, parameters, noises, grid)
+        epsilon, really = drawn_guarantee(ideal, kept, sigma, parameters, noises, grid)
         return math.nextafter(epsilon, math.inf) if really + missed <= delta else None
 
     def power_at(
@@ -185,7 +185,7 @@ class Summary:
 
     def _check_training(self, edge: Edge) -> None:
         rate = self.facts.training.server_learning_rate
-        if isinstance(edge, Aggregation) and edge.server_learning_rate != rate:
+        if isinstance(edge, RoundEdge) and edge.server_learning_rate != rate:
             raise ValueError(f"a round has server learning rate {edge.server_learning_rate:g}, the training {rate:g}")
 
     def _check_protection(self, earlier: Forgotten, everybody: Group) -> None:
@@ -195,9 +195,9 @@ class Summary:
             if earlier.mode not in (Mode.EXACT, Mode.HEURISTIC) and not noised_rounds:
                 raise ValueError(f"a request that was served as {earlier.mode.value} has to name its noise")
             return
-        if not (1 <= behind <= len(self.edges) and isinstance(self.edges[behind - 1], Noise | Erased)):
+        if not (1 <= behind <= len(self.edges) and isinstance(self.edges[behind - 1], NoiseEdge | ErasedStretch)):
             raise ValueError(f"no noise lies before node {behind}, which is to protect an earlier request")
-        hidden = everybody if earlier.request.scope is Scope.SEQUENCE else earlier.request.group
+        hidden = everybody if earlier.request.scope is PrivacyScope.SEQUENCE else earlier.request.group
         if first_joined(self.edges, hidden) >= behind:
             raise ValueError(f"nobody of an earlier request took part before its noise at node {behind}")
         if not earlier.spent:
@@ -205,14 +205,16 @@ class Summary:
 
 
 def _noises(edge: Edge) -> int:
-    return len(edge.sigmas) if isinstance(edge, Erased) else isinstance(edge, Noise)
+    return len(edge.sigmas) if isinstance(edge, ErasedStretch) else isinstance(edge, NoiseEdge)
 
 
 def _check_stretches(edges: Sequence[Edge]) -> None:
     """Check who is named: a stretch gives Psi anew, so whoever is not in it would count as never seen."""
-    named = [np.sort(edge.clients) for edge in edges if isinstance(edge, Erased)]
+    named = [np.sort(edge.clients) for edge in edges if isinstance(edge, ErasedStretch)]
     for edge in edges if named else ():
-        if isinstance(edge, Erased):
+        if isinstance(edge, ErasedStretch):
             named.pop(0)
-        if isinstance(edge, Aggregation | Erased) and not all(members(edge.clients, all_).all() for all_ in named):
+        if isinstance(edge, RoundEdge | ErasedStretch) and not all(
+            find_members(edge.clients, all_).all() for all_ in named
+        ):
             raise ValueError("an erased stretch has to name everybody who took part before its end")

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
-from rescind.core.edges import Aggregation, Clients, Edge, Erased, Floats, Members, Unbounded, sorted_group
+from rescind.core.edges import Clients, Edge, ErasedStretch, Floats, Members, RoundEdge, UnboundedEdge, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 
@@ -51,7 +51,7 @@ class SensitivityTracker:
 
         Theory: 4.
         """
-        if isinstance(edge, Erased):
+        if isinstance(edge, ErasedStretch):
             slots = self._latest.slots(edge.clients)
             earlier = self._latest.read(slots)["row"]
             if np.count_nonzero(earlier != ABSENT) < len(self._latest):
@@ -59,9 +59,9 @@ class SensitivityTracker:
             self._append_node(1.0, 0.0)
             self._store(slots, edge.clients, edge.sensitivities, earlier)
             return edge.sensitivities * SAFETY
-        if not isinstance(edge, Aggregation):
+        if not isinstance(edge, RoundEdge):
             self._append_node(edge.factor, edge.rounding)
-            if isinstance(edge, Unbounded):
+            if isinstance(edge, UnboundedEdge):
                 self._unbounded_from = min(self._unbounded_from, self._last_node)
             return np.empty(0)
         factors, deltas = client_terms(edge)
@@ -74,7 +74,7 @@ class SensitivityTracker:
         return psi * SAFETY
 
     def sensitivity(self, client: int, node: int | None = None) -> float:
-        """Give Psi of the client at a node, the last one unless told; 0 before it first took part.
+        """Return Psi of the client at a node, the last one unless told; 0 before it first took part.
 
         Theory: 4.
         """
@@ -90,7 +90,7 @@ class SensitivityTracker:
         return float(self._carried(record["psi"], record["node"], at)[0]) * SAFETY
 
     def sensitivities(self, clients: Clients) -> Floats:
-        """Give Psi of each client at the last node; 0 for one that never took part.
+        """Return Psi of each client at the last node; 0 for one that never took part.
 
         Theory: 4.
         """

@@ -69,7 +69,7 @@ class LocalTraining:
             not_negative(name, getattr(self, name))
 
     def factor(self, steps: int | None = None) -> float:
-        """Give rho_i of a client that makes ``steps`` local steps (K_i); eta_s enters with the round."""
+        """Return rho_i of a client that makes ``steps`` local steps (K_i); eta_s enters with the round."""
         curvature = self.loss.curvature
         if curvature is None:
             return 1.0

@@ -16,7 +16,7 @@ from rescind.engines.engine import Engine
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
 from rescind.history.places import open_private
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 _PARTS = ("retain", "forget", "test")
 
@@ -42,14 +42,14 @@ class Accuracies:
         self._path, self._history, self._engine = Path(path), history, engine
         self._forget, self._interval = list(forget), interval
 
-    def __call__(self, place: Place, model: Mapping[str, Tensor]) -> None:
+    def __call__(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         """Measure a model that was just recorded."""
-        if place.round % self._interval:
+        if model_id.round % self._interval:
             return
         remaining = self._history.remaining(self._engine.clients)
         retain = [name for name in remaining if name not in self._forget]
         line = {
-            "model": f"{place.branch}.{place.round}",
+            "model": f"{model_id.branch}.{model_id.round}",
             "retain": self._engine.accuracy(model, retain) if retain else None,
             "forget": self._engine.accuracy(model, self._forget) if self._forget else None,
             "test": self._engine.test_accuracy(model),
@@ -58,7 +58,7 @@ class Accuracies:
             file.write(json.dumps(line) + "\n")
 
 
-def accuracies_in(path: str | os.PathLike[str]) -> dict[Place, Scores]:
+def read_accuracies(path: str | os.PathLike[str]) -> dict[ModelId, Scores]:
     """Read what ``Accuracies`` wrote; of a model that was measured twice the last counts."""
     found = {}
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
@@ -72,5 +72,5 @@ def accuracies_in(path: str | os.PathLike[str]) -> dict[Place, Scores]:
             ) from error
         if not all(part is None or 0 <= part <= 1 for part in (scores.retain, scores.forget, scores.test)):
             raise ValueError(f"{path}, line {number}: an accuracy lies between 0 and 1")
-        found[Place(branch, round_)] = scores
+        found[ModelId(branch, round_)] = scores
     return found

@@ -9,7 +9,7 @@ from typing import Protocol
 from rescind.core.edges import Floats
 from rescind.core.facts import Facts
 from rescind.core.noise import Tensor
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
 TOO_LONG = "its update is longer than any that the training can make"
@@ -37,7 +37,7 @@ class Replies:
 class Engine(Protocol):
     """Trains rounds from given parameters with given clients.
 
-    All its randomness is that of (secret, client, place): what a client does in a round does not depend on who else
+    All its randomness is that of (secret, client, model id): what a client does in a round is independent of who else
     takes part, and asking again gives the same bytes.
     """
 
@@ -50,16 +50,16 @@ class Engine(Protocol):
         """The names of everybody who could take part."""
 
     def start(self) -> dict[str, Tensor]:
-        """Give theta_0^0, which is public: always the same one."""
+        """Return theta_0^0, which is public: always the same one."""
 
-    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
-        """Choose who of those present takes part in the round that makes the model at a place; maybe nobody."""
+    def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
+        """Choose who of those present takes part in the round that makes a model; maybe nobody."""
 
-    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
-        """Let the named clients train from a model; ``place`` is that of the model that the round will make."""
+    def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
+        """Let the named clients train from a model; ``model_id`` is that of the model that the round will make."""
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
-        """Give the mean of the named clients' accuracies, each on its own training data; None if nobody tells."""
+        """Return the mean of the named clients' accuracies, each on its own training data; None if nobody tells."""
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> float | None:
-        """Give the accuracy on held-out data that belongs to no client; None if there is none."""
+        """Return the accuracy on held-out data that belongs to no client; None if there is none."""

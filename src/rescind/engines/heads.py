@@ -18,7 +18,7 @@ from rescind.core.training import LocalTraining
 _MARGIN = 2.0**-20
 
 
-def clipped_rows(rows: Tensor, row_norm: float) -> Tensor:
+def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     """Scale the rows that are longer than ``row_norm`` (R) down to it.
 
     Theory: 2.
@@ -32,7 +32,7 @@ def clipped_rows(rows: Tensor, row_norm: float) -> Tensor:
     return np.asarray(rows * scales.astype(rows.dtype))
 
 
-def trained_head(
+def train_head_on(
     model: Mapping[str, Tensor],
     rows: Tensor,
     labels: NDArray[np.int64],
@@ -52,7 +52,7 @@ def trained_head(
         raise ValueError(f"the loss is {type(loss).__name__}; a head is trained by SoftmaxL2 or LogisticL2")
     start = {name: tensor.astype(np.float64) for name, tensor in model.items()}
     bias, weight = start["bias"], start["weight"]
-    clipped = clipped_rows(rows.astype(np.float64), loss.row_norm)
+    clipped = clip_rows(rows.astype(np.float64), loss.row_norm)
     targets = labels[:, np.newaxis] if isinstance(loss, LogisticL2) else np.eye(len(bias), dtype=np.int64)[labels]
     # FedProx's term pulls towards the model that came; without it, this is 0.
     pull = training.learning_rate * training.proximal
@@ -68,7 +68,7 @@ def trained_head(
 
 
 def _probabilities(logits: Tensor) -> Tensor:
-    """Give the classes' probabilities, or for one logit that of class 1, without overflow."""
+    """Return the classes' probabilities, or for one logit that of class 1, without overflow."""
     if logits.shape[1] == 1:
         return np.asarray(np.exp(-np.logaddexp(0.0, -logits)))
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))

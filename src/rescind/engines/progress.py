@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rescind.texts import shown
+from rescind.texts import make_plain
 
 _MOST_NAMED = 3
 
@@ -32,7 +32,7 @@ def bar(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]],
         task = progress.add_task(label, total=most, accuracy="", silent="")
 
         def show(rounds: int, accuracy: float, silent: Sequence[str]) -> None:
-            named = ", ".join(map(shown, silent[:_MOST_NAMED])) + (" ..." if len(silent) > _MOST_NAMED else "")
+            named = ", ".join(map(make_plain, silent[:_MOST_NAMED])) + (" ..." if len(silent) > _MOST_NAMED else "")
             progress.update(
                 task,
                 completed=rounds,

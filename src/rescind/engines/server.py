@@ -10,14 +10,14 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from rescind.core._checks import positive
-from rescind.core.aggregation import Aggregator, Contributions
+from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.contribution import GRAM_LIMIT
 from rescind.core.facts import DpFedAvg, PublicHead
 from rescind.core.noise import GRID, Tensor, public_sigma, sigma_limits
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.seeds import number
+from rescind.engines.seeds import derive_number
 from rescind.entropy import reproducible_noise_never_certified, secret_noise
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +26,11 @@ class Made:
 
     replies: Replies
     model: dict[str, Tensor]
-    measured: Contributions
+    measured: RoundMeasurement
 
 
 class Server(Protocol):
-    """Makes the model at a place out of the one before it; ``facts`` are DP-FedAvg's if that is what it does.
+    """Makes a model out of the one before it; ``facts`` are DP-FedAvg's if that is what it does.
 
     It keeps nothing from one branch to the next: that could hold what a restart is to forget.
     """
@@ -39,7 +39,7 @@ class Server(Protocol):
     def facts(self) -> DpFedAvg | None:
         """What a strict claim rests on, if the server's noise is what hides."""
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
         """Ask clients of those present to train, and combine what they reply."""
 
 
@@ -52,10 +52,10 @@ class Average:
 
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
         """Train a round of FedAvg."""
-        replies = engine.train(model, place, engine.drawn(place, present))
-        return averaged(model, replies, engine.facts.training.server_learning_rate)
+        replies = engine.train(model, model_id, engine.draw(model_id, present))
+        return average(model, replies, engine.facts.training.server_learning_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +101,19 @@ class NoisedAverage:
             noise_in_every_round=True,
         )
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
         """Train a round of DP-FedAvg."""
         check_server(engine, self)
         if (self.seed is None) != engine.facts.secret_noise:
             raise ValueError("the rounds' noise is reproducible and the facts call it secret, or the other way round")
-        replies = engine.train(model, place, engine.drawn(place, present))
-        updates = [_clipped(update, self.clip) for update in updates_of(model, replies).values()]
+        replies = engine.train(model, model_id, engine.draw(model_id, present))
+        updates = [_clip(update, self.clip) for update in compute_updates(model, replies).values()]
         # In float64 whatever the model's type is, so that a sum differs by no more than one update without a client.
         mean = {
             name: tensor.astype(np.float64) + sum((each[name] for each in updates), np.zeros(())) / self.denominator
             for name, tensor in model.items()
         }
-        noised = noise(mean, self.sigma, self.seed, "round", place.branch, place.round)
+        noised = draw_noise(mean, self.sigma, self.seed, "round", model_id.branch, model_id.round)
         clipped = replace(
             replies,
             weights=np.ones(len(updates)),
@@ -123,7 +123,7 @@ class NoisedAverage:
             },
         )
         new = {name: noised[name].astype(tensor.dtype) for name, tensor in model.items()}
-        return Made(clipped, new, averaged(model, clipped, 1.0).measured)
+        return Made(clipped, new, average(model, clipped, 1.0).measured)
 
 
 def check_server(engine: Engine, server: Server) -> None:
@@ -158,27 +158,27 @@ def check_public(head: PublicHead, start: Mapping[str, Tensor], steps: int, batc
             raise ValueError(f"public {name} is {stated!r}, but here it is {value!r}: state at least that")
 
 
-def noise(
+def draw_noise(
     model: Mapping[str, Tensor], sigma: float, seed: bytes | None, *words: str | int, grid: float = GRID
 ) -> Mapping[str, Tensor]:
     """Add noise that nobody can draw again; with a ``seed`` that of the words, for experiments, never certified."""
     if seed is None:
         return secret_noise(model, sigma, grid).tensors
-    return reproducible_noise_never_certified(model, sigma, grid, seed=number(seed, "noise", *words)).tensors
+    return reproducible_noise_never_certified(model, sigma, grid, seed=derive_number(seed, "noise", *words)).tensors
 
 
-def averaged(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> Made:
-    """Give the weighted mean of the replies, tensor by tensor, and how far each is from it."""
+def average(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> Made:
+    """Return the weighted mean of the replies, tensor by tensor, and how far each is from it."""
     if not replies.names:
-        return Made(replies, dict(model), Contributions(np.empty(0), 0.0, None))
+        return Made(replies, dict(model), RoundMeasurement(np.empty(0), 0.0, None))
     matrix = len(replies.names) <= GRAM_LIMIT
     mean = Aggregator(replies.weights, gram=matrix, server_learning_rate=server_learning_rate)
     new = {name: mean.add(tensor, replies.tensors[name]) for name, tensor in model.items()}
     return Made(replies, new, mean.result())
 
 
-def updates_of(model: Mapping[str, Tensor], replies: Replies) -> dict[str, dict[str, Tensor]]:
-    """Give each participant's update d_i."""
+def compute_updates(model: Mapping[str, Tensor], replies: Replies) -> dict[str, dict[str, Tensor]]:
+    """Return each participant's update d_i."""
     return {
         client: {name: replies.tensors[name][at] - tensor for name, tensor in model.items()}
         for at, client in enumerate(replies.names)
@@ -186,11 +186,11 @@ def updates_of(model: Mapping[str, Tensor], replies: Replies) -> dict[str, dict[
 
 
 def norm(tensors: Mapping[str, Tensor]) -> float:
-    """Give the Euclidean norm over all tensors."""
+    """Return the Euclidean norm over all tensors."""
     return math.sqrt(sum(float(np.square(tensor, dtype=np.float64).sum()) for tensor in tensors.values()))
 
 
-def _clipped(update: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
+def _clip(update: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
     """Scale an update, over all its tensors, to a norm of at most ``clip``."""
     scale = clip / max(norm(update), clip)
     return {name: scale * tensor.astype(np.float64) for name, tensor in update.items()}

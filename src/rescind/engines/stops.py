@@ -25,7 +25,7 @@ class Stop(Protocol):
         """The rounds after which a branch ends in any case."""
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
-        """Tell whether a branch that has so many rounds has come to its end.
+        """Return whether a branch that has so many rounds has come to its end.
 
         ``accuracy`` measures the mean accuracy of those who took part, each on its own data, when it is called; it is
         negative where nobody tells one.
@@ -50,7 +50,7 @@ class Rounds:
         return cls(math.ceil(share * of))
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:  # noqa: ARG002, other rules look
-        """Tell whether there are as many."""
+        """Return whether there are as many."""
         return rounds >= self.most
 
 
@@ -95,7 +95,7 @@ class Accuracy:
             raise ValueError("a branch needs 0 <= least <= most rounds, and its accuracy looked at every round or so")
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
-        """Tell whether the accuracy is reached, or the rounds are used up."""
+        """Return whether the accuracy is reached, or the rounds are used up."""
         if rounds >= self.most:
             return True
         return rounds >= self.least and rounds % self.every == 0 and accuracy() >= self.threshold

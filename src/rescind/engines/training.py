@@ -13,19 +13,19 @@ from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Average, Made, NoisedAverage, Server, averaged, check_server, updates_of
+from rescind.engines.server import Average, Made, NoisedAverage, Server, average, check_server, compute_updates
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
-from rescind.history.records import Place
-from rescind.history.run import described
+from rescind.history.records import ModelId
+from rescind.history.run import describe_model
 
 # One client must not be able to take anything from the others.
 _LEAST_DOUBTFUL = 2
 
-Watch: TypeAlias = Callable[[Place, Mapping[str, Tensor]], None]
+Watch: TypeAlias = Callable[[ModelId, Mapping[str, Tensor]], None]
 
 
-def ignore(place: Place, model: Mapping[str, Tensor]) -> None:
+def ignore(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
     """Look away."""
 
 
@@ -57,21 +57,21 @@ def train(
         return measured
 
     if not until.public:
-        recorder.ends_by_data()
-    with bar(f"branch {recorder.place.branch}", until.most) as show:
-        while not interrupted() and not until.reached(recorder.place.round, accuracy):
-            place = Place(recorder.place.branch, recorder.place.round + 1)
+        recorder.record_end_by_data()
+    with bar(f"branch {recorder.model_id.branch}", until.most) as show:
+        while not interrupted() and not until.reached(recorder.model_id.round, accuracy):
+            model_id = ModelId(recorder.model_id.branch, recorder.model_id.round + 1)
             asked = present()
             # Clients may have been waited for.
             if interrupted():
                 break
             if not asked:
                 raise ValueError("nobody is left who could train: everybody was forgotten or waits to be")
-            made = server.round(engine, model, place, asked)
+            made = server.round(engine, model, model_id, asked)
             _check(made.replies, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
-            made = _compared(engine, recorder, server, model, made)
+            made = _compare_with_mean(engine, recorder, server, model, made)
             _doubt(recorder, made.replies)
             recorder.record(
                 made.replies.names,
@@ -80,14 +80,14 @@ def train(
                 made.measured,
                 rounding(engine.facts.training, model, made),
                 made.model,
-                updates_of(model, made.replies) if recorder.stores_updates else None,
+                compute_updates(model, made.replies) if recorder.stores_updates else None,
                 made.replies.rejected,
             )
             model, silent = made.model, made.replies.silent
             # Else the replies would be held while the next round's come in.
             del made
-            show(place.round, measured, silent)
-            watch(place, model)
+            show(model_id.round, measured, silent)
+            watch(model_id, model)
 
 
 def _check(replies: Replies, asked: Sequence[str]) -> None:
@@ -99,7 +99,9 @@ def _check(replies: Replies, asked: Sequence[str]) -> None:
         raise ValueError("a participant says that it made no local step")
 
 
-def _compared(engine: Engine, recorder: Recorder, server: Server, model: Mapping[str, Tensor], made: Made) -> Made:
+def _compare_with_mean(
+    engine: Engine, recorder: Recorder, server: Server, model: Mapping[str, Tensor], made: Made
+) -> Made:
     """Return a round as it is recorded: a server that is not ours is not believed, its mean is made here as well.
 
     What differs from that by rounding only is replaced by it; anything else stays as it is, and is noted.
@@ -109,20 +111,20 @@ def _compared(engine: Engine, recorder: Recorder, server: Server, model: Mapping
     # The very classes: one that is derived from them may do anything.
     if type(server) in (Average, NoisedAverage) or not says_mean:
         return made
-    if described(made.model) != described(model):
+    if describe_model(made.model) != describe_model(model):
         # Refused when it is recorded.
         return made
-    mean = averaged(model, made.replies, training.server_learning_rate)
+    mean = average(model, made.replies, training.server_learning_rate)
     # Where clients tell their distances the server does not see what it would have to measure.
     measured = made.measured if engine.facts.sources.distances is Source.REPORTED else mean.measured
-    if not same_mean(model, made, mean):
-        recorder.not_a_mean()
+    if not is_same_mean(model, made, mean):
+        recorder.record_other_mean()
         return replace(made, measured=measured)
     return replace(mean, measured=measured)
 
 
-def same_mean(model: Mapping[str, Tensor], one: Made, other: Made) -> bool:
-    """Tell whether two models differ by no more than two means of the same replies do, summed in any order.
+def is_same_mean(model: Mapping[str, Tensor], one: Made, other: Made) -> bool:
+    """Return whether two models differ by no more than two means of the same replies do, summed in any order.
 
     Each weight, product and sum of m replies is rounded, fewer than m + 8 times on the way to an entry, and no number
     on it is larger than the old entry and the largest replied one together: relative to the mean itself the error has

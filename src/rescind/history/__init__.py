@@ -2,7 +2,7 @@
 
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ErasurePlan, Level, Place
+from rescind.history.records import Branch, ErasureLevel, ErasurePlan, ModelId
 from rescind.history.run import Goal
 
-__all__ = ["Branch", "ErasurePlan", "Goal", "History", "Level", "Place", "Recorder"]
+__all__ = ["Branch", "ErasureLevel", "ErasurePlan", "Goal", "History", "ModelId", "Recorder"]

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 
 from rescind.history.errors import HistoryError
-from rescind.history.places import SUFFIX, Place, is_finished
+from rescind.history.places import SUFFIX, Storage, is_finished
 from rescind.history.tensors import SeekableFile, Tensor, chunks, digest, layout
 
 # What is read ahead or gathered for a part; S3 takes parts from 5 MiB and at most 10,000 of them.
@@ -23,7 +23,7 @@ _ALL_VERSIONS = ("list_object_versions", "Versions", "DeleteMarkers")
 _MARKERS = ("ContinuationToken", "KeyMarker", "VersionIdMarker", "UploadIdMarker")
 
 
-class Bucket(Place):
+class BucketStorage(Storage):
     """What lies directly under a prefix of a bucket."""
 
     def __init__(self, address: str, options: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Bucket(Place):
         return refused
 
     def _list(self, method: str, *fields: str, start: str = "") -> list[dict[str, Any]]:
-        """Give all entries of a listing that concern checkpoints of this store; s3fs gives the first page only."""
+        """Return all entries of a listing that concern checkpoints of this store; s3fs gives the first page only."""
         found: list[dict[str, Any]] = []
         options: dict[str, Any] = {"Prefix": self._prefix + start, "Delimiter": "/"}
         more = True

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rescind.history.bucket import Bucket
-from rescind.history.errors import DamagedCheckpoint, MissingCheckpoint
-from rescind.history.places import SUFFIX, Folder, Memory, Place, is_digest
+from rescind.history.bucket import BucketStorage
+from rescind.history.errors import DamagedCheckpointError, MissingCheckpointError
+from rescind.history.places import SUFFIX, FolderStorage, MemoryStorage, Storage, is_digest
 from rescind.history.tensors import Tensor, read
 
 
@@ -26,7 +26,7 @@ class CheckpointStore:
     """
 
     def __init__(self, address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._place = _place(address, storage_options or {})
+        self._place = _storage_at(address, storage_options or {})
 
     @property
     def address(self) -> str:
@@ -43,16 +43,16 @@ class CheckpointStore:
         return self._place.put(tensors)
 
     def load(self, digest: str) -> dict[str, Tensor]:
-        """Give a model whose bytes are those of its digest."""
+        """Return a model whose bytes are those of its digest."""
         return dict(self.stream(digest))
 
     def stream(self, digest: str) -> Iterator[tuple[str, Tensor]]:
-        """Give a model's tensors one at a time, for models that do not fit into memory.
+        """Return a model's tensors one at a time, for models that do not fit into memory.
 
         The digest can be compared only after the last tensor. Until the iteration has ended without an error, what
         it gave may be wrong: do nothing with it that cannot be undone.
         """
-        return self._stream(_checked(digest))
+        return self._stream(_check_digest(digest))
 
     def _stream(self, digest: str) -> Iterator[tuple[str, Tensor]]:
         hasher = hashlib.sha256()
@@ -60,11 +60,13 @@ class CheckpointStore:
             with self._place.open(digest + SUFFIX) as file:
                 yield from read(file, hasher.update)
         except FileNotFoundError as error:
-            raise MissingCheckpoint(f"checkpoint {digest} is not in {self._place.address}") from error
-        except DamagedCheckpoint as error:
-            raise DamagedCheckpoint(f"checkpoint {digest} in {self._place.address} is damaged: {error}") from error
+            raise MissingCheckpointError(f"checkpoint {digest} is not in {self._place.address}") from error
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(
+                f"checkpoint {digest} in {self._place.address} is damaged: {error}"
+            ) from error
         if hasher.hexdigest() != digest:
-            raise DamagedCheckpoint(
+            raise DamagedCheckpointError(
                 f"checkpoint {digest} in {self._place.address} is damaged: its bytes have the digest "
                 f"{hasher.hexdigest()}"
             )
@@ -74,14 +76,14 @@ class CheckpointStore:
 
         Versions that must not be deleted remain, hidden, and are told by ``kept_versions``.
         """
-        self._place.delete({_checked(digest) + SUFFIX})
+        self._place.delete({_check_digest(digest) + SUFFIX})
 
     def digests(self) -> set[str]:
         """Tell which models are stored completely."""
         return {name.removesuffix(SUFFIX) for name in self._place.names()}
 
     def stored_bytes(self) -> int:
-        """Give how many bytes the models take that are stored completely."""
+        """Return how many bytes the models take that are stored completely."""
         return sum(self._place.size(name) or 0 for name in self._place.names())
 
     def __contains__(self, digest: object) -> bool:
@@ -106,23 +108,23 @@ class CheckpointStore:
         return self._place.kept_versions()
 
 
-def _place(address: str | os.PathLike[str], options: Mapping[str, Any]) -> Place:
+def _storage_at(address: str | os.PathLike[str], options: Mapping[str, Any]) -> Storage:
     text = os.fspath(address)
     protocol, separator, rest = text.partition("://")
     if isinstance(address, str) and separator and protocol in ("s3", "s3a"):
-        return Bucket(text, options)
+        return BucketStorage(text, options)
     if options:
         raise ValueError(f"storage_options are for s3:// addresses, not for {text}")
     if isinstance(address, os.PathLike) or not separator:
-        return Folder(Path(os.path.abspath(text)))
+        return FolderStorage(Path(os.path.abspath(text)))
     if protocol == "file":
-        return Folder(Path(os.path.abspath(rest)))
+        return FolderStorage(Path(os.path.abspath(rest)))
     if protocol == "memory":
-        return Memory(rest.strip("/"))
+        return MemoryStorage(rest.strip("/"))
     raise ValueError(f"{text} is no place for checkpoints: use a folder, memory://name or s3://bucket/prefix")
 
 
-def _checked(digest: str) -> str:
+def _check_digest(digest: str) -> str:
     if not is_digest(digest):
         raise ValueError(f"a digest has 64 lowercase hexadecimal digits, got {digest!r}")
     return digest

@@ -13,7 +13,7 @@ from rescind.history.ledger import Journal
 _USUAL = timedelta(minutes=1)
 
 
-def time_of(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Return a time; ``ValueError`` if it is none, or has no zone."""
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
@@ -23,19 +23,19 @@ def time_of(text: str) -> datetime:
 
 def later(one: str, other: str) -> str:
     """Return the later of two times."""
-    return max(one, other, key=time_of)
+    return max(one, other, key=parse_time)
 
 
-def times(journal: Journal) -> list[tuple[datetime, int]]:
+def entry_times(journal: Journal) -> list[tuple[datetime, int]]:
     """Return the times of all entries with their numbers; one that is no time is passed over."""
     found = []
     for entry in journal.entries():
         with suppress(ValueError):
-            found.append((time_of(entry.time), entry.sequence))
+            found.append((parse_time(entry.time), entry.sequence))
     return found
 
 
-def set_back(found: list[tuple[datetime, int]]) -> Iterator[str]:
+def find_steps_back(found: list[tuple[datetime, int]]) -> Iterator[str]:
     """Say so if an entry is earlier than one before it."""
     latest = accumulate((time for time, _ in found), max)
     for (_, (time, number)), before in zip(pairwise(found), latest, strict=False):
@@ -44,7 +44,7 @@ def set_back(found: list[tuple[datetime, int]]) -> Iterator[str]:
             return
 
 
-def still_to_come(found: list[tuple[datetime, int]], now: datetime) -> Iterator[str]:
+def find_future(found: list[tuple[datetime, int]], now: datetime) -> Iterator[str]:
     """Say so if an entry is later than now."""
     time, number = max(found, default=(now, 0))
     if time > now + _USUAL:

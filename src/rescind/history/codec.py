@@ -15,12 +15,12 @@ import numpy as np
 
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
-from rescind.core.facts import DpFedAvg, Facts, Mode, PublicHead, Sampling, Scope, Source, Sources
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
-from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
+from rescind.history.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 from rescind.history.run import Goal, Run
 
 Value = TypeVar("Value")
@@ -29,7 +29,20 @@ _CLASSES: dict[str, type] = {
     known.__name__: known
     for known in (
         *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasurePlan, Facts, Goal),
-        *(Level, LocalTraining, LogisticL2, Mode, Node, Place, PublicHead, Request, Run, Sampling, Scope, SoftmaxL2),
+        *(
+            ErasureLevel,
+            LocalTraining,
+            LogisticL2,
+            Mode,
+            Node,
+            ModelId,
+            PublicHead,
+            Request,
+            Run,
+            Sampling,
+            PrivacyScope,
+            SoftmaxL2,
+        ),
         *(Source, Sources, Span, UnprovenLoss),
     )
 }
@@ -37,7 +50,7 @@ _CLASS = "class"
 
 
 def encode(value: object) -> Any:
-    """Give the JSON for a value made of the listed classes, tuples, frozen sets of numbers and plain values."""
+    """Return the JSON for a value made of the listed classes, tuples, frozen sets of numbers and plain values."""
     if isinstance(value, Enum):
         return {_CLASS: _known(value), "name": value.name}
     if is_dataclass(value) and not isinstance(value, type):

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rescind.history.records import Entry, Place, Round, Stretch
+from rescind.history.records import Entry, ModelId, RoundRecord, Stretch
 
 KEY_BYTES = 32
 
@@ -26,18 +26,18 @@ _LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL = (bytes([number]
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
-    """Give the bytes that stand for a document: JSON with sorted keys and without spaces."""
+    """Return the bytes that stand for a document: JSON with sorted keys and without spaces."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def round_root(round_: Round, keys: Mapping[int, bytes]) -> bytes:
+def round_root(round_: RoundRecord, keys: Mapping[int, bytes]) -> bytes:
     """Commit to a round: a leaf for what the server computed, and one for each participant."""
     return merkle_root([_header(round_), *leaves(round_, keys)])
 
 
-def leaves(round_: Round, keys: Mapping[int, bytes]) -> list[bytes]:
-    """Give each participant's salted commitment, in the round's order."""
-    where, rows = round_.salt + _place(round_.place), memoryview(round_.participants.tobytes())
+def leaves(round_: RoundRecord, keys: Mapping[int, bytes]) -> list[bytes]:
+    """Return each participant's salted commitment, in the round's order."""
+    where, rows = round_.salt + _place(round_.model_id), memoryview(round_.participants.tobytes())
     size, clients = round_.participants.dtype.itemsize, round_.clients.tolist()
     return [
         hashlib.sha256(_LEAF + salt(keys[client], where) + rows[at * size : (at + 1) * size]).digest()
@@ -72,7 +72,7 @@ def salt(key: bytes, where: bytes) -> bytes:
 
 
 def merkle_root(level: Sequence[bytes]) -> bytes:
-    """Give the root over the leaves; the last one of an odd level goes up as it is."""
+    """Return the root over the leaves; the last one of an odd level goes up as it is."""
     while len(level) > 1:
         paired = [
             hashlib.sha256(_INNER + left + right).digest()
@@ -96,7 +96,7 @@ def stamp(secret: bytes, head: bytes) -> bytes:
 
 
 def broken_links(entries: Iterable[Entry]) -> list[int]:
-    """Give the sequence numbers of the entries that do not follow from those before them."""
+    """Return the sequence numbers of the entries that do not follow from those before them."""
     broken: list[int] = []
     previous: Entry | None = None
     for entry in entries:
@@ -107,15 +107,15 @@ def broken_links(entries: Iterable[Entry]) -> list[int]:
     return broken
 
 
-def _header(round_: Round) -> bytes:
+def _header(round_: RoundRecord) -> bytes:
     gram = b"" if round_.gram is None else round_.gram.astype("<f8").tobytes()
     numbers = struct.pack("<ddd", round_.update_norm, round_.rounding, round_.factor)
     committed = numbers + bytes.fromhex(round_.model) + hashlib.sha256(gram).digest()
-    return hashlib.sha256(_HEADER + round_.salt + _place(round_.place) + committed).digest()
+    return hashlib.sha256(_HEADER + round_.salt + _place(round_.model_id) + committed).digest()
 
 
-def _place(place: Place) -> bytes:
-    return struct.pack(">QQ", place.branch, place.round)
+def _place(model_id: ModelId) -> bytes:
+    return struct.pack(">QQ", model_id.branch, model_id.round)
 
 
 def _framed(text: bytes) -> bytes:

@@ -19,10 +19,10 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 
 from rescind.history import schema
 from rescind.history.commitments import KEY_BYTES
-from rescind.history.errors import HistoryError, NotAHistory, StillRead
-from rescind.history.ledger import CHECK, bound_secret, derived_secret
+from rescind.history.errors import HistoryError, NoHistoryError, StillReadError
+from rescind.history.ledger import CHECK, bind_secret, derive_secret
 from rescind.history.locks import application_name, folder_lock, session_lock
-from rescind.history.server_copies import copies, out_of_reach
+from rescind.history.server_copies import find_copies, find_out_of_reach
 
 # Seconds that a transaction waits for another process's.
 _PATIENCE = 60
@@ -83,7 +83,7 @@ class Database(ABC):
         if found:
             raise FileExistsError(f"{self.where} already holds {'a history' if 'journal' in found else 'tables'}")
         secret = secrets.token_bytes(KEY_BYTES)
-        schema.create(connection, self._name, secret, derived_secret(bound_secret(outside, secret), CHECK))
+        schema.create(connection, self._name, secret, derive_secret(bind_secret(outside, secret), CHECK))
 
 
 class Sqlite(Database):
@@ -124,10 +124,10 @@ class Sqlite(Database):
 
     def open(self) -> None:
         if not self._path.is_file():
-            raise NotAHistory(f"{self.where} holds no history: there is no such file")
+            raise NoHistoryError(f"{self.where} holds no history: there is no such file")
         try:
             if not self._is_database():
-                raise NotAHistory(f"{self.where} holds no history: it is not a database")
+                raise NoHistoryError(f"{self.where} holds no history: it is not a database")
             with self.engine.connect() as connection:
                 schema.check(connection, self.where)
             # A copy that SQLite's own tools made has lost the setting.
@@ -147,7 +147,7 @@ class Sqlite(Database):
             driver.execute("VACUUM")
             emptied = _empty_wal(driver) and emptied
         if not emptied:
-            raise StillRead(
+            raise StillReadError(
                 f"another process is reading {self.where}, whose write-ahead log still holds erased values; {_WAIT}"
             )
         return ()
@@ -172,7 +172,7 @@ class Sqlite(Database):
 
     @contextmanager
     def _by_hand(self) -> Iterator[sqlite3.Connection]:
-        """Give the driver's connection, for what SQLite refuses inside a transaction."""
+        """Return the driver's connection, for what SQLite refuses inside a transaction."""
         with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)  # noqa: S101
@@ -219,19 +219,19 @@ class Postgresql(Database):
     def open(self) -> None:
         with self._reached() as connection:
             if not self._is_there(connection):
-                raise NotAHistory(f"{self.where} holds no history: there is no such schema")
+                raise NoHistoryError(f"{self.where} holds no history: there is no such schema")
             schema.check(connection, self.where)
 
     def compact(self) -> tuple[str, ...]:
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             in_use = [table for table in schema.TABLES.tables if not self._rewrite(connection, table)]
             if in_use:
-                raise StillRead(f"another session is using {', '.join(in_use)} of {self.where}; {_WAIT}")
-            return out_of_reach(connection, self.schema, _checkpoint(connection))
+                raise StillReadError(f"another session is using {', '.join(in_use)} of {self.where}; {_WAIT}")
+            return find_out_of_reach(connection, self.schema, _checkpoint(connection))
 
     def copies(self) -> tuple[str, ...]:
         with self.engine.connect() as connection:
-            return copies(connection, self.schema)
+            return find_copies(connection, self.schema)
 
     def _rewrite(self, connection: Connection, table: str) -> bool:
         try:

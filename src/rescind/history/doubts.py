@@ -7,23 +7,23 @@ from datetime import datetime
 
 from rescind.core.facts import Facts, Source
 from rescind.history.ledger import Journal, Ledger
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 DOUBT, LIFTED, NOT_A_MEAN = DOUBT_KINDS = ("doubt", "doubt lifted", "not a mean")
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why the declared training is doubted since a place; ``answer`` is the operator's, empty while it stands."""
+    """Why the declared training is doubted since a model; ``answer`` is the operator's, empty while it stands."""
 
-    place: Place
+    model_id: ModelId
     time: str
     reason: str
     answer: str = ""
 
     def __str__(self) -> str:
         return (
-            f"the declared training is doubted since {self.place}: {self.reason}. Find out what the clients execute; "
+            f"the declared training is doubted since {self.model_id}: {self.reason}. Find out what clients execute; "
             'where the declaration is right all the same, say so (rescind doubts HISTORY --lift "why")'
         )
 
@@ -33,7 +33,7 @@ def doubts(journal: Journal) -> tuple[Doubt, ...]:
     found: list[Doubt] = []
     for entry in journal.entries(DOUBT, LIFTED):
         if entry.kind == DOUBT:
-            found.append(Doubt(entry.place, entry.time, str(entry.body["reason"])))
+            found.append(Doubt(entry.model_id, entry.time, str(entry.body["reason"])))
         else:
             found = [each if each.answer else replace(each, answer=str(entry.body["reason"])) for each in found]
     return tuple(found)
@@ -44,9 +44,9 @@ def standing_doubts(journal: Journal) -> tuple[Doubt, ...]:
     return tuple(doubt for doubt in doubts(journal) if not doubt.answer)
 
 
-def not_means(journal: Journal) -> tuple[Place, ...]:
+def not_means(journal: Journal) -> tuple[ModelId, ...]:
     """Return of each branch the first model that was seen to be no mean of its round's replies."""
-    return tuple(entry.place for entry in journal.entries(NOT_A_MEAN))
+    return tuple(entry.model_id for entry in journal.entries(NOT_A_MEAN))
 
 
 def lift_doubts(ledger: Ledger, reason: str, time: datetime) -> tuple[Doubt, ...]:

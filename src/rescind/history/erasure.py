@@ -15,7 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Aggregation, Clients, Erased, Floats, Unbounded, Untouched, members, sorted_group
+from rescind.core.edges import (
+    AbsentRound,
+    Clients,
+    ErasedStretch,
+    Floats,
+    RoundEdge,
+    UnboundedEdge,
+    find_members,
+    sorted_group,
+)
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
@@ -25,10 +34,10 @@ from rescind.history.codec import decode, encode
 from rescind.history.commitments import KEY_BYTES, stretch_digest
 from rescind.history.ledger import Ledger
 from rescind.history.naming import check_names
-from rescind.history.path import Path, branches, lineage, newest, path_to, steps_back
-from rescind.history.progress import counted
-from rescind.history.records import REMAINING, Branch, Entry, ErasurePlan, Level, Place, Span, Stretch
-from rescind.history.requests import asked_for, forgotten_clients, standings
+from rescind.history.path import Lineage, branch_exits, branches, lineage_of, newest, steps_back
+from rescind.history.progress import report_progress
+from rescind.history.records import REMAINING, Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
+from rescind.history.requests import filed_requests, forgotten_clients, obligations
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -62,26 +71,26 @@ _ALWAYS_STAYS = (
 _WEIGHTS_PER_OCTAVE = 4
 
 
-def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> ErasurePlan:
+def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -> ErasurePlan:
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
     known, tip, kept = branches(ledger), newest(ledger), ledger.kept()
     trained = {int(entry.body["branch"]) for entry in ledger.entries("retrained")}
     if known[tip.branch].unbounded and tip.branch not in trained:
         raise ValueError(f"branch {tip.branch} may still need stored updates: finish forgetting, then erase")
     covered = _covered(ledger, level)
-    due = [asked for asked in asked_for(ledger) if asked.served and asked.number not in covered]
+    due = [asked for asked in filed_requests(ledger) if asked.served and asked.number not in covered]
     clients = frozenset(client for asked in due for client in asked.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
-    touched = path_to(ledger, Place(tip.branch, 0), training, sorted_group(clients))
+    touched = lineage_of(ledger, ModelId(tip.branch, 0), training, sorted_group(clients))
     # What no bound covers lies in no round, so that erasing rounds does not reach it.
-    in_rounds = [Untouched(1.0, 0.0) if isinstance(edge, Unbounded) else edge for edge in touched.edges]
+    in_rounds = [AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in touched.edges]
     first = first_joined(in_rounds, clients)
     on_path = first < len(touched.edges)
-    origin = touched.places[first] if on_path and level is Level.PURGE else None
+    origin = touched.model_ids[first] if on_path and level is ErasureLevel.PURGE else None
     stretch = [] if origin is None else list(_between(known, origin, tip.branch))
     erased = (*abandoned, *stretch)
     numbers = {asked.number for asked in due}
-    unproven = any(each.mode is Mode.HEURISTIC for each in standings(ledger) if each.number in numbers)
+    unproven = any(each.mode is Mode.HEURISTIC for each in obligations(ledger) if each.number in numbers)
     origins = {each.branch: each.origin for each in ledger.stretches().values()}
     noised_rounds = any(known[asked.branch].participations for asked in due if asked.branch)
     output_stays = _NOISED_OUTPUT_STAYS if noised_rounds else _OUTPUT_STAYS
@@ -94,9 +103,9 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
         abandoned=tuple(abandoned),
         stretch=tuple(stretch),
         origin=origin,
-        superseded=tuple(sorted(set(origins).difference(place.branch for place in needed))),
+        superseded=tuple(sorted(set(origins).difference(model_id.branch for model_id in needed))),
         keys=tuple(_without_numbers(ledger, sorted_group(forgotten_clients(ledger)), erased).tolist()),
-        models=sum(_inside(place, erased) for place in kept),
+        models=sum(_inside(model_id, erased) for model_id in kept),
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
         stays=(_UNPROVEN_STAYS if unproven else ())
         + (_REJECTED_STAYS if _rejected(ledger, clients) else ())
@@ -107,7 +116,7 @@ def plan_erasure(ledger: Ledger, level: Level, training: LocalTraining) -> Erasu
 
 
 def _rejected(ledger: Ledger, clients: frozenset[int]) -> bool:
-    """Tell whether the journal notes a reply of these clients that was not used."""
+    """Return whether the journal notes a reply of these clients that was not used."""
     return any(
         int(each["client"]) in clients for entry in ledger.entries("rejection") for each in entry.body["rejected"]
     )
@@ -153,7 +162,7 @@ class Eraser:
                 step.run()
 
     def steps(self, begun: Entry, time: str) -> list[Step]:
-        """Give the steps of a recorded plan in their order: identities first, the log last."""
+        """Return the steps of a recorded plan in their order: identities first, the log last."""
         plan = decode(ErasurePlan, begun.body)
         clients = np.array(plan.clients, dtype=np.int64)
         return [
@@ -171,14 +180,14 @@ class Eraser:
         for store, digests in zip((self._models, self._updates), needed, strict=True):
             store.remove_unfinished()
             gone = store.digests() - digests
-            for digest in counted(gone, "deleting files", len(gone)):
+            for digest in report_progress(gone, "deleting files", len(gone)):
                 store.delete(digest)
 
     def _erase_rounds(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
         stretch = remains = None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
-            path = path_to(self._ledger, Place(plan.branch, 0), self._training)
+            path = lineage_of(self._ledger, ModelId(plan.branch, 0), self._training)
             forgotten = sorted_group(forgotten_clients(self._ledger))
             salt = secrets.token_bytes(KEY_BYTES)
             stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)
@@ -189,90 +198,90 @@ class Eraser:
 
     def _log(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()
-        roots = [entry.root for entry in self._ledger.entries("round") if _inside(entry.place, plan.spans)]
+        roots = [entry.root for entry in self._ledger.entries("round") if _inside(entry.model_id, plan.spans)]
         digest = hashlib.sha256(b"".join(roots)).hexdigest()
         body = {"erasure": begun.sequence, "rounds": len(roots), "roots": digest, "left": list(left)}
         self._ledger.append("erased", body | {"suppressed": suppression_digest(self._ledger)}, time)
 
 
 def unfinished(ledger: Ledger) -> list[Entry]:
-    """Give the plans that were recorded and not carried out to the end."""
+    """Return the plans that were recorded and not carried out to the end."""
     done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
     return [entry for entry in ledger.entries("erasure") if entry.sequence not in done]
 
 
 def suppression_digest(ledger: Ledger) -> str:
     """Commit to the list by which erased names are recognised, and to the run's secret."""
-    listed = ",".join(ledger.suppressed())
+    listed = ",".join(ledger.erased_name_digests())
     return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
 
 
-def stored_updates(ledger: Ledger) -> dict[tuple[Place, int], str]:
-    """Give the digests of all stored updates."""
+def stored_updates(ledger: Ledger) -> dict[tuple[ModelId, int], str]:
+    """Return the digests of all stored updates."""
     spans = (Span(number, 1, ledger.last_round(number)) for number in branches(ledger))
     return {key: digest for span in spans for key, digest in ledger.updates(span).items()}
 
 
-def _covered(ledger: Ledger, level: Level) -> set[int]:
-    """Give the requests that were erased at this level or a stronger one."""
-    order = list(Level)
+def _covered(ledger: Ledger, level: ErasureLevel) -> set[int]:
+    """Return the requests that were erased at this level or a stronger one."""
+    order = list(ErasureLevel)
     plans = (decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure"))
     return {number for plan in plans if order.index(plan.level) >= order.index(level) for number in plan.requests}
 
 
-def _abandoned(ledger: Ledger, known: Mapping[int, Branch], tip: Place) -> Iterator[Span]:
-    """Give what lies beside the line of training to the tip."""
-    left_at = {place.branch: place.round for place in lineage(known, tip)}
+def _abandoned(ledger: Ledger, known: Mapping[int, Branch], tip: ModelId) -> Iterator[Span]:
+    """Return what lies beside the line of training to the tip."""
+    left_at = {model_id.branch: model_id.round for model_id in branch_exits(known, tip)}
     for number in known:
         span = Span(number, left_at.get(number, -1) + 1, ledger.last_round(number))
         if span.first <= span.last:
             yield span
 
 
-def _between(known: Mapping[int, Branch], origin: Place, branch: int) -> Iterator[Span]:
-    """Give what lies on the line of training after ``origin`` and before the first model of a branch."""
-    for place in lineage(known, Place(branch, 0))[:-1]:
-        first = origin.round + 1 if place.branch == origin.branch else 0
-        if place.branch >= origin.branch and first <= place.round:
-            yield Span(place.branch, first, place.round)
+def _between(known: Mapping[int, Branch], origin: ModelId, branch: int) -> Iterator[Span]:
+    """Return what lies on the line of training after ``origin`` and before the first model of a branch."""
+    for model_id in branch_exits(known, ModelId(branch, 0))[:-1]:
+        first = origin.round + 1 if model_id.branch == origin.branch else 0
+        if model_id.branch >= origin.branch and first <= model_id.round:
+            yield Span(model_id.branch, first, model_id.round)
 
 
-def _holds_anything(ledger: Ledger, kept: Mapping[Place, str], span: Span) -> bool:
-    return any(place in span for place in kept) or len(ledger.untouched(span)) > 0
+def _holds_anything(ledger: Ledger, kept: Mapping[ModelId, str], span: Span) -> bool:
+    return any(model_id in span for model_id in kept) or len(ledger.absent_rounds(span)) > 0
 
 
-def _inside(place: Place, spans: Sequence[Span]) -> bool:
-    return any(place in span for span in spans)
+def _inside(model_id: ModelId, spans: Sequence[Span]) -> bool:
+    return any(model_id in span for span in spans)
 
 
 def _without_numbers(ledger: Ledger, clients: Clients, erased: Sequence[Span]) -> Clients:
-    """Give those of the clients of whom no number is left once the spans are erased."""
+    """Return those of the clients of whom no number is left once the spans are erased."""
     still = np.zeros(len(clients), dtype=np.bool_)
-    for place in ledger.joined(clients):
-        if not _inside(place, erased):
-            (round_,) = ledger.rounds(Span(place.branch, place.round, place.round))
-            still |= members(clients, round_.clients)
+    for model_id in ledger.rounds_of(clients):
+        if not _inside(model_id, erased):
+            (round_,) = ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
+            still |= find_members(clients, round_.clients)
     held = ledger.keys(clients)
     return np.array([each for each in clients[~still].tolist() if each in held], dtype=np.int64)
 
 
-def _remaining(path: Path, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
-    """Give what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed."""
+def _remaining(path: Lineage, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
+    """Return what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed."""
     tracker, common = SensitivityTracker(), True
     everybody = np.unique(
-        np.concatenate([edge.clients for edge in path.edges if isinstance(edge, Aggregation | Erased)])
+        np.concatenate([edge.clients for edge in path.edges if isinstance(edge, RoundEdge | ErasedStretch)])
     )
     measured, known = np.zeros(len(everybody)), np.zeros(len(everybody))
     for edge in path.edges:
         tracker.record(edge)
-        if isinstance(edge, Aggregation) and len(edge.clients):
-            places = np.searchsorted(everybody, edge.clients)
-            measured[places] = np.maximum(measured[places], edge.weights / edge.weights.sum())
+        if isinstance(edge, RoundEdge) and len(edge.clients):
+            model_ids = np.searchsorted(everybody, edge.clients)
+            measured[model_ids] = np.maximum(measured[model_ids], edge.weights / edge.weights.sum())
             common = common and bool(edge.factors.min() == edge.factors.max())
-        elif isinstance(edge, Erased):
+        elif isinstance(edge, ErasedStretch):
             known[np.searchsorted(everybody, edge.clients)] = edge.largest_weights
             common = common and edge.common_factor
-    gone = members(everybody, forgotten)
+    gone = find_members(everybody, forgotten)
     remaining = np.empty(len(everybody), dtype=REMAINING)
     remaining["client"] = everybody
     remaining["sensitivity"] = np.where(gone, np.inf, tracker.sensitivities(everybody))

@@ -9,27 +9,27 @@ class HistoryError(Exception):
     """The base of all errors of a history."""
 
 
-class NotAHistory(HistoryError):
+class NoHistoryError(HistoryError):
     """The location holds something else, or nothing."""
 
 
-class HalfMadeHistory(HistoryError):
+class IncompleteHistoryError(HistoryError):
     """The location holds part of a history: its creation or a copy of it was cut off."""
 
 
-class VersionMismatch(HistoryError):
+class SchemaVersionError(HistoryError):
     """The history was written with another schema."""
 
 
-class UnsafePermissions(HistoryError):
+class UnsafePermissionsError(HistoryError):
     """Others can read or write what is private."""
 
 
-class MissingSecret(HistoryError):
+class MissingSecretError(HistoryError):
     """The secret file of a history is not there, or is not its own."""
 
 
-class HeldByAnother(HistoryError):
+class LockedError(HistoryError):
     """Another process is writing to this run."""
 
     def __init__(self, holder: str) -> None:
@@ -37,19 +37,19 @@ class HeldByAnother(HistoryError):
         self.holder = holder
 
 
-class StalePlan(HistoryError, ValueError):
+class StalePlanError(HistoryError, ValueError):
     """A plan was made for a history that has changed since, or never made."""
 
 
-class ForgetFirst(HistoryError, ValueError):
+class PendingRequestError(HistoryError, ValueError):
     """The newest model knows somebody who waits to be forgotten: nothing is trained on from it."""
 
 
-class StillRead(HistoryError):
+class StillReadError(HistoryError):
     """Erased values cannot be overwritten while another process reads."""
 
 
-class ForgottenClient(HistoryError):
+class ForgottenClientError(HistoryError):
     """A client that was forgotten came back under its name."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -58,21 +58,21 @@ class ForgottenClient(HistoryError):
         self.names = tuple(names)
 
 
-class UnknownClient(HistoryError):
+class UnknownClientError(HistoryError):
     """No client of that name ever took part."""
 
 
-class DifferentRun(HistoryError):
+class RunMismatchError(HistoryError):
     """The training that wants to go on is not the one that was recorded."""
 
 
-class BrokenHistory(HistoryError):
+class BrokenHistoryError(HistoryError):
     """What is recorded contradicts its own chain."""
 
 
-class DamagedCheckpoint(HistoryError):
+class DamagedCheckpointError(HistoryError):
     """A stored model is not what its name says."""
 
 
-class MissingCheckpoint(HistoryError):
+class MissingCheckpointError(HistoryError):
     """A model is not in the store."""

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
-from rescind.core.facts import Facts, Scope
+from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import Tensor
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Node, Request, Summary
@@ -26,19 +26,33 @@ from rescind.history import erasure, requests, verification
 from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
 from rescind.history.doubts import Doubt, facts_since, lift_doubts
-from rescind.history.errors import BrokenHistory, MissingSecret, NotAHistory, UnknownClient, UnsafePermissions
+from rescind.history.errors import (
+    BrokenHistoryError,
+    MissingSecretError,
+    NoHistoryError,
+    UnknownClientError,
+    UnsafePermissionsError,
+)
 from rescind.history.ledger import Ledger
-from rescind.history.locations import opened
+from rescind.history.locations import open_stores
 from rescind.history.memory import MemoryLedger
 from rescind.history.outcomes import Outcome, outcomes
-from rescind.history.path import Path, branches, newest, path_to
+from rescind.history.path import Lineage, branches, lineage_of, newest
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ErasurePlan, Level, Place, Span
+from rescind.history.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 from rescind.history.retention import exact_places
-from rescind.history.run import Goal, Run, described
+from rescind.history.run import Goal, Run, describe_model
 
 # What reading tampered values may end with, whatever they were made into.
-UNREADABLE = (BrokenHistory, SQLAlchemyError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
+UNREADABLE = (
+    BrokenHistoryError,
+    SQLAlchemyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+)
 # GDPR art. 12 (3) allows three months; whatever else may hold, a year is a mistake.
 _LONGEST_WAIT = timedelta(days=366)
 # How often a history that changes meanwhile is looked at.
@@ -69,7 +83,7 @@ class History:
         secret: str | os.PathLike[str] | None = None,
         create: bool = True,
     ) -> None:
-        self._set_up(*opened(location, checkpoints, run, secret, create=create))
+        self._set_up(*open_stores(location, checkpoints, run, secret, create=create))
 
     @classmethod
     def in_memory(cls) -> Self:
@@ -85,8 +99,8 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-        self._seen, self._known, self._unknown = -1, list[requests.Asked](), list[requests.Asked]()
-        self._looked: Place | None = None
+        self._seen, self._known, self._unknown = -1, list[requests.FiledRequest](), list[requests.FiledRequest]()
+        self._looked: ModelId | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +124,7 @@ class History:
         """What the run is; an error if nothing was recorded yet."""
         run = self._recorded_run()
         if run is None:
-            raise NotAHistory("nothing has been recorded here yet: start the federation's first run")
+            raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
         return run
 
     @property
@@ -124,24 +138,24 @@ class History:
         return self.ledger.head()
 
     @property
-    def newest(self) -> Place:
+    def newest(self) -> ModelId:
         """The newest model, from which training goes on."""
         return newest(self.ledger)
 
-    def model(self, place: Place) -> dict[str, Tensor]:
+    def model(self, model_id: ModelId) -> dict[str, Tensor]:
         """Load a kept model."""
         kept = self.ledger.kept()
-        if place not in kept:
-            raise ValueError(f"{place} is not kept; kept are {', '.join(map(str, kept))}")
-        return self.models.load(kept[place])
+        if model_id not in kept:
+            raise ValueError(f"{model_id} is not kept; kept are {', '.join(map(str, kept))}")
+        return self.models.load(kept[model_id])
 
-    def path(self, place: Place | None = None, group: Iterable[int] | None = None) -> Path:
-        """Give the path to a model, the newest unless told; with a group, only its own rounds in full."""
+    def path(self, model_id: ModelId | None = None, group: Iterable[int] | None = None) -> Lineage:
+        """Return the path to a model, the newest unless told; with a group, only its own rounds in full."""
         chosen = None if group is None else sorted_group(group)
-        return path_to(self.ledger, place or self.newest, self.run.facts.training, chosen)
+        return lineage_of(self.ledger, model_id or self.newest, self.run.facts.training, chosen)
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
-        """Give the pseudonyms of these names, or of all whom people call so; ``UnknownClient`` if there is nobody."""
+        """Return the pseudonyms of these names or labels; ``UnknownClientError`` if nobody is called so."""
         if isinstance(names, str):
             raise ValueError(f"names is {names!r}; give a list of names")
         found = self.ledger.pseudonyms(names)
@@ -155,21 +169,21 @@ class History:
             gone, unsure = set[str](), ""
             try:
                 gone = self.ledger.forgotten(unknown)
-            except (MissingSecret, UnsafePermissions) as missing:
+            except (MissingSecretError, UnsafePermissionsError) as missing:
                 unsure = f". Whether it was forgotten cannot be told: {missing}"
             if gone:
-                raise UnknownClient(
+                raise UnknownClientError(
                     f"{', '.join(map(repr, sorted(gone)))} was forgotten, and its name erased: nothing is left to do"
                 )
             everybody = list({**self.ledger.identities(), **called})
             # Of more names the search would take longer than people wait.
             near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", or it has not taken part yet"
-            raise UnknownClient(f"no client is called {', '.join(map(repr, unknown))} here{hint}{unsure}")
+            raise UnknownClientError(f"no client is called {', '.join(map(repr, unknown))} here{hint}{unsure}")
         return same.union(found.values())
 
     def remaining(self, names: Sequence[str]) -> list[str]:
-        """Give those of the names who may take part: neither forgotten nor waiting to be."""
+        """Return those of the names who may take part: neither forgotten nor waiting to be."""
         # Asked for every round with the same names, and requests are rare: what was found for these is still true.
         asked = (sum(1 for _ in self.ledger.entries("request", "withdrawal")), tuple(names))
         if asked not in self._remaining:
@@ -180,20 +194,20 @@ class History:
         known = self.ledger.pseudonyms(names)
         leaving = {
             client
-            for asked in requests.asked_for(self.ledger)
+            for asked in requests.filed_requests(self.ledger)
             if not asked.withdrawn
             for client in asked.request.group
         }
         gone = self.ledger.forgotten([name for name in names if name not in known])
         return [name for name in names if name not in gone and known.get(name) not in leaving]
 
-    def waiting(self) -> list[requests.Asked]:
+    def waiting(self) -> list[requests.FiledRequest]:
         """Return the open requests whose clients the newest model knows; while there is one, it is not released."""
         # Asked for in every round, and requests are rare: as long as none is open, no more than this is read.
         seen = sum(1 for _ in self.ledger.entries("request", "withdrawal", "settlement", "branch"))
         if seen != self._seen:
             self._seen, self._known = seen, []
-            self._unknown = [asked for asked in requests.asked_for(self.ledger) if asked.open]
+            self._unknown = [asked for asked in requests.filed_requests(self.ledger) if asked.open]
             self._looked = None
         if self._unknown:
             known = self._found_known(self._unknown)
@@ -201,7 +215,7 @@ class History:
             self._unknown = [asked for asked in self._unknown if asked not in known]
         return list(self._known)
 
-    def _found_known(self, waiting: Sequence[requests.Asked]) -> list[requests.Asked]:
+    def _found_known(self, waiting: Sequence[requests.FiledRequest]) -> list[requests.FiledRequest]:
         """Return those of the requests whose clients the newest model knows; of a branch only new rounds are read."""
         facts, tip, looked = self.run.facts, self.newest, self._looked
         if looked is None or looked.branch != tip.branch or facts.redrawn_rounds:
@@ -216,25 +230,25 @@ class History:
         return known
 
     def first_weights(self, names: Sequence[str]) -> dict[str, float]:
-        """Give the weight with which each of the names took part first, as far as that is recorded."""
+        """Return the weight with which each of the names took part first, as far as that is recorded."""
         found = {}
         for name, client in self.ledger.pseudonyms(names).items():
-            for place in self.ledger.joined(sorted_group([client]))[:1]:
-                (round_,) = self.ledger.rounds(Span(place.branch, place.round, place.round))
+            for model_id in self.ledger.rounds_of(sorted_group([client]))[:1]:
+                (round_,) = self.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
                 found[name] = float(round_.participants["weight"][round_.clients == client][0])
         return found
 
     def summary(self, group: Iterable[int]) -> Summary:
-        """Give what planning needs to know to forget a group."""
-        run, owed = self.run, requests.standings(self.ledger)
+        """Return what planning needs to know to forget a group."""
+        run, owed = self.run, requests.obligations(self.ledger)
         hidden = (client for each in owed for client in each.request.group)
         path = self.path(group={*group, *hidden})
         if not path.trained[-1]:
             raise ValueError("no round has been trained on this line yet: there is nothing to plan")
-        there = [place for place in self.ledger.kept() if place in path.index]
-        kept = {path.index[place]: place for place in there}
+        there = [model_id for model_id in self.ledger.kept() if model_id in path.index]
+        kept = {path.index[model_id]: model_id for model_id in there}
         # A branch that starts without noise gives its parent's node a second name: either may be set aside.
-        eligible = {path.index[place] for place in self._eligible(run, there)}
+        eligible = {path.index[model_id] for model_id in self._eligible(run, there)}
         return Summary(
             edges=path.edges,
             kept=[Node(at, kept[at].branch, kept[at].round, at in eligible) for at in sorted(kept)],
@@ -245,14 +259,14 @@ class History:
             grid=run.grid,
         )
 
-    def _eligible(self, run: Run, kept: Collection[Place]) -> Collection[Place]:
+    def _eligible(self, run: Run, kept: Collection[ModelId]) -> Collection[ModelId]:
         """Return those of the kept models that are there whatever anybody's data are."""
         if run.goal is None or run.facts.public_schedule:
             return kept
         return exact_places(kept, branches(self.ledger), self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
-        """Give what became of all requests that were served to the end, in the order in which they were."""
+        """Return what became of all requests that were served to the end, in the order in which they were."""
         return outcomes(self.ledger)
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
@@ -262,10 +276,10 @@ class History:
         looked at again.
         """
         with self.ledger.snapshot():
-            problems = _read_all(lambda: verification.ledger_problems(self.ledger, self.run, witnessed))
+            problems = _read_all(lambda: verification.find_ledger_problems(self.ledger, self.run, witnessed))
         for _ in range(_LOOKS):
             before = self.head
-            with_files = _read_all(lambda: verification.file_problems(self.ledger, self.models, self.updates))
+            with_files = _read_all(lambda: verification.find_file_problems(self.ledger, self.models, self.updates))
             if not with_files or self.head == before:
                 break
         return problems + with_files
@@ -291,7 +305,7 @@ class History:
         """
         with self.ledger.writing():
             self.ledger.check_stamps()
-            self._check_run(Run(facts, described(start), capacity, goal, update_interval))
+            self._check_run(Run(facts, describe_model(start), capacity, goal, update_interval))
             self._recover()
             if not branches(self.ledger):
                 model = self.models.put(start)
@@ -303,7 +317,7 @@ class History:
         names: Sequence[str],
         budget: Budget,
         *,
-        scope: Scope = Scope.GROUP,
+        scope: PrivacyScope = PrivacyScope.GROUP,
         releases: int = 1,
         deadline: datetime | None = None,
     ) -> int:
@@ -313,7 +327,7 @@ class History:
         Without another ``deadline``, a year from now at most, it is a month from now, as in GDPR art. 12.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
-        for asked in requests.asked_for(self.ledger):
+        for asked in requests.filed_requests(self.ledger):
             if not asked.withdrawn and asked.request.group & request.group:
                 raise ValueError(
                     f"request {asked.number} is about some of these clients already: leave them out, or take it back "
@@ -337,7 +351,7 @@ class History:
         self.ledger.label(labels, self._now())
 
     def receipt(self, name: str) -> str:
-        """Give what a client needs to find itself in a certificate, in hexadecimal; for that client only."""
+        """Return what a client needs to find itself in a certificate, in hexadecimal; for that client only."""
         return requests.receipt(self.ledger, name).hex()
 
     def extend(self, number: int, days: int, reason: str) -> str:
@@ -348,7 +362,7 @@ class History:
         """Record that a request was taken back; only an open one can be."""
         requests.withdraw(self.ledger, number, self._clock())
 
-    def record_plan(self, plan: requests.Planned) -> requests.Planned:
+    def record_plan(self, plan: requests.RecordedPlan) -> requests.RecordedPlan:
         """Record how open requests are going to be served, and give the plan as it was recorded."""
         return requests.record_plan(self.ledger, plan, self._clock())
 
@@ -364,7 +378,7 @@ class History:
         """
         return lift_doubts(self.ledger, reason, self._clock())
 
-    def plan_erasure(self, level: Level = Level.PURGE) -> ErasurePlan:
+    def plan_erasure(self, level: ErasureLevel = ErasureLevel.PURGE) -> ErasurePlan:
         """List what has to go of all clients that were forgotten, without touching anything."""
         return erasure.plan_erasure(self.ledger, level, self.run.facts.training)
 
@@ -401,7 +415,7 @@ class History:
         else:
             recorded.check_same(run)
 
-    def _curve(self, path: Path, kept: Mapping[int, Place]) -> RecoveryCurve:
+    def _curve(self, path: Lineage, kept: Mapping[int, ModelId]) -> RecoveryCurve:
         """Measure how far each kept model is from the next one and from the first."""
         digests, nodes = self.ledger.kept(), sorted(kept)
         models = [digests[kept[node]] for node in nodes]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
 from rescind.history.commitments import KEY_BYTES, canonical
-from rescind.history.errors import BrokenHistory
-from rescind.history.records import Entry, Place, Round, Span, Stretch
+from rescind.history.errors import BrokenHistoryError
+from rescind.history.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 SCHEMA_VERSION = 5
 
@@ -28,14 +28,14 @@ _LONGEST_NAME = 1024
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-UNTOUCHED = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
+ABSENT_ROUNDS = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
 
 
 class Journal(Protocol):
     """What happened, in order: all that requests and their outcomes are told from."""
 
     def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Give the entries of these kinds, or all, in order."""
+        """Return the entries of these kinds, or all, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Until:
     last: int
 
     def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Give the entries of these kinds that were there then, or all, in order."""
+        """Return the entries of these kinds that were there then, or all, in order."""
         return (entry for entry in self.journal.entries(*kinds) if entry.sequence <= self.last)
 
 
@@ -71,7 +71,7 @@ class Ledger(ABC):
     the death of the process and of the machine, and when it raises or the process dies before, nothing of it is
     there. Readers see whole transactions only.
 
-    **One writer.** ``writing`` holds the run for one process; a second is refused with ``HeldByAnother``, which
+    **One writer.** ``writing`` holds the run for one process; a second is refused with ``LockedError``, which
     names the holder, and the death of the holder frees it. Only ``append`` and ``register`` may be called without it:
     a request can arrive while training runs.
 
@@ -79,7 +79,7 @@ class Ledger(ABC):
     either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
 
     **Secrets.** What keys digests of names and the stamps of entries follows from nothing in the store: it lies in
-    ``secret_file``, or in memory. Whoever writes needs it, and gets ``MissingSecret`` without it; reading does not.
+    ``secret_file``, or in memory. Writing without it ends with ``MissingSecretError``; reading needs none.
     """
 
     secret_file: Path | None = None
@@ -100,26 +100,26 @@ class Ledger(ABC):
 
     @abstractmethod
     def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Give the entries of these kinds, or all, in order."""
+        """Return the entries of these kinds, or all, in order."""
 
     @abstractmethod
     def identifier(self) -> str:
-        """Give a name of this run that no other run has, fit for a folder."""
+        """Return a name of this run that no other run has, fit for a folder."""
 
     @abstractmethod
     def secret(self, purpose: str) -> bytes:
-        """Give 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
+        """Return 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
 
     @abstractmethod
     def outside_secret(self, purpose: str) -> bytes:
         """Return 32 secret bytes for a purpose, always the same ones; they follow from nothing in the store.
 
-        ``MissingSecret`` if what they follow from is not at hand.
+        ``MissingSecretError`` if what they follow from is not at hand.
         """
 
     @abstractmethod
     def head(self) -> bytes:
-        """Give the head of the chain: that of the last entry, ``commitments.NO_HEAD`` if there is none."""
+        """Return the head of the chain: that of the last entry, ``commitments.NO_HEAD`` if there is none."""
 
     # Clients
 
@@ -127,24 +127,24 @@ class Ledger(ABC):
     def register(self, names: Sequence[str], time: str) -> Clients:
         """Return each name's pseudonym, a new one where the name is new; the new ones share one entry.
 
-        A name whose identity was erased is refused with ``ForgottenClient``, naming it, and nothing is written.
+        A name whose identity was erased is refused with ``ForgottenClientError``, naming it, and nothing is written.
         """
 
     @abstractmethod
     def identities(self) -> dict[str, int]:
-        """Give all names that are known, with their pseudonyms."""
+        """Return all names that are known, with their pseudonyms."""
 
     @abstractmethod
     def names(self, clients: Clients) -> dict[int, str]:
-        """Give the names of these pseudonyms, without those that are erased or were never given out."""
+        """Return the names of these pseudonyms, without those that are erased or were never given out."""
 
     @abstractmethod
     def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
-        """Give the pseudonyms of these names, without those that are not known."""
+        """Return the pseudonyms of these names, without those that are not known."""
 
     @abstractmethod
     def forgotten(self, names: Sequence[str]) -> set[str]:
-        """Give those of the names whose identity was erased; only a keyed digest of each is left to tell."""
+        """Return those of the names whose identity was erased; only a keyed digest of each is left to tell."""
 
     @abstractmethod
     def label(self, labels: Mapping[str, str], time: str) -> None:
@@ -155,7 +155,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def labels(self) -> dict[int, str]:
-        """Give what people call the clients, by pseudonym, as far as it was said; it is erased with the name."""
+        """Return what people call the clients, by pseudonym, as far as it was said; it is erased with the name."""
 
     @abstractmethod
     def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
@@ -167,16 +167,16 @@ class Ledger(ABC):
 
     @abstractmethod
     def keys(self, clients: Clients) -> dict[int, bytes]:
-        """Give the keys of these clients, without those that are erased."""
+        """Return the keys of these clients, without those that are erased."""
 
     # Rounds and kept models
 
     @abstractmethod
     def commit_round(
         self,
-        round_: Round,
+        round_: RoundRecord,
         time: str,
-        release: Sequence[Place] = (),
+        release: Sequence[ModelId] = (),
         updates: Mapping[int, str] | None = None,
         rejected: Mapping[int, str] | None = None,
     ) -> Entry:
@@ -193,34 +193,34 @@ class Ledger(ABC):
 
     @abstractmethod
     def last_round(self, branch: int) -> int:
-        """Give the number of the branch's last round, erased or not; 0 if it has none, -1 without such a branch."""
+        """Return the number of the branch's last round, erased or not; 0 if it has none, -1 without such a branch."""
 
     @abstractmethod
-    def rounds(self, span: Span) -> Iterator[Round]:
-        """Give the rounds of a span whose numbers are not erased, in order."""
+    def rounds(self, span: Span) -> Iterator[RoundRecord]:
+        """Return the rounds of a span whose numbers are not erased, in order."""
 
     @abstractmethod
-    def untouched(self, span: Span) -> NDArray[np.void]:
-        """Give number, factor and rounding of the span's rounds, in order, in the layout ``UNTOUCHED``."""
+    def absent_rounds(self, span: Span) -> NDArray[np.void]:
+        """Return number, factor and rounding of the span's rounds, in order, in the layout ``UNTOUCHED``."""
 
     @abstractmethod
-    def joined(self, clients: Clients) -> list[Place]:
-        """Give the rounds that any of these clients took part in, in order, without erased ones."""
+    def rounds_of(self, clients: Clients) -> list[ModelId]:
+        """Return the rounds that any of these clients took part in, in order, without erased ones."""
 
     @abstractmethod
-    def indexed(self, span: Span) -> Iterator[tuple[Place, Clients]]:
-        """Give the span's rounds that are not erased, each with the clients by whom ``joined`` finds it, sorted.
+    def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
+        """Return the span's rounds that are not erased, each with the clients by whom ``joined`` finds it, sorted.
 
         They are the round's participants, unless somebody tampered.
         """
 
     @abstractmethod
-    def kept(self) -> dict[Place, str]:
-        """Give the kept models, by place, with their digests."""
+    def kept(self) -> dict[ModelId, str]:
+        """Return the digests of the kept models."""
 
     @abstractmethod
-    def updates(self, span: Span) -> dict[tuple[Place, int], str]:
-        """Give the digests of the clients' stored updates in a span, by place and client."""
+    def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
+        """Return the digests of the clients' stored updates in a span, by model and client."""
 
     # Erasure
 
@@ -257,13 +257,13 @@ class Ledger(ABC):
 
     @abstractmethod
     def stretches(self) -> dict[int, Stretch]:
-        """Give what is left of erased stretches, by the branch at whose start they end."""
+        """Return what is left of erased stretches, by the branch at whose start they end."""
 
     @abstractmethod
     def compact(self) -> tuple[str, ...]:
         """Overwrite or give back every byte that erased values occupied; say in words what is out of reach.
 
-        What only has to wait, because somebody is reading, is refused with ``StillRead``.
+        What only has to wait, because somebody is reading, is refused with ``StillReadError``.
         """
 
     def copies(self) -> tuple[str, ...]:
@@ -280,25 +280,25 @@ class Ledger(ABC):
         return nullcontext()
 
     @abstractmethod
-    def unstamped(self) -> list[int]:
+    def unstamped_entries(self) -> list[int]:
         """Return the numbers of the entries that somebody without the secret added."""
 
     def check_stamps(self) -> None:
         """Refuse to act on entries that somebody added without the secret.
 
         Raises:
-            BrokenHistory: there is one.
-            MissingSecret: the secret is not at hand.
+            BrokenHistoryError: there is one.
+            MissingSecretError: the secret is not at hand.
         """
-        numbers = self.unstamped()
+        numbers = self.unstamped_entries()
         if numbers:
-            raise BrokenHistory(
+            raise BrokenHistoryError(
                 f"entry {numbers[0]} was added without the secret: somebody changed the ledger. Nothing was done; "
                 "look at it with rescind doctor, and restore it from a backup"
             )
 
     @abstractmethod
-    def suppressed(self) -> list[str]:
+    def erased_name_digests(self) -> list[str]:
         """Return the keyed digests by which erased names are recognised, in hexadecimal, sorted."""
 
     @abstractmethod
@@ -306,7 +306,7 @@ class Ledger(ABC):
         """Say in words what the store holds that no ledger put there, or holds in other words than it was put."""
 
 
-def checked_names(names: Sequence[str]) -> list[str]:
+def check_names_fit(names: Sequence[str]) -> list[str]:
     """Refuse what is not a name that every store can hold and give back unchanged."""
     for name in names:
         if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or "\0" in name or not _encodable(name):
@@ -321,12 +321,12 @@ def run_identifier(secret: bytes) -> str:
     return hmac.digest(secret, b"", "sha256").hex()[:16]
 
 
-def derived_secret(secret: bytes, purpose: str) -> bytes:
+def derive_secret(secret: bytes, purpose: str) -> bytes:
     """Derive what a purpose uses from the run's secret."""
     return hmac.digest(secret, b"purpose\0" + purpose.encode(), "sha256")
 
 
-def bound_secret(outside: bytes, secret: bytes) -> bytes:
+def bind_secret(outside: bytes, secret: bytes) -> bytes:
     """Derive what a run's outside secrets follow from: the secret file's content, bound to the run's own secret."""
     return hmac.digest(outside, b"names of\0" + secret, "sha256")
 
@@ -336,20 +336,20 @@ def name_digest(secret: bytes, name: str) -> bytes:
     return hmac.digest(secret, name.encode(), "sha256")
 
 
-def checked_digest(digest: str) -> bytes:
-    """Give the bytes of a SHA-256 that every store gives back unchanged."""
+def decode_digest(digest: str) -> bytes:
+    """Return the bytes of a SHA-256 that every store gives back unchanged."""
     if not _DIGEST.fullmatch(digest):
         raise ValueError(f"{digest!r:.80} is no SHA-256 in 64 lower-case hexadecimal digits")
     return bytes.fromhex(digest)
 
 
-def as_stored(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a document the way it will be read, so that it hashes alike: with lists for tuples and texts for keys."""
+def normalise_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as it will be read back, so that it hashes alike: lists for tuples, texts for keys."""
     stored: dict[str, Any] = json.loads(canonical(body))
     return stored
 
 
-def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> None:
+def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes]) -> None:
     """Refuse a round that is out of order, that a store would not give back bit for bit, or that has no salt."""
     check_follows(round_, last_round)
     for name in ("update_norm", "rounding", "factor"):
@@ -358,7 +358,7 @@ def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> No
         if math.isnan(value) or math.copysign(1.0, value) < 0:
             raise ValueError(f"{name} is {value!r}; it has to be at least 0")
     if len(round_.salt) != KEY_BYTES:
-        raise ValueError(f"the salt of {round_.place} has {len(round_.salt)} bytes: draw {KEY_BYTES} random ones")
+        raise ValueError(f"the salt of {round_.model_id} has {len(round_.salt)} bytes: draw {KEY_BYTES} random ones")
     missing = [client for client in round_.clients.tolist() if client not in keys]
     if missing:
         raise ValueError(
@@ -366,12 +366,12 @@ def check_round(round_: Round, last_round: int, keys: Mapping[int, bytes]) -> No
         )
 
 
-def registration(clients: Collection[int]) -> dict[str, Any]:
+def registration_body(clients: Collection[int]) -> dict[str, Any]:
     """Return the body of an entry about new pseudonyms."""
     return {"first": min(clients), "last": max(clients)}
 
 
-def labelling(leaves: Mapping[int, bytes]) -> dict[str, Any]:
+def label_body(leaves: Mapping[int, bytes]) -> dict[str, Any]:
     """Return the body of an entry about labels that changed."""
     return {"labels": {str(client): leaf.hex() for client, leaf in leaves.items()}}
 
@@ -380,21 +380,21 @@ def labelling(leaves: Mapping[int, bytes]) -> dict[str, Any]:
 RETURNING, STAMPS, CHECK = "returning clients", "stamps", "check"
 
 
-def rejection(place: Place, rejected: Mapping[int, str]) -> dict[str, Any]:
-    """Give the body of an entry about replies that were not used."""
+def rejection_body(model_id: ModelId, rejected: Mapping[int, str]) -> dict[str, Any]:
+    """Return the body of an entry about replies that were not used."""
     return {
-        "branch": place.branch,
-        "round": place.round,
+        "branch": model_id.branch,
+        "round": model_id.round,
         "rejected": [{"client": client, "reason": reason} for client, reason in sorted(rejected.items())],
     }
 
 
-def check_follows(round_: Round, last_round: int) -> None:
+def check_follows(round_: RoundRecord, last_round: int) -> None:
     """Refuse a round that does not follow the last one of its branch."""
     if last_round < 0:
-        raise ValueError(f"branch {round_.place.branch} was not started")
-    if round_.place.round != last_round + 1:
-        raise ValueError(f"{round_.place} does not follow round {last_round} of its branch")
+        raise ValueError(f"branch {round_.model_id.branch} was not started")
+    if round_.model_id.round != last_round + 1:
+        raise ValueError(f"{round_.model_id} does not follow round {last_round} of its branch")
 
 
 def _encodable(name: str) -> bool:

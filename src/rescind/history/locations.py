@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from rescind.history.checkpoints import CheckpointStore
-from rescind.history.errors import HalfMadeHistory, HistoryError, NotAHistory
+from rescind.history.errors import HistoryError, IncompleteHistoryError, NoHistoryError
 from rescind.history.ledger import Ledger
 from rescind.history.places import check_private
 from rescind.history.sql import SqlLedger
@@ -17,7 +17,7 @@ from rescind.history.strays import DATABASE, STORES
 _POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
-def opened(
+def open_stores(
     location: str | os.PathLike[str],
     checkpoints: str | None,
     run: str,
@@ -34,7 +34,7 @@ def opened(
             raise HistoryError(
                 "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
             )
-        ledger = _opened_or_made(partial(SqlLedger.postgresql, address, run, secret_file), create=create)
+        ledger = _open_or_create(partial(SqlLedger.postgresql, address, run, secret_file), create=create)
         # Two runs must not take each other's models for orphans, however their addresses coincide.
         place = f"{checkpoints.rstrip('/')}/{run}-{ledger.identifier()}"
     elif "://" in address:
@@ -42,18 +42,18 @@ def opened(
             f"{address} is neither a folder nor a PostgreSQL address (postgresql://user@host/database)"
         )
     else:
-        folder = _folder(Path(address), create=create)
+        folder = _check_folder(Path(address), create=create)
         # Beside the folder: a copy of the folder is a copy without the secret.
         beside = folder.resolve().with_name(f"{folder.resolve().name}.secret")
-        ledger = _opened_or_made(partial(SqlLedger.sqlite, folder / DATABASE, secret_file or beside), create=create)
+        ledger = _open_or_create(partial(SqlLedger.sqlite, folder / DATABASE, secret_file or beside), create=create)
         place = f"{checkpoints.rstrip('/')}/{ledger.identifier()}" if checkpoints else str(folder)
     return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
 
 
-def _opened_or_made(ledger: Callable[..., Ledger], *, create: bool) -> Ledger:
+def _open_or_create(ledger: Callable[..., Ledger], *, create: bool) -> Ledger:
     try:
         return ledger()
-    except (NotAHistory, HalfMadeHistory):
+    except (NoHistoryError, IncompleteHistoryError):
         if not create:
             raise
     # A creation that was cut off has left nothing yet, and is repeated.
@@ -64,19 +64,19 @@ def _opened_or_made(ledger: Callable[..., Ledger], *, create: bool) -> Ledger:
         return ledger()
 
 
-def _folder(folder: Path, *, create: bool) -> Path:
-    """Give the folder of a history; one that is missing or empty becomes a new one."""
+def _check_folder(folder: Path, *, create: bool) -> Path:
+    """Return the folder of a history; one that is missing or empty becomes a new one."""
     if folder.exists() and not folder.is_dir():
-        raise NotAHistory(f"{folder} is a file: give the folder of a history")
+        raise NoHistoryError(f"{folder} is a file: give the folder of a history")
     found = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if not found and not create:
-        raise NotAHistory(f"there is no history in {folder}: check the path, or record a run there first")
+        raise NoHistoryError(f"there is no history in {folder}: check the path, or record a run there first")
     if found and DATABASE not in found:
         if found.intersection(STORES):
-            raise HalfMadeHistory(
+            raise IncompleteHistoryError(
                 f"{folder} has models but no {DATABASE}: restore the whole folder from a backup, or delete it"
             )
-        raise NotAHistory(
+        raise NoHistoryError(
             f"{folder} holds other files and no history: check the path; a new history needs a new or an empty folder"
         )
     if not folder.exists():

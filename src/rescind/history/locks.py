@@ -17,8 +17,8 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from rescind.history.errors import HeldByAnother
-from rescind.history.places import beginning
+from rescind.history.errors import LockedError
+from rescind.history.places import read_bounded
 
 _LONGEST_DESCRIPTION = 4096
 
@@ -46,7 +46,7 @@ def folder_lock(said: Path) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise HeldByAnother(_folder_holder(said)) from None
+            raise LockedError(_folder_holder(said)) from None
         descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(descriptor, 0)
@@ -66,7 +66,7 @@ def session_lock(connection: Connection, schema: str) -> Iterator[None]:
     with connection.begin():
         held = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar_one()
         if not held:
-            raise HeldByAnother(_session_holder(connection, key))
+            raise LockedError(_session_holder(connection, key))
     try:
         yield
     finally:
@@ -74,7 +74,7 @@ def session_lock(connection: Connection, schema: str) -> Iterator[None]:
 
 
 def application_name() -> str:
-    """Give the name under which the sessions of this process show up in PostgreSQL, which keeps 63 bytes of it."""
+    """Return the name under which the sessions of this process show up in PostgreSQL, which keeps 63 bytes of it."""
     return f"rescind {socket.gethostname()[:40]}:{os.getpid()}"
 
 
@@ -110,7 +110,7 @@ def _user() -> str:
 
 def _folder_holder(said: Path) -> str:
     try:
-        holder = json.loads(beginning(said, _LONGEST_DESCRIPTION))
+        holder = json.loads(read_bounded(said, _LONGEST_DESCRIPTION))
         return "process {process} on {host} ({command}, user {user}, since {since})".format(**holder)
     except (OSError, ValueError, TypeError, KeyError):
         # It has the lock and has not yet said who it is, or somebody deleted what it said.

@@ -21,25 +21,25 @@ from rescind.history.commitments import (
     round_root,
     stamp,
 )
-from rescind.history.errors import ForgottenClient, HeldByAnother
+from rescind.history.errors import ForgottenClientError, LockedError
 from rescind.history.ledger import (
+    ABSENT_ROUNDS,
     RETURNING,
     STAMPS,
-    UNTOUCHED,
     Ledger,
-    as_stored,
-    bound_secret,
+    bind_secret,
+    check_names_fit,
     check_round,
-    checked_digest,
-    checked_names,
-    derived_secret,
-    labelling,
+    decode_digest,
+    derive_secret,
+    label_body,
     name_digest,
-    registration,
-    rejection,
+    normalise_body,
+    registration_body,
+    rejection_body,
     run_identifier,
 )
-from rescind.history.records import Entry, Place, Round, Span, Stretch
+from rescind.history.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 
 class MemoryLedger(Ledger):
@@ -48,7 +48,7 @@ class MemoryLedger(Ledger):
     def __init__(self) -> None:
         outside = secrets.token_bytes(KEY_BYTES)
         self._secret = secrets.token_bytes(KEY_BYTES)
-        self._outside_secret = bound_secret(outside, self._secret)
+        self._outside_secret = bind_secret(outside, self._secret)
         self._entries: list[Entry] = []
         self._stamps: list[bytes] = []
         self._names: dict[str, int] = {}
@@ -59,9 +59,9 @@ class MemoryLedger(Ledger):
         self._keys: dict[int, bytes] = {}
         self._given_out = 0
         self._last_rounds: dict[int, int] = {}
-        self._rounds: dict[Place, Round] = {}
-        self._kept: dict[Place, str] = {}
-        self._updates: dict[tuple[Place, int], str] = {}
+        self._rounds: dict[ModelId, RoundRecord] = {}
+        self._kept: dict[ModelId, str] = {}
+        self._updates: dict[tuple[ModelId, int], str] = {}
         self._stretches: dict[int, Stretch] = {}
         self._held = False
 
@@ -71,7 +71,7 @@ class MemoryLedger(Ledger):
     @contextmanager
     def writing(self) -> Iterator[None]:
         if self._held:
-            raise HeldByAnother("this process")
+            raise LockedError("this process")
         self._held = True
         try:
             yield
@@ -88,19 +88,19 @@ class MemoryLedger(Ledger):
         return run_identifier(self._secret)
 
     def secret(self, purpose: str) -> bytes:
-        return derived_secret(self._secret, purpose)
+        return derive_secret(self._secret, purpose)
 
     def outside_secret(self, purpose: str) -> bytes:
-        return derived_secret(self._outside_secret, purpose)
+        return derive_secret(self._outside_secret, purpose)
 
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
 
     def register(self, names: Sequence[str], time: str) -> Clients:
-        checked = checked_names(names)
+        checked = check_names_fit(names)
         gone = self.forgotten(checked)
         if gone:
-            raise ForgottenClient(sorted(gone))
+            raise ForgottenClientError(sorted(gone))
         new = [name for name in dict.fromkeys(checked) if name not in self._names]
         given = {name: number for number, name in enumerate(new, start=self._given_out + 1)}
         if given:
@@ -109,7 +109,7 @@ class MemoryLedger(Ledger):
             self._nonces |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
             self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
             leaves = [name_leaf(self._nonces[client], client, name) for name, client in given.items()]
-            self._append("registration", registration(given.values()), time, merkle_root(leaves))
+            self._append("registration", registration_body(given.values()), time, merkle_root(leaves))
         return np.array([self._names[name] for name in checked], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
@@ -120,19 +120,19 @@ class MemoryLedger(Ledger):
         return {client: name for name, client in self._names.items() if client in wanted}
 
     def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
-        return {name: self._names[name] for name in checked_names(names) if name in self._names}
+        return {name: self._names[name] for name in check_names_fit(names) if name in self._names}
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
         secret = self.outside_secret(RETURNING)
-        return {name for name in checked_names(names) if name_digest(secret, name) in self._forgotten}
+        return {name for name in check_names_fit(names) if name_digest(secret, name) in self._forgotten}
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
-        checked_names([*labels, *labels.values()])
+        check_names_fit([*labels, *labels.values()])
         given = {self._names[name]: label for name, label in labels.items() if name in self._names}
         new = {client: label for client, label in given.items() if self._labels.get(client) != label}
         if new:
             leaves = {client: label_leaf(self._nonces[client], client, label) for client, label in new.items()}
-            self._append("label", labelling(leaves), time, b"")
+            self._append("label", label_body(leaves), time, b"")
             self._labels |= new
 
     def labels(self) -> dict[int, str]:
@@ -151,55 +151,57 @@ class MemoryLedger(Ledger):
 
     def commit_round(
         self,
-        round_: Round,
+        round_: RoundRecord,
         time: str,
-        release: Sequence[Place] = (),
+        release: Sequence[ModelId] = (),
         updates: Mapping[int, str] | None = None,
         rejected: Mapping[int, str] | None = None,
     ) -> Entry:
-        place, keys = round_.place, self.keys(round_.clients)
+        model_id, keys = round_.model_id, self.keys(round_.clients)
         for digest in (round_.model, *(updates or {}).values()):
-            checked_digest(digest)
-        check_round(round_, self.last_round(place.branch), keys)
+            decode_digest(digest)
+        check_round(round_, self.last_round(model_id.branch), keys)
         if rejected:
-            self._append("rejection", rejection(place, rejected), time, b"")
-        body = {"branch": place.branch, "round": place.round}
+            self._append("rejection", rejection_body(model_id, rejected), time, b"")
+        body = {"branch": model_id.branch, "round": model_id.round}
         entry = self._append("round", body, time, round_root(round_, keys))
-        self._last_rounds[place.branch] = place.round
-        self._rounds[place], self._kept[place] = round_, round_.model
-        self._updates |= {(place, client): digest for client, digest in (updates or {}).items()}
+        self._last_rounds[model_id.branch] = model_id.round
+        self._rounds[model_id], self._kept[model_id] = round_, round_.model
+        self._updates |= {(model_id, client): digest for client, digest in (updates or {}).items()}
         for each in release:
             self._kept.pop(each, None)
         return entry
 
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        checked_digest(model)
+        decode_digest(model)
         if number in self._last_rounds:
             raise ValueError(f"branch {number} was started already")
         entry = self._append("branch", body, time, b"")
-        self._last_rounds[number], self._kept[Place(number, 0)] = 0, model
+        self._last_rounds[number], self._kept[ModelId(number, 0)] = 0, model
         return entry
 
     def last_round(self, branch: int) -> int:
         return self._last_rounds.get(branch, -1)
 
-    def rounds(self, span: Span) -> Iterator[Round]:
-        yield from [self._rounds[place] for place in sorted(self._rounds) if place in span]
+    def rounds(self, span: Span) -> Iterator[RoundRecord]:
+        yield from [self._rounds[model_id] for model_id in sorted(self._rounds) if model_id in span]
 
-    def untouched(self, span: Span) -> NDArray[np.void]:
-        rows = [(each.place.round, each.factor, each.rounding) for each in self.rounds(span)]
-        return np.array(rows, dtype=UNTOUCHED)
+    def absent_rounds(self, span: Span) -> NDArray[np.void]:
+        rows = [(each.model_id.round, each.factor, each.rounding) for each in self.rounds(span)]
+        return np.array(rows, dtype=ABSENT_ROUNDS)
 
-    def joined(self, clients: Clients) -> list[Place]:
-        return [place for place in sorted(self._rounds) if np.isin(self._rounds[place].clients, clients).any()]
+    def rounds_of(self, clients: Clients) -> list[ModelId]:
+        return [
+            model_id for model_id in sorted(self._rounds) if np.isin(self._rounds[model_id].clients, clients).any()
+        ]
 
-    def indexed(self, span: Span) -> Iterator[tuple[Place, Clients]]:
-        yield from ((round_.place, round_.clients) for round_ in self.rounds(span))
+    def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
+        yield from ((round_.model_id, round_.clients) for round_ in self.rounds(span))
 
-    def kept(self) -> dict[Place, str]:
+    def kept(self) -> dict[ModelId, str]:
         return dict(sorted(self._kept.items()))
 
-    def updates(self, span: Span) -> dict[tuple[Place, int], str]:
+    def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
         return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}
 
     def erase_identities(self, clients: Clients) -> None:
@@ -215,13 +217,13 @@ class MemoryLedger(Ledger):
         superseded: Sequence[int] = (),
         remains: tuple[Mapping[str, Any], str] | None = None,
     ) -> None:
-        def stays(place: Place) -> bool:
-            return not any(place in span for span in spans)
+        def stays(model_id: ModelId) -> bool:
+            return not any(model_id in span for span in spans)
 
         if remains is not None:
             self._append("remains", *remains, b"")
-        self._rounds = {place: each for place, each in self._rounds.items() if stays(place)}
-        self._kept = {place: each for place, each in self._kept.items() if stays(place)}
+        self._rounds = {model_id: each for model_id, each in self._rounds.items() if stays(model_id)}
+        self._kept = {model_id: each for model_id, each in self._kept.items() if stays(model_id)}
         self._updates = {key: each for key, each in self._updates.items() if stays(key[0])}
         for branch in superseded:
             self._stretches.pop(branch, None)
@@ -242,18 +244,18 @@ class MemoryLedger(Ledger):
     def compact(self) -> tuple[str, ...]:
         return ()
 
-    def unstamped(self) -> list[int]:
+    def unstamped_entries(self) -> list[int]:
         secret, written = self.outside_secret(STAMPS), zip(self._entries, self._stamps, strict=True)
         return [entry.sequence for entry, stamped in written if stamp(secret, entry.head) != stamped]
 
-    def suppressed(self) -> list[str]:
+    def erased_name_digests(self) -> list[str]:
         return sorted(digest.hex() for digest in self._forgotten)
 
     def strays(self) -> Iterator[str]:
         yield from ()
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes) -> Entry:
-        entry = next_entry(self._entries[-1] if self._entries else None, kind, time, as_stored(body), root)
+        entry = next_entry(self._entries[-1] if self._entries else None, kind, time, normalise_body(body), root)
         self._entries.append(entry)
         self._stamps.append(stamp(self.outside_secret(STAMPS), entry.head))
         return entry

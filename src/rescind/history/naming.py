@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rescind.history.codec import decode
 from rescind.history.commitments import broken_links, merkle_root
-from rescind.history.errors import BrokenHistory
+from rescind.history.errors import BrokenHistoryError
 from rescind.history.ledger import Ledger
 from rescind.history.records import Entry, ErasurePlan
 
@@ -17,8 +17,8 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     Whoever swaps two names in the ledger would have the wrong one forgotten, and a certificate say so.
 
     Raises:
-        BrokenHistory: the chain is broken, somebody added an entry, or a name or a label was changed.
-        MissingSecret: the secret is not at hand.
+        BrokenHistoryError: the chain is broken, somebody added an entry, or a name or a label was changed.
+        MissingSecretError: the secret is not at hand.
     """
     ledger.check_stamps()
     entries, asked = list(ledger.entries()), set(clients)
@@ -27,13 +27,13 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     found += _other_names(ledger, [entry for entry in entries if not asked.isdisjoint(_registered(entry))])
     found += _other_labels(ledger, entries)
     if found:
-        raise BrokenHistory(
+        raise BrokenHistoryError(
             f"{found[0]}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and restore "
             "it from a backup, or whoever is forgotten may not be who asked"
         )
 
 
-def name_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+def find_name_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
     """Return in words which names and labels are not those that were registered, or are gone without an erasure."""
     known = set(ledger.identities().values())
     yield from _unregistered(known, entries)

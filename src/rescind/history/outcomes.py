@@ -10,8 +10,8 @@ from rescind.history.codec import decode
 from rescind.history.doubts import DOUBT_KINDS, facts_since, not_means
 from rescind.history.ledger import Journal, Until
 from rescind.history.path import branches
-from rescind.history.records import Branch, ErasurePlan, Place
-from rescind.history.requests import Asked, Planned, asked_for, plans, standings
+from rescind.history.records import Branch, ErasurePlan, ModelId
+from rescind.history.requests import FiledRequest, RecordedPlan, filed_requests, obligations, plans
 from rescind.history.run import Run
 
 
@@ -32,17 +32,17 @@ class Outcome:
     """What became of requests that were served together: all that a certificate states, as the journal has it.
 
     ``planned`` says from where, with how much noise and why; ``modes`` is what may be claimed for each request now,
-    after everything that has happened since. ``place`` and ``model`` name the model that came out of it, ``rounds``
+    after everything since. ``model_id`` and ``model`` name the model that came out of it, ``rounds``
     were trained for it, ``erasure`` is what was erased, the furthest that was done, ``completed`` when, and ``left``
     what could not be reached. A request that was settled, because the newest model did not know its clients, has no
     plan and no branch. ``scores`` are measured and kept nowhere.
     """
 
-    asked: tuple[Asked, ...]
-    planned: Planned | None
+    asked: tuple[FiledRequest, ...]
+    planned: RecordedPlan | None
     modes: tuple[Mode, ...]
     branch: Branch | None
-    place: Place | None
+    model_id: ModelId | None
     model: str
     rounds: int
     erasure: ErasurePlan
@@ -64,11 +64,11 @@ class Claim:
     """
 
     outcome: Outcome
-    asked: Asked
+    asked: FiledRequest
     mode: Mode
     model: str | None
     restart: Branch | None = None
-    planned: Planned | None = None
+    planned: RecordedPlan | None = None
     rounds: int = 0
     contradictions: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ class Deletion:
 
 
 def deletions(journal: Journal) -> list[Deletion]:
-    """Give all erasures in the order in which they were begun."""
+    """Return all erasures in the order in which they were begun."""
     done = {int(entry.body["erasure"]): entry for entry in journal.entries("erased")}
     found = []
     for begun in journal.entries("erasure"):
@@ -102,10 +102,10 @@ def deletions(journal: Journal) -> list[Deletion]:
 
 
 def outcomes(journal: Journal) -> list[Outcome]:
-    """Give what became of all requests that were served to the end, in the order in which they were."""
-    asked = {each.number: each for each in asked_for(journal)}
+    """Return what became of all requests that were served to the end, in the order in which they were."""
+    asked = {each.number: each for each in filed_requests(journal)}
     known, planned = branches(journal), plans(journal)
-    modes = {each.number: each.mode for each in standings(journal)}
+    modes = {each.number: each.mode for each in obligations(journal)}
     modes |= _settled(journal)
     against = _Against.of(journal)
     modes = {number: Mode.HEURISTIC if against.claim(mode, asked[number]) else mode for number, mode in modes.items()}
@@ -126,7 +126,7 @@ def outcomes(journal: Journal) -> list[Outcome]:
                 planned=planned[together[0]] if branch else None,
                 modes=tuple(modes[each] for each in together),
                 branch=branch,
-                place=Place(branch.number, int(done["rounds"])) if branch and done else None,
+                model_id=ModelId(branch.number, int(done["rounds"])) if branch and done else None,
                 model=str(done["model"]) if done else "",
                 rounds=int(done["rounds"]) if done else 0,
                 erasure=deletion.plan,
@@ -136,8 +136,8 @@ def outcomes(journal: Journal) -> list[Outcome]:
     return list(found.values())
 
 
-def claimed(journal: Journal, number: int) -> Claim:
-    """Give what may be claimed of a request that was served to the end, as a journal has it."""
+def claim_of(journal: Journal, number: int) -> Claim:
+    """Return what may be claimed of a request that was served to the end, as a journal has it."""
     for outcome in outcomes(journal):
         for asked in outcome.asked:
             if asked.number == number:
@@ -147,19 +147,19 @@ def claimed(journal: Journal, number: int) -> Claim:
                     claim = _claim(journal, outcome, asked)
                 found = _Against.of(journal).claim(claim.mode, asked)
                 return replace(claim, mode=Mode.HEURISTIC, contradictions=found) if found else claim
-    if number not in {asked.number for asked in asked_for(journal)}:
+    if number not in {asked.number for asked in filed_requests(journal)}:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
     raise ValueError(
         f"request {number} has not been served to the end: start the federation's next run, then certify"
     )
 
 
-def _claim(journal: Journal, outcome: Outcome, asked: Asked) -> Claim:
+def _claim(journal: Journal, outcome: Outcome, asked: FiledRequest) -> Claim:
     *_, last = journal.entries("retrained")
     # A restart that is not trained to its end yet has no model that something could be claimed of.
     then = Until(journal, last.sequence)
     known = branches(then)
-    (standing,) = (each for each in standings(then) if each.number == asked.number)
+    (standing,) = (each for each in obligations(then) if each.number == asked.number)
     restart = known[int(last.body["branch"]) if standing.branch is None else standing.branch]
     rounds = {int(entry.body["branch"]): int(entry.body["rounds"]) for entry in then.entries("retrained")}
     return Claim(
@@ -181,7 +181,7 @@ class _Against:
     """
 
     noise: tuple[str, ...]
-    strays: tuple[Place, ...]
+    strays: tuple[ModelId, ...]
 
     @classmethod
     def of(cls, journal: Journal) -> Self:
@@ -194,17 +194,17 @@ class _Against:
         noised_rounds = isinstance(facts.public, DpFedAvg)
         return cls(facts.contradictions + (() if noised_rounds else since), not_means(journal))
 
-    def claim(self, mode: Mode, asked: Asked) -> tuple[str, ...]:
+    def claim(self, mode: Mode, asked: FiledRequest) -> tuple[str, ...]:
         """Return why a mode is not to be claimed of a request any more; empty if it is."""
         if mode is not Mode.EXACT:
             return self.noise if mode is not Mode.HEURISTIC else ()
         # Such a server is not believed either to have kept nothing of those who had to go.
         since = asked.branch or 0
-        return (NOT_AVERAGED,) if any(place.branch >= since for place in self.strays) else ()
+        return (NOT_AVERAGED,) if any(model_id.branch >= since for model_id in self.strays) else ()
 
 
 def _settled(journal: Journal) -> dict[int, Mode]:
-    """Give what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
+    """Return what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
     begun = [entry.sequence for entry in journal.entries("branch") if decode(Branch, entry.body).unbounded]
     last = max(begun, default=0)
     return {

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import Aggregation, Erased, members, sorted_group
+from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
-from rescind.history.progress import counted
-from rescind.history.records import Place
-from rescind.history.requests import Asked, asked_for, forgotten_clients, named, named_each
+from rescind.history.progress import report_progress
+from rescind.history.records import ModelId
+from rescind.history.requests import FiledRequest, filed_requests, forgotten_clients, name_group, name_groups
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
@@ -49,12 +49,12 @@ class Overview:
     ``open_requests`` are those that are not served to the end, with their erasure.
     """
 
-    newest: Place
+    newest: ModelId
     rounds: int
     clients: int
     influences: tuple[Influence, ...]
-    kept: tuple[Place, ...]
-    open_requests: tuple[Asked, ...]
+    kept: tuple[ModelId, ...]
+    open_requests: tuple[FiledRequest, ...]
     stored_bytes: int
     claimable: Claimable
 
@@ -63,10 +63,10 @@ def overview(history: History, most: int = 10) -> Overview:
     """Look over a run; of the clients the ``most`` influential ones are named."""
     path = history.path()
     tracker = SensitivityTracker()
-    for edge in counted(path.edges, "following influences", len(path.edges)):
+    for edge in report_progress(path.edges, "following influences", len(path.edges)):
         tracker.record(edge)
-    took_part = [edge.clients for edge in path.edges if isinstance(edge, Aggregation)]
-    named_only = [edge.clients for edge in path.edges if isinstance(edge, Erased)]
+    took_part = [edge.clients for edge in path.edges if isinstance(edge, RoundEdge)]
+    named_only = [edge.clients for edge in path.edges if isinstance(edge, ErasedStretch)]
     joined, counts = np.unique(np.concatenate([_NOBODY, *took_part]), return_counts=True)
     everybody = np.unique(np.concatenate([joined, *named_only]))
     # An erased stretch tells nothing of its rounds.
@@ -74,14 +74,14 @@ def overview(history: History, most: int = 10) -> Overview:
     rounds[np.searchsorted(everybody, joined)] = counts
     values = tracker.sensitivities(everybody)
     # Whoever was forgotten is still named in an erased stretch, and is not who is asked about.
-    there = ~members(everybody, sorted_group(forgotten_clients(history.ledger)))
+    there = ~find_members(everybody, sorted_group(forgotten_clients(history.ledger)))
     everybody, values, rounds = everybody[there], values[there], rounds[there]
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
     served = history.outcomes()
     done = {asked.number for outcome in served for asked in outcome.asked}
     looked = any(outcome.planned and not outcome.planned.public_plan for outcome in served)
-    names = dict(zip(chosen, named(history.ledger, chosen), strict=True))
+    names = dict(zip(chosen, name_group(history.ledger, chosen), strict=True))
     return Overview(
         newest=history.newest,
         rounds=path.trained[-1],
@@ -94,7 +94,7 @@ def overview(history: History, most: int = 10) -> Overview:
         ),
         kept=tuple(sorted(history.ledger.kept())),
         open_requests=tuple(
-            asked for asked in asked_for(history.ledger) if not asked.withdrawn and asked.number not in done
+            asked for asked in filed_requests(history.ledger) if not asked.withdrawn and asked.number not in done
         ),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts, looked_at_data=looked),
@@ -116,18 +116,18 @@ def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class OpenRequest:
     """A request that is still to be served; ``days_left`` is negative when its deadline has passed."""
 
-    asked: Asked
+    asked: FiledRequest
     clients: list[str]
     days_left: int
 
 
-def waiting(history: History, found: Overview, now: datetime) -> list[Waiting]:
-    """Give the open requests as people want to see them."""
-    names = named_each(history.ledger, [asked.request.group for asked in found.open_requests])
+def open_requests(history: History, found: Overview, now: datetime) -> list[OpenRequest]:
+    """Return the open requests as people want to see them."""
+    names = name_groups(history.ledger, [asked.request.group for asked in found.open_requests])
     return [
-        Waiting(asked, clients, (datetime.fromisoformat(asked.deadline).date() - now.date()).days)
+        OpenRequest(asked, clients, (datetime.fromisoformat(asked.deadline).date() - now.date()).days)
         for asked, clients in zip(found.open_requests, names, strict=True)
     ]

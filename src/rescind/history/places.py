@@ -16,7 +16,7 @@ from pathlib import Path
 
 import fsspec
 
-from rescind.history.errors import UnsafePermissions
+from rescind.history.errors import UnsafePermissionsError
 from rescind.history.tensors import SeekableFile, Tensor, chunks
 
 SUFFIX = ".safetensors"
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = ".unfinished-"
 
 
-class Place(ABC):
+class Storage(ABC):
     """Files in one place; their names are checked already."""
 
     address: str
@@ -39,7 +39,7 @@ class Place(ABC):
 
     @abstractmethod
     def size(self, name: str) -> int | None:
-        """Give a file's size, nothing if it is not there."""
+        """Return a file's size, nothing if it is not there."""
 
     @abstractmethod
     def names(self) -> set[str]:
@@ -63,7 +63,7 @@ class Place(ABC):
         return ()
 
 
-class Folder(Place):
+class FolderStorage(Storage):
     """A folder that only its owner can enter."""
 
     def __init__(self, folder: Path) -> None:
@@ -148,7 +148,7 @@ class Folder(Place):
         check_private(self._folder)
 
 
-class Memory(Place):
+class MemoryStorage(Storage):
     """The memory of this process, by a name."""
 
     def __init__(self, name: str) -> None:
@@ -202,7 +202,7 @@ def open_private(path: str, flags: int) -> int:
     return descriptor
 
 
-def beginning(path: Path, most: int) -> bytes:
+def read_bounded(path: Path, most: int) -> bytes:
     """Return a file's content; of one that is longer than ``most`` one byte more, by which that can be told."""
     with path.open("rb") as file:
         return file.read(most + 1)
@@ -213,7 +213,7 @@ def check_private(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         right = "700" if path.is_dir() else "600"
-        raise UnsafePermissions(
+        raise UnsafePermissionsError(
             f"{path} is open to other users (mode {mode:o}): run chmod {right} {shlex.quote(str(path))}"
         )
 

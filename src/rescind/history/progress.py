@@ -15,7 +15,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
+def notify_listener(listener: Listener) -> Iterator[None]:
     """Let a listener hear of all long work in this context."""
     token = _listener.set(listener)
     try:
@@ -24,8 +24,8 @@ def heard_by(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def counted(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
-    """Give the items, and tell of each that is done."""
+def report_progress(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
+    """Return the items, and tell of each that is done."""
     listener = _listener.get()
     if listener is None:
         yield from items

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rescind.core.aggregation import Contributions
-from rescind.core.edges import Aggregation, Erased, Floats
+from rescind.core.aggregation import RoundMeasurement
+from rescind.core.edges import ErasedStretch, Floats, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode
 from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
@@ -25,10 +25,10 @@ from rescind.history.codec import encode
 from rescind.history.commitments import KEY_BYTES
 from rescind.history.doubts import DOUBT, NOT_A_MEAN, not_means, standing_doubts
 from rescind.history.erasure import Eraser
-from rescind.history.errors import ForgottenClient, HistoryError, StalePlan
+from rescind.history.errors import ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.ledger import Ledger
-from rescind.history.path import Path, branches, newest, path_to, start_edges
-from rescind.history.records import Branch, ErasurePlan, Place, Round, participants
+from rescind.history.path import Lineage, branches, lineage_of, newest, start_edges
+from rescind.history.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
 from rescind.history.requests import (
     check_all_open,
     forgotten_clients,
@@ -38,7 +38,7 @@ from rescind.history.requests import (
     settle,
 )
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
-from rescind.history.run import Run, described
+from rescind.history.run import Run, describe_model
 from rescind.history.tensors import digest
 from rescind.texts import is_plain
 
@@ -46,7 +46,7 @@ from rescind.texts import is_plain
 class Recorder:
     """Writes the rounds of a run; made by ``History.recording``, which holds the run for it.
 
-    ``place`` names the newest model, ``model`` is it, ``head`` is the head of the chain, to be handed to the clients
+    ``model_id`` names the newest model, ``model`` is it, ``head`` is the head of the chain, to be handed to clients
     of the next round so that they witness it.
     """
 
@@ -61,11 +61,11 @@ class Recorder:
     ) -> None:
         self._ledger, self._models, self._updates, self._run = ledger, models, updates, run
         self._eraser, self._clock = eraser, clock
-        self._place: Place
-        self._kept: dict[Place, str]
+        self._place: ModelId
+        self._kept: dict[ModelId, str]
         self._gone: frozenset[int]
         self._usable: bool
-        self._index: dict[Place, int]
+        self._index: dict[ModelId, int]
         self._tracker: SensitivityTracker
         self._retention: Retention
         self._share: int
@@ -73,7 +73,7 @@ class Recorder:
         self._reload()
 
     @property
-    def place(self) -> Place:
+    def model_id(self) -> ModelId:
         """The name of the newest model."""
         return self._place
 
@@ -88,7 +88,7 @@ class Recorder:
         return self._run.stores_updates(self._place.round + 1)
 
     def took_part(self, names: Sequence[str]) -> list[str]:
-        """Give those of the names who took part on the newest model's line."""
+        """Return those of the names who took part on the newest model's line."""
         known = self._ledger.pseudonyms(names)
         clients = [name for name in names if name in known]
         joined = self._tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
@@ -103,7 +103,7 @@ class Recorder:
         names: Sequence[str],
         weights: Floats,
         steps: Sequence[int],
-        measured: Contributions,
+        measured: RoundMeasurement,
         rounding: float,
         model: Mapping[str, Tensor],
         updates: Mapping[str, Mapping[str, Tensor]] | None = None,
@@ -134,18 +134,18 @@ class Recorder:
         clients = self._ledger.register(names, self._now())
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
-            raise ForgottenClient(gone)
+            raise ForgottenClientError(gone)
         order = np.argsort(clients)
-        packed = participants(
+        packed = pack_participants(
             clients[order],
             np.asarray(weights)[order],
             measured.distances[order],
             np.array(steps, dtype=np.int32)[order],
         )
         gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
-        place = Place(self._place.branch, self._place.round + 1)
+        model_id = ModelId(self._place.branch, self._place.round + 1)
         # The factor follows from the others; a first record without it finds it, and checks all numbers.
-        bare = Round(place, packed, measured.update_norm, rounding, 1.0, "", gram)
+        bare = RoundRecord(model_id, packed, measured.update_norm, rounding, 1.0, "", gram)
         edge = bare.edge(training)
         digests = {
             client: self._updates.put(updates[name])
@@ -155,13 +155,13 @@ class Recorder:
         round_ = replace(bare, factor=edge.factor, model=self._models.put(model), salt=secrets.token_bytes(KEY_BYTES))
         self._usable = False
         after = self._tracker.record(edge)
-        self._index[place] = self._tracker.last_node
-        released = self._observed(edge, place)
+        self._index[model_id] = self._tracker.last_node
+        released = self._observed(edge, model_id)
         unused = self._ledger.register(list(rejected or {}), self._now()).tolist()
         reasons = dict(zip(unused, (rejected or {}).values(), strict=True))
         self._ledger.commit_round(round_, self._now(), released, digests, reasons)
-        self._place = place
-        self._kept[place] = round_.model
+        self._place = model_id
+        self._kept[model_id] = round_.model
         self._let_go(released)
         self._usable = True
         return after[np.argsort(order)]
@@ -178,7 +178,7 @@ class Recorder:
 
     def restart(
         self,
-        parent: Place,
+        parent: ModelId,
         model: Mapping[str, Tensor],
         *,
         requests: Sequence[int] = (),
@@ -197,7 +197,7 @@ class Recorder:
         self._check_usable()
         self._check_model(model)
         if parent not in self._kept or parent not in self._index:
-            there = ", ".join(str(place) for place in sorted(self._kept) if place in self._index)
+            there = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
         asked = check_all_open(self._ledger, requests)
         hidden = hidden_at(self._ledger, parent, self._run.facts.training, asked)
@@ -222,7 +222,7 @@ class Recorder:
         self._reload()
         return branch
 
-    def _check_restart(self, branch: Branch, parent: Place, hidden: tuple[int, ...]) -> None:
+    def _check_restart(self, branch: Branch, parent: ModelId, hidden: tuple[int, ...]) -> None:
         """Refuse a restart that is not what was planned, or whose numbers no path could be built from."""
         edges = list(start_edges(branch))
         if branch.sigma and not (branch.noise_rounding > 0 and branch.unit_roundoff > 0):
@@ -246,11 +246,11 @@ class Recorder:
             or plan.requests != branch.requests
             or plan.seen < max(entry.sequence for entry in self._ledger.entries("branch"))
         ):
-            raise StalePlan(f"request {numbers} has no plan since the last restart: plan it, record the plan")
+            raise StalePlanError(f"request {numbers} has no plan since the last restart: plan it, record the plan")
         node = plan.candidate.node
         if (node.branch, node.round, plan.candidate.sigma) != (parent.branch, parent.round, branch.sigma):
             raise ValueError(
-                f"the plan of request {numbers} says {Place(node.branch, node.round)} and sigma "
+                f"the plan of request {numbers} says {ModelId(node.branch, node.round)} and sigma "
                 f"{plan.candidate.sigma:g}, not {parent} and {branch.sigma:g}"
             )
         heuristic = plan.candidate.mode is Mode.HEURISTIC
@@ -264,7 +264,7 @@ class Recorder:
         if bool(hidden) != bool(branch.sigma) and not (heuristic or noised_rounds):
             raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
 
-    def ends_by_data(self) -> None:
+    def record_end_by_data(self) -> None:
         """Record, once a branch, that a rule which looks at data decides when its training ends."""
         self._check_usable()
         if all(int(entry.body["branch"]) != self._place.branch for entry in self._ledger.entries("ends by data")):
@@ -276,10 +276,10 @@ class Recorder:
         ``reason`` tells nothing of what the replies hold.
         """
         self._check_usable()
-        if all(each.place.branch != self._place.branch for each in standing_doubts(self._ledger)):
+        if all(each.model_id.branch != self._place.branch for each in standing_doubts(self._ledger)):
             self._ledger.append(DOUBT, self._coming() | {"reason": reason}, self._now())
 
-    def not_a_mean(self) -> None:
+    def record_other_mean(self) -> None:
         """Record, once a branch, that the model to come is not the mean which the training says that it is.
 
         An unbounded branch has said so from its start.
@@ -287,13 +287,13 @@ class Recorder:
         self._check_usable()
         if branches(self._ledger)[self._place.branch].unbounded:
             return
-        if all(place.branch != self._place.branch for place in not_means(self._ledger)):
+        if all(model_id.branch != self._place.branch for model_id in not_means(self._ledger)):
             self._ledger.append(NOT_A_MEAN, self._coming(), self._now())
 
     def _coming(self) -> dict[str, Any]:
         return {"branch": self._place.branch, "round": self._place.round + 1}
 
-    def retrained(self) -> None:
+    def record_retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""
         self._check_usable()
         body = {"branch": self._place.branch, "rounds": self._place.round, "model": self._kept[self._place]}
@@ -316,12 +316,12 @@ class Recorder:
     def _reload(self) -> None:
         """Build what is derived from the ledger anew: the bounds, and what to keep."""
         self._place = newest(self._ledger)
-        path = path_to(self._ledger, self._place, self._run.facts.training)
+        path = lineage_of(self._ledger, self._place, self._run.facts.training)
         self._kept = self._ledger.kept()
         self._gone = forgotten_clients(self._ledger)
         self._index = dict(path.index)
-        stored = [self._index[place] for place in self._kept if place in self._index]
-        self._tracker, self._retention = replayed(path, self._run, stored)
+        stored = [self._index[model_id] for model_id in self._kept if model_id in self._index]
+        self._tracker, self._retention = replay_bounds(path, self._run, stored)
         # What exact restarts may take of earlier branches changes with the next restart only.
         known, capacity = branches(self._ledger), self._run.capacity
         self._share = exact_shares(known, capacity)[self._place.branch]
@@ -330,25 +330,25 @@ class Recorder:
         self._set_aside = frozenset(self._index[each] for each in chosen)
         self._usable = True
 
-    def _observed(self, edge: Aggregation, place: Place) -> list[Place]:
-        """Give the models that need not be kept any longer."""
+    def _observed(self, edge: RoundEdge, model_id: ModelId) -> list[ModelId]:
+        """Return the models that need not be kept any longer."""
         node = self._tracker.last_node
-        # A branch that starts without noise gives its parent's node a second name, so places are looked through.
-        kept = {place: self._index[place] for place in self._kept if place in self._index}
+        # A branch that starts without noise gives its parent's node a second name, so all ids are looked through.
+        kept = {model_id: self._index[model_id] for model_id in self._kept if model_id in self._index}
         if self._run.facts.public_schedule:
             dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
         else:
-            set_aside = self._for_exact(place) if self._run.goal else ()
+            set_aside = self._for_exact(model_id) if self._run.goal else ()
             dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities, set_aside))
-        return [place for place, at in kept.items() if at in dropped]
+        return [model_id for model_id, at in kept.items() if at in dropped]
 
-    def _for_exact(self, place: Place) -> set[int]:
-        """Return the nodes that Psi must not decide about once training stands at ``place``."""
-        rounds = exact_rounds(place.branch, place.round, self._share)
-        return {*self._set_aside, *(self._index[Place(place.branch, each)] for each in rounds)}
+    def _for_exact(self, model_id: ModelId) -> set[int]:
+        """Return the nodes that Psi must not decide about once training stands at ``model_id``."""
+        rounds = exact_rounds(model_id.branch, model_id.round, self._share)
+        return {*self._set_aside, *(self._index[ModelId(model_id.branch, each)] for each in rounds)}
 
-    def _let_go(self, places: Sequence[Place]) -> None:
-        gone = {self._kept.pop(place) for place in places if place in self._kept}
+    def _let_go(self, model_ids: Sequence[ModelId]) -> None:
+        gone = {self._kept.pop(model_id) for model_id in model_ids if model_id in self._kept}
         for each in gone - set(self._kept.values()):
             self._models.delete(each)
 
@@ -359,9 +359,9 @@ class Recorder:
             )
 
     def _check_model(self, model: Mapping[str, Tensor]) -> None:
-        if described(model) != self._run.tensors:
+        if describe_model(model) != self._run.tensors:
             raise ValueError(
-                f"the model has the tensors {described(model)}, the run was started with {self._run.tensors}"
+                f"the model has the tensors {describe_model(model)}, the run was started with {self._run.tensors}"
             )
         for name, tensor in model.items():
             if not np.isfinite(tensor).all():
@@ -371,13 +371,13 @@ class Recorder:
         return self._clock().isoformat()
 
 
-def replayed(path: Path, run: Run, stored: Iterable[int]) -> tuple[SensitivityTracker, Retention]:
+def replay_bounds(path: Lineage, run: Run, stored: Iterable[int]) -> tuple[SensitivityTracker, Retention]:
     """Follow a path from its start: the bounds at its end, and what is kept of it, ``stored`` being what there is."""
     tracker = SensitivityTracker()
     retention = Retention(run.capacity, run.goal.threshold if run.goal else None, stored=stored)
     nobody = np.empty(0, dtype=np.int64)
     for edge in path.edges:
-        clients = edge.clients if isinstance(edge, Aggregation | Erased) else nobody
+        clients = edge.clients if isinstance(edge, RoundEdge | ErasedStretch) else nobody
         tracker.record(edge)
         retention.observe(tracker.last_node, clients, tracker.sensitivities)
     return tracker, retention

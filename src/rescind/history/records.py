@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Aggregation, Clients, Erased, Floats
+from rescind.core.edges import Clients, ErasedStretch, Floats, RoundEdge
 from rescind.core.training import LocalTraining
 
 Steps: TypeAlias = NDArray[np.int32]
@@ -24,7 +24,7 @@ REMAINING = np.dtype([("client", "<i8"), ("sensitivity", "<f8"), ("largest_weigh
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ModelId:
     """A model by its name, the paper's theta_branch^round."""
 
     branch: int
@@ -34,12 +34,12 @@ class Place:
         return f"model {self.branch}.{self.round}"
 
 
-ROOT = Place(0, 0)
+ROOT = ModelId(0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Round:
-    """One aggregation and all that is needed to bound its effect: the numbers of an ``Aggregation``.
+class RoundRecord:
+    """One aggregation and all that is needed to bound its effect: the numbers of an ``RoundEdge``.
 
     ``participants`` holds, sorted by pseudonym, each participant's weight (n_i), local steps (K_i) and distance
     ||d_i - omega||; ``update_norm`` is ||omega||, ``rounding`` r, ``factor`` the F that whoever was absent is
@@ -47,7 +47,7 @@ class Round:
     ``salt`` is random and goes with the round: without it nothing opens the journal's commitment to these numbers.
     """
 
-    place: Place
+    model_id: ModelId
     participants: NDArray[np.void]
     update_norm: float
     rounding: float
@@ -70,9 +70,9 @@ class Round:
         """The participants' pseudonyms."""
         return np.ascontiguousarray(self.participants["client"])
 
-    def edge(self, training: LocalTraining) -> Aggregation:
-        """Give the round as the mathematics wants it."""
-        return Aggregation(
+    def edge(self, training: LocalTraining) -> RoundEdge:
+        """Return the round as the mathematics wants it."""
+        return RoundEdge(
             clients=self.clients,
             weights=self.participants["weight"].copy(),
             factors=_factors(self.participants["steps"], training),
@@ -98,7 +98,7 @@ class Branch:
 
     number: int
     model: str
-    parent: Place | None = None
+    parent: ModelId | None = None
     sigma: float = 0.0
     noise_rounding: float = 0.0
     unit_roundoff: float = 0.0
@@ -118,14 +118,14 @@ class Stretch:
     """
 
     branch: int
-    origin: Place
+    origin: ModelId
     remaining: NDArray[np.void]
     common_factor: bool
     salt: bytes = b""
 
-    def edge(self, sigmas: tuple[float, ...], rounds: int) -> Erased:
+    def edge(self, sigmas: tuple[float, ...], rounds: int) -> ErasedStretch:
         """Return the stretch as the mathematics wants it, with the noises and the number of rounds in it."""
-        return Erased(
+        return ErasedStretch(
             clients=np.ascontiguousarray(self.remaining["client"]),
             sensitivities=self.remaining["sensitivity"].copy(),
             largest_weights=self.remaining["largest_weight"].copy(),
@@ -143,11 +143,15 @@ class Span:
     first: int
     last: int
 
-    def __contains__(self, place: object) -> bool:
-        return isinstance(place, Place) and place.branch == self.branch and self.first <= place.round <= self.last
+    def __contains__(self, model_id: object) -> bool:
+        return (
+            isinstance(model_id, ModelId)
+            and model_id.branch == self.branch
+            and self.first <= model_id.round <= self.last
+        )
 
 
-class Level(Enum):
+class ErasureLevel(Enum):
     """How much of a forgotten client is erased, the least first; see ``erasure``."""
 
     OUTPUT = "output"
@@ -165,13 +169,13 @@ class ErasurePlan:
     ``updates`` count files, whose digests would tell too much. ``stays`` says in words what does not go.
     """
 
-    level: Level
+    level: ErasureLevel
     branch: int
     requests: tuple[int, ...]
     clients: tuple[int, ...]
     abandoned: tuple[Span, ...]
     stretch: tuple[Span, ...]
-    origin: Place | None
+    origin: ModelId | None
     superseded: tuple[int, ...]
     keys: tuple[int, ...]
     models: int
@@ -205,20 +209,20 @@ class Entry:
     head: bytes
 
     @property
-    def place(self) -> Place:
-        """The place that a round's entry names."""
-        return Place(int(self.body["branch"]), int(self.body["round"]))
+    def model_id(self) -> ModelId:
+        """The model that a round's entry names."""
+        return ModelId(int(self.body["branch"]), int(self.body["round"]))
 
 
 def _factors(steps: Steps, training: LocalTraining) -> Floats:
-    """Give rho_i for every K_i; mostly there is only one."""
+    """Return rho_i for every K_i; mostly there is only one."""
     if len(steps) and (steps == steps[0]).all():
         return np.full(len(steps), training.factor(int(steps[0])))
     counts, inverse = np.unique(steps, return_inverse=True)
     return np.array([training.factor(int(count)) for count in counts], dtype=np.float64)[inverse]
 
 
-def participants(clients: Clients, weights: Floats, distances: Floats, steps: Steps) -> NDArray[np.void]:
+def pack_participants(clients: Clients, weights: Floats, distances: Floats, steps: Steps) -> NDArray[np.void]:
     """Pack the participants' numbers, which have to be sorted by pseudonym."""
     packed = np.empty(len(clients), dtype=PARTICIPANT)
     packed["client"], packed["weight"], packed["distance"], packed["steps"] = clients, weights, distances, steps

@@ -12,7 +12,7 @@ from itertools import takewhile
 import numpy as np
 
 from rescind.core.edges import sorted_group
-from rescind.core.facts import DpFedAvg, Facts, Mode, Scope
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
@@ -22,8 +22,8 @@ from rescind.history.codec import decode, encode
 from rescind.history.doubts import DOUBT_KINDS
 from rescind.history.ledger import Journal, Ledger
 from rescind.history.naming import check_names
-from rescind.history.path import Path, branches, lineage, newest, path_to
-from rescind.history.records import ROOT, Branch, Place
+from rescind.history.path import Lineage, branch_exits, branches, lineage_of, newest
+from rescind.history.records import ROOT, Branch, ModelId
 
 _WEAKEST_LAST = list(Mode)
 # GDPR art. 12 (3): a month, and two further ones where that is necessary.
@@ -33,7 +33,7 @@ MOST_CLIENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FiledRequest:
     """A request as it was recorded: ``number`` names it, ``deadline`` is the day it has to be served by.
 
     It is served by a restart, which began ``branch``, or ``settled`` without one, where the model does not know its
@@ -62,7 +62,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class RecordedPlan:
     """The way that was chosen to serve requests together; ``public_plan`` if it was chosen without looking at data.
 
     ``method`` says which method chose it, ``seen`` is the number of the journal's last entry that it took into
@@ -86,7 +86,7 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) ->
     check_names(ledger, request.group)
     names = ledger.names(sorted_group(request.group)).values()
     # Sorted, so that their order tells nothing.
-    forgotten = sorted(name_in_certificates(receipt(ledger, name), name) for name in names)
+    forgotten = sorted(blind_name(receipt(ledger, name), name) for name in names)
     body = {"request": encode(request), "deadline": deadline.isoformat(), "forgotten": forgotten}
     return ledger.append("request", body, time.isoformat()).sequence
 
@@ -96,8 +96,8 @@ def receipt(ledger: Ledger, name: str) -> bytes:
     return hmac.digest(ledger.outside_secret("receipts"), name.encode(), "sha256")
 
 
-def name_in_certificates(salt: bytes, name: str) -> str:
-    """Give the digest that stands for a client, whose receipt is ``salt``."""
+def blind_name(salt: bytes, name: str) -> str:
+    """Return the digest that stands for a client, whose receipt is ``salt``."""
     return hashlib.sha256(b"rescind forgets " + salt + name.encode()).hexdigest()
 
 
@@ -124,12 +124,12 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
     return deadline
 
 
-def named(ledger: Ledger, group: Iterable[int]) -> list[str]:
+def name_group(ledger: Ledger, group: Iterable[int]) -> list[str]:
     """Return what people call these clients, or else their names; of whom both are erased the pseudonym."""
-    return named_each(ledger, [group])[0]
+    return name_groups(ledger, [group])[0]
 
 
-def named_each(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:
+def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:
     """Return the same for many groups, for which the ledger is asked once."""
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
@@ -137,7 +137,7 @@ def named_each(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str
     return [[known.get(client, f"forgotten (pseudonym {client})") for client in clients] for clients in sorted_groups]
 
 
-def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
+def record_plan(ledger: Ledger, plan: RecordedPlan, time: datetime) -> RecordedPlan:
     """Record how open requests are going to be served.
 
     The predicted rounds are rounded: they were computed from models that may have to be erased.
@@ -155,13 +155,13 @@ def record_plan(ledger: Ledger, plan: Planned, time: datetime) -> Planned:
     return replace(plan, candidate=candidate, seen=plan.seen or entry.sequence)
 
 
-def plans(journal: Journal) -> dict[int, Planned]:
-    """Give the latest plan of each request."""
-    found: dict[int, Planned] = {}
+def plans(journal: Journal) -> dict[int, RecordedPlan]:
+    """Return the latest plan of each request."""
+    found: dict[int, RecordedPlan] = {}
     for entry in journal.entries("plan"):
         numbers = tuple(int(number) for number in entry.body["requests"])
         candidate, public = decode(Candidate, entry.body["candidate"]), bool(entry.body["public_plan"])
-        planned = Planned(
+        planned = RecordedPlan(
             numbers, candidate, public, str(entry.body["method"]), int(entry.body["seen"]) or entry.sequence
         )
         found |= dict.fromkeys(numbers, planned)
@@ -169,26 +169,26 @@ def plans(journal: Journal) -> dict[int, Planned]:
 
 
 def last_change(ledger: Ledger) -> int:
-    """Give the number of the last entry that a plan depends on."""
+    """Return the number of the last entry that a plan depends on."""
     kinds = ("run", "round", "branch", "erasure", "ends by data", *DOUBT_KINDS)
     return max((entry.sequence for entry in ledger.entries(*kinds)), default=0)
 
 
-def is_stale(ledger: Ledger, plan: Planned) -> bool:
-    """Tell whether a plan is about a history that has changed, or about a request that is not open any more."""
-    waiting = {asked.number for asked in asked_for(ledger) if asked.open}
+def is_stale(ledger: Ledger, plan: RecordedPlan) -> bool:
+    """Return whether a plan is about a history that has changed, or about a request that is not open any more."""
+    waiting = {asked.number for asked in filed_requests(ledger) if asked.open}
     return last_change(ledger) > plan.seen or not waiting.issuperset(plan.requests)
 
 
-def asked_for(journal: Journal) -> tuple[Asked, ...]:
-    """Give all requests in the order in which they arrived."""
+def filed_requests(journal: Journal) -> tuple[FiledRequest, ...]:
+    """Return all requests in the order in which they arrived."""
     withdrawn, settled = (
         {int(entry.body["request"]) for entry in journal.entries(kind)} for kind in ("withdrawal", "settlement")
     )
     extended = {int(entry.body["request"]): str(entry.body["deadline"]) for entry in journal.entries("extension")}
     served = {number: each.number for each in branches(journal).values() for number in each.requests}
     return tuple(
-        Asked(
+        FiledRequest(
             entry.sequence,
             decode(Request, entry.body["request"]),
             entry.time,
@@ -212,7 +212,7 @@ def are_unknown(ledger: Ledger, requests: Sequence[Request], facts: Facts) -> li
     if not requests:
         return []
     everybody = sorted_group(client for request in requests for client in request.group)
-    path = path_to(ledger, newest(ledger), facts.training, everybody)
+    path = lineage_of(ledger, newest(ledger), facts.training, everybody)
     # Where rounds were drawn again, who was absent may have had a part in that.
     redrawn = facts.redrawn_rounds and len(path.edges) > 0
     absent = frozenset[int]() if redrawn else frozenset(never_joined(path.edges, everybody).tolist())
@@ -227,12 +227,12 @@ def settle(ledger: Ledger, number: int, facts: Facts, time: str) -> None:
 
 
 def forgotten_clients(ledger: Ledger) -> frozenset[int]:
-    """Give everybody whose request was served."""
-    return frozenset(client for asked in asked_for(ledger) if asked.served for client in asked.request.group)
+    """Return everybody whose request was served."""
+    return frozenset(client for asked in filed_requests(ledger) if asked.served for client in asked.request.group)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Obligation:
     """What an earlier request is owed now: ``branch`` is the one whose noise hides it, if noise does."""
 
     number: int
@@ -242,23 +242,23 @@ class Standing:
     branch: int | None
     spent: tuple[float, ...]
 
-    def forgotten(self, path: Path) -> Forgotten:
-        """Give it as planning wants it, on a path."""
+    def forgotten(self, path: Lineage) -> Forgotten:
+        """Return it as planning wants it, on a path."""
         behind = None if self.branch is None else path.behind_noise[self.branch]
         return Forgotten(self.request, self.mode, self.public_plan, behind, self.spent)
 
 
-def standings(journal: Journal) -> tuple[Standing, ...]:
+def obligations(journal: Journal) -> tuple[Obligation, ...]:
     """Follow every request that a restart served through the restarts after it, in the order of the restarts.
 
     A later restart from before its noise either hid its clients again or went back to where none of them had been.
     """
     known, planned = branches(journal), plans(journal)
-    requests = {asked.number: asked.request for asked in asked_for(journal)}
-    standing: tuple[Standing, ...] = ()
+    requests = {asked.number: asked.request for asked in filed_requests(journal)}
+    standing: tuple[Obligation, ...] = ()
     for branch in sorted(known.values(), key=lambda each: each.number):
         plan = planned[branch.requests[0]] if branch.requests else None
-        standing = tuple(_after(each, branch, plan, known) for each in standing)
+        standing = tuple(_follow(each, branch, plan, known) for each in standing)
         if plan is None:
             continue
         for number in branch.requests:
@@ -271,26 +271,28 @@ def standings(journal: Journal) -> tuple[Standing, ...]:
             took_part = dict(zip(branch.requests, branch.participations, strict=False))
             needless |= plan.candidate.mode is Mode.STRICT and took_part.get(number) == 0
             mode = Mode.EXACT if needless else plan.candidate.mode
-            standing += (Standing(number, request, mode, plan.public_plan, noise, spent),)
+            standing += (Obligation(number, request, mode, plan.public_plan, noise, spent),)
     return standing
 
 
-def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Sequence[Asked]) -> tuple[int, ...]:
-    """Give the requests whose clients have touched a model, and whose own noise does not lie before it."""
-    upstream = {place.branch for place in lineage(branches(ledger), parent)}
-    earlier = standings(ledger)
+def hidden_at(
+    ledger: Ledger, parent: ModelId, training: LocalTraining, new: Sequence[FiledRequest]
+) -> tuple[int, ...]:
+    """Return the requests whose clients have touched a model, and whose own noise does not lie before it."""
+    upstream = {model_id.branch for model_id in branch_exits(branches(ledger), parent)}
+    earlier = obligations(ledger)
     promises: list[tuple[int, Request, int | None, bool]] = [
         (each.number, each.request, each.branch, each.branch is not None) for each in earlier
     ]
     promises += [(asked.number, asked.request, None, True) for asked in new]
     owed = sorted_group(client for _, request, _, _ in promises for client in request.group)
-    path = path_to(ledger, parent, training, owed)
+    path = lineage_of(ledger, parent, training, owed)
     everybody, found = frozenset[int](), []
     for number, request, noise, counts in promises:
         everybody |= request.group
         if not counts:
             continue
-        groups = {request.group, everybody} if request.scope is Scope.SEQUENCE else {request.group}
+        groups = {request.group, everybody} if request.scope is PrivacyScope.SEQUENCE else {request.group}
         touched = any(first_joined(path.edges, group) < path.index[parent] for group in groups)
         if touched and noise not in upstream:
             found.append(number)
@@ -299,35 +301,37 @@ def hidden_at(ledger: Ledger, parent: Place, training: LocalTraining, new: Seque
 
 def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozenset[int]]:
     """Return the groups that a request hides, each of them jointly; ``earlier`` are those served before it."""
-    if request.scope is Scope.INDIVIDUAL:
+    if request.scope is PrivacyScope.INDIVIDUAL:
         return [frozenset({client}) for client in request.group]
-    if request.scope is Scope.GROUP:
+    if request.scope is PrivacyScope.GROUP:
         return [request.group]
     return [request.group, request.group.union(*(each.group for each in earlier))]
 
 
-def groups_of(journal: Journal, asked: Asked) -> list[frozenset[int]]:
+def groups_of(journal: Journal, asked: FiledRequest) -> list[frozenset[int]]:
     """Return the groups that a request which a restart served hides, each of them jointly."""
-    before = takewhile(lambda each: each.number != asked.number, standings(journal))
+    before = takewhile(lambda each: each.number != asked.number, obligations(journal))
     return hidden_together(asked.request, (each.request for each in before))
 
 
-def participations_at(ledger: Ledger, parent: Place, facts: Facts, new: Sequence[Asked]) -> tuple[int, ...]:
+def participations_at(ledger: Ledger, parent: ModelId, facts: Facts, new: Sequence[FiledRequest]) -> tuple[int, ...]:
     """Return for each new request the largest sum over the rounds up to a model of |W in S|^2; see ``Branch``."""
     if not isinstance(facts.public, DpFedAvg):
         return ()
-    earlier, sums = [each.request for each in standings(ledger)], []
+    earlier, sums = [each.request for each in obligations(ledger)], []
     for asked in new:
         groups = hidden_together(asked.request, earlier)
-        path = path_to(ledger, parent, facts.training, sorted_group(frozenset().union(*groups)))
+        path = lineage_of(ledger, parent, facts.training, sorted_group(frozenset().union(*groups)))
         sums.append(max(participations(path.edges, group)[path.index[parent]] for group in groups))
         earlier.append(asked.request)
     # Of an erased stretch nobody knows it; what goes back behind one is never certified.
     return tuple(map(int, sums)) if np.isfinite(sums).all() else ()
 
 
-def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mapping[int, Branch]) -> Standing:
-    """Give what an earlier request is owed after a later restart."""
+def _follow(
+    earlier: Obligation, branch: Branch, plan: RecordedPlan | None, known: Mapping[int, Branch]
+) -> Obligation:
+    """Return what an earlier request is owed after a later restart."""
     if branch.unbounded or earlier.number in branch.bare:
         return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
     if plan is not None and not plan.public_plan:
@@ -336,7 +340,7 @@ def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mappi
         earlier = replace(earlier, mode=weaker, public_plan=earlier.public_plan and earlier.mode is not Mode.STRICT)
     if plan is not None and earlier.number in branch.hidden:
         spent = (*earlier.spent, earlier.request.mu)
-        mode = _weaker(earlier.mode, plan.candidate.mode)
+        mode = _weaker_mode(earlier.mode, plan.candidate.mode)
         return replace(earlier, mode=mode, branch=branch.number, spent=spent)
     if earlier.branch is None or earlier.branch in _upstream(branch, known):
         return earlier
@@ -345,14 +349,14 @@ def _after(earlier: Standing, branch: Branch, plan: Planned | None, known: Mappi
     return replace(earlier, mode=Mode.HEURISTIC if unproven else Mode.EXACT, branch=None, spent=())
 
 
-def check_open(ledger: Ledger, number: int) -> Asked:
+def check_open(ledger: Ledger, number: int) -> FiledRequest:
     """Return an open request; refuse any other."""
     return check_all_open(ledger, [number])[0]
 
 
-def check_all_open(ledger: Ledger, numbers: Sequence[int]) -> list[Asked]:
+def check_all_open(ledger: Ledger, numbers: Sequence[int]) -> list[FiledRequest]:
     """Return open requests; refuse any other."""
-    waiting = {asked.number: asked for asked in asked_for(ledger) if asked.open}
+    waiting = {asked.number: asked for asked in filed_requests(ledger) if asked.open}
     for number in numbers:
         if number not in waiting:
             raise ValueError(
@@ -363,8 +367,8 @@ def check_all_open(ledger: Ledger, numbers: Sequence[int]) -> list[Asked]:
 
 
 def _upstream(branch: Branch, known: Mapping[int, Branch]) -> Iterator[int]:
-    return (place.branch for place in lineage(known, branch.parent or Place(0, 0)))
+    return (model_id.branch for model_id in branch_exits(known, branch.parent or ModelId(0, 0)))
 
 
-def _weaker(one: Mode, other: Mode) -> Mode:
+def _weaker_mode(one: Mode, other: Mode) -> Mode:
     return max(one, other, key=_WEAKEST_LAST.index)

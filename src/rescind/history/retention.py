@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core._checks import not_negative
-from rescind.core.edges import Clients, Floats, Members, members
-from rescind.history.path import lineage
-from rescind.history.records import ROOT, Branch, Place
+from rescind.core.edges import Clients, Floats, Members, find_members
+from rescind.history.path import branch_exits
+from rescind.history.records import ROOT, Branch, ModelId
 from rescind.history.run import Run
 
 # What a dropped node costs: the rounds that clients would lose, weighted. The weights were tried on histories like
@@ -115,25 +115,25 @@ class Retention:
         if len(self._marks) >= self._sample:
             near = marks < self._marks[self._sample - 1]
             clients, marks = clients[near], marks[near]
-        new = np.flatnonzero(~members(marks, self._marks))
+        new = np.flatnonzero(~find_members(marks, self._marks))
         new = new[np.argsort(marks[new])]
-        places = np.searchsorted(self._marks, marks[new])
-        belong = places + np.arange(len(new)) < self._sample
-        new, places = new[belong], places[belong]
+        model_ids = np.searchsorted(self._marks, marks[new])
+        belong = model_ids + np.arange(len(new)) < self._sample
+        new, model_ids = new[belong], model_ids[belong]
         if not len(new):
             return
         # Whoever has a larger mark than all others makes room.
-        self._marks = np.insert(self._marks, places, marks[new])[: self._sample]
-        self._clients = np.insert(self._clients, places, clients[new])[: self._sample]
-        self._firsts = np.insert(self._firsts, places, first)[: self._sample]
-        self._psi = np.insert(self._psi, places, 0.0, axis=0)[: self._sample]
+        self._marks = np.insert(self._marks, model_ids, marks[new])[: self._sample]
+        self._clients = np.insert(self._clients, model_ids, clients[new])[: self._sample]
+        self._firsts = np.insert(self._firsts, model_ids, first)[: self._sample]
+        self._psi = np.insert(self._psi, model_ids, 0.0, axis=0)[: self._sample]
 
     def _drop(self, position: int) -> int:
         self._free.append(self._columns.pop(position))
         return self._nodes.pop(position)
 
     def _cheapest(self, set_aside: Collection[int]) -> int:
-        """Give the position of the node without which the clients would lose the fewest rounds."""
+        """Return the position of the node without which the clients would lose the fewest rounds."""
         nodes, psi = np.array(self._nodes), self._psi[:, self._columns]
         gaps, following = np.diff(nodes)[:-1], np.diff(nodes)[1:].astype(np.float64)
         # The newest node moves on, so the one before it will have a stretch of the usual length to serve.
@@ -158,7 +158,7 @@ class Retention:
 
 
 def public_schedule(node: int, capacity: int) -> tuple[int, ...]:
-    """Give the nodes that are kept once training stands at ``node``: a function of public numbers alone.
+    """Return the nodes that are kept once training stands at ``node``: a function of public numbers alone.
 
     All nodes while there is room; then multiples of a power of two, whose odd multiples give way one by one, the
     oldest first, to the even multiples that come. What is kept later is kept now, or newer.
@@ -208,34 +208,36 @@ def exact_rounds(branch: int, last: int, share: int) -> frozenset[int]:
 
 
 def exact_places(
-    kept: Iterable[Place], known: Mapping[int, Branch], last_round: Callable[[int], int], capacity: int
-) -> frozenset[Place]:
+    kept: Iterable[ModelId], known: Mapping[int, Branch], last_round: Callable[[int], int], capacity: int
+) -> frozenset[ModelId]:
     """Return those of the kept models that are set aside for exact restarts."""
-    shares, places = exact_shares(known, capacity), list(kept)
-    rounds = {each: exact_rounds(each, last_round(each), shares[each]) for each in {at.branch for at in places}}
-    return frozenset(place for place in places if place.round in rounds[place.branch])
+    shares, model_ids = exact_shares(known, capacity), list(kept)
+    rounds = {each: exact_rounds(each, last_round(each), shares[each]) for each in {at.branch for at in model_ids}}
+    return frozenset(model_id for model_id in model_ids if model_id.round in rounds[model_id.branch])
 
 
-def surely_kept(known: Mapping[int, Branch], tip: Place, last_round: Callable[[int], int], run: Run) -> set[Place]:
+def surely_kept(
+    known: Mapping[int, Branch], tip: ModelId, last_round: Callable[[int], int], run: Run
+) -> set[ModelId]:
     """Return models on the line to ``tip`` that no rule of retention ever gives up; only an erasure may.
 
     Which others are there depends on who took part, and maybe on their Psi, in rounds that may be erased.
     """
-    line = lineage(known, tip)
+    line = branch_exits(known, tip)
     surely = {ROOT, tip}
     if run.goal is not None and not run.facts.public_schedule:
-        there = (Place(leg.branch, number) for leg in line for number in range(leg.round + 1))
+        there = (ModelId(leg.branch, number) for leg in line for number in range(leg.round + 1))
         surely |= exact_places(there, known, last_round, run.capacity)
     # As long as there was room for all, nothing of the newest branch had to go.
     if sum(leg.round + 1 for leg in line) <= run.capacity + 2:
-        surely |= {Place(tip.branch, number) for number in range(tip.round + 1)}
+        surely |= {ModelId(tip.branch, number) for number in range(tip.round + 1)}
     return surely
 
 
 def _rounds_lost(
     serves: Members, offered: Members, weights: Floats, nodes: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Give the rounds that would be lost without each node, and the position of everybody's first choice.
+    """Return the rounds that would be lost without each node, and the position of everybody's first choice.
 
     ``serves`` holds a row for each client: the nodes at which its Psi is small enough, of which it can go back to
     those that are ``offered``. Without its first choice it loses the way to its second one. Where Psi fell and the
@@ -250,12 +252,12 @@ def _rounds_lost(
         serves[rows, choices[-1]] = False
     first, second, third = choices
     now, later = nodes[first] - nodes[second], again * (nodes[second] - nodes[third])
-    places, rounds = np.concatenate([first, second]), np.concatenate([now, _RESTING * later])
-    lost = np.bincount(places, weights=np.tile(weights, 2) * rounds, minlength=len(nodes))
+    model_ids, rounds = np.concatenate([first, second]), np.concatenate([now, _RESTING * later])
+    lost = np.bincount(model_ids, weights=np.tile(weights, 2) * rounds, minlength=len(nodes))
     return np.asarray(lost, dtype=np.float64), first
 
 
 def _scrambled(clients: Clients) -> NDArray[np.int64]:
-    """Give every client a mark of its own, in an order that has nothing to do with when it came."""
+    """Return every client a mark of its own, in an order that has nothing to do with when it came."""
     marks = clients.astype(np.uint64) * _MULTIPLIER
     return ((marks ^ (marks >> np.uint64(32))) * _MULTIPLIER).view(np.int64)

@@ -12,9 +12,9 @@ from rescind.core.calibration import Budget, sensitivity_threshold
 from rescind.core.facts import Facts
 from rescind.core.noise import GRID, Tensor
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2
-from rescind.history.errors import DifferentRun
+from rescind.history.errors import RunMismatchError
 
-Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
+ModelDescription: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 _MOST_NAMED = 3
 
@@ -45,7 +45,7 @@ class Run:
     """
 
     facts: Facts
-    tensors: Described
+    tensors: ModelDescription
     capacity: int = 32
     goal: Goal | None = None
     update_interval: int = 0
@@ -66,14 +66,14 @@ class Run:
         return sum(int(np.prod(shape)) for _, _, shape in self.tensors)
 
     def stores_updates(self, round_: int) -> bool:
-        """Tell whether a branch's round is one whose updates are stored."""
+        """Return whether a branch's round is one whose updates are stored."""
         return bool(self.update_interval) and (round_ - 1) % self.update_interval == 0
 
     def check_same(self, other: Run) -> None:
         """Refuse another run, naming what differs."""
         different = list(_differences(self, other))
         if different:
-            raise DifferentRun(
+            raise RunMismatchError(
                 f"this history was recorded with {' and '.join(different)}: go on with the recorded ones, or start a "
                 "new history"
             )
@@ -111,6 +111,6 @@ def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) 
     )
 
 
-def described(model: Mapping[str, Tensor]) -> Described:
+def describe_model(model: Mapping[str, Tensor]) -> ModelDescription:
     """Describe a model's tensors: name, type, shape."""
     return tuple((name, str(model[name].dtype), model[name].shape) for name in sorted(model))

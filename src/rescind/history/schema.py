@@ -39,7 +39,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from rescind.history.errors import HalfMadeHistory, NotAHistory, VersionMismatch
+from rescind.history.errors import IncompleteHistoryError, NoHistoryError, SchemaVersionError
 from rescind.history.ledger import SCHEMA_VERSION
 
 # A look-up of one client seeks once a segment. An insert stays within the pages of the current one: larger segments
@@ -106,7 +106,7 @@ round_ = Table(
     UniqueConstraint("branch", "round"),
 )
 
-# What ``untouched`` reads, side by side: in SQLite's table pages of participants lie between one row and the next.
+# What ``absent_rounds`` reads, side by side: in SQLite's table, pages of participants lie between two rows.
 Index("round_in_short", round_.c.branch, round_.c.round, round_.c.factor, round_.c.rounding).ddl_if(dialect="sqlite")
 
 # Finds the rounds of a client. ``round`` is the sequence of the round's entry.
@@ -224,7 +224,7 @@ _JOINED = {
 
 
 def joined(connection: Connection, segments: Iterable[int], clients: Iterable[int]) -> Sequence[Row[int, int]]:
-    """Give branch and number of the rounds in these segments that any of these clients took part in, in order."""
+    """Return branch and number of the rounds in these segments that any of these clients took part in, in order."""
     lists = {"segments": list(segments), "clients": list(clients)}
     query = text(_JOINED[connection.dialect.name]).bindparams(*(bindparam(name, type_=NUMBERS) for name in lists))
     return connection.execute(query, lists).all()
@@ -274,8 +274,8 @@ def among(tested: ColumnElement[Any], values: Iterable[int] | Iterable[str]) -> 
     return _Among(tested, bindparam(None, list(values), type_=as_list))
 
 
-def listed(values: Iterable[int]) -> ColumnElement[int]:
-    """Give integers as the column of a table."""
+def as_table(values: Iterable[int]) -> ColumnElement[int]:
+    """Return integers as the column of a table."""
     table = _Listed(bindparam(None, list(values), type_=NUMBERS)).table_valued(column("value", Integer))
     return table.c.value
 
@@ -290,7 +290,7 @@ def create(connection: Connection, name: str, secret: bytes, check: bytes) -> No
 
 
 def tables_found(connection: Connection) -> set[str]:
-    """Give the names of the tables that are there, of a history or not."""
+    """Return the names of the tables that are there, of a history or not."""
     return set(inspect(connection).get_table_names())
 
 
@@ -298,24 +298,24 @@ def check(connection: Connection, where: str) -> None:
     """Refuse a database that is not a whole history with this version's schema."""
     found, expected = tables_found(connection), set(TABLES.tables)
     if found and not found & expected:
-        raise NotAHistory(f"{where} is a database of something else")
+        raise NoHistoryError(f"{where} is a database of something else")
     if run.name in found:
         columns = {each["name"] for each in inspect(connection).get_columns(run.name)}
         if not {each.name for each in run.columns} <= columns:
-            raise NotAHistory(f"{where} is a database of something else: its table 'run' is not a history's")
+            raise NoHistoryError(f"{where} is a database of something else: its table 'run' is not a history's")
         versions = connection.execute(select(run.c.schema_version)).scalars().all()
         if len(versions) > 1:
-            raise NotAHistory(f"{where} is no history any more: its table 'run' has {len(versions)} rows, not one")
+            raise NoHistoryError(f"{where} is no history any more: its table 'run' has {len(versions)} rows, not one")
         version = versions[0] if versions else None
         if version is not None and version != SCHEMA_VERSION:
-            raise VersionMismatch(_other_version(where, version))
+            raise SchemaVersionError(_other_version(where, version))
         if version is not None and expected <= found:
             return
     missing = sorted(expected - found) or ["the row of table run"]
     unseen = (
         "" if connection.dialect.name == "sqlite" else "grant this role USAGE on the schema if it is whole; else "
     )
-    raise HalfMadeHistory(
+    raise IncompleteHistoryError(
         f"{where} lacks {', '.join(missing)}: {unseen}delete it and create it again, or restore a copy"
     )
 

@@ -14,7 +14,7 @@ from glob import escape
 from pathlib import Path
 
 from rescind.history.commitments import KEY_BYTES
-from rescind.history.errors import HistoryError, MissingSecret
+from rescind.history.errors import HistoryError, MissingSecretError
 from rescind.history.places import check_private, sync
 
 _CONTENT = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}\n?")
@@ -47,13 +47,13 @@ def read_secret(path: Path | None) -> bytes:
     """Return the secret that a file holds, which nobody else may be able to read.
 
     Raises:
-        MissingSecret: there is no such file, or it holds something else.
-        UnsafePermissions: others can read it.
+        MissingSecretError: there is no such file, or it holds something else.
+        UnsafePermissionsError: others can read it.
     """
     if path is None:
-        raise MissingSecret(f"the secret file of this history is not named: {_HOW}")
+        raise MissingSecretError(f"the secret file of this history is not named: {_HOW}")
     if not path.is_file():
-        raise MissingSecret(
+        raise MissingSecretError(
             f"{path}, the secret file of this history, is missing: a forgotten client that comes back would not be "
             f"recognised, and no receipt can be given. Put it back from its backup; if it lies elsewhere, {_HOW}"
         )
@@ -61,13 +61,13 @@ def read_secret(path: Path | None) -> bytes:
     with path.open("rb") as file:
         content = file.read(2 * KEY_BYTES + 2).decode(errors="replace")
     if not _CONTENT.fullmatch(content):
-        raise MissingSecret(f"{path} is no secret file: put the right one back from its backup, or {_HOW}")
+        raise MissingSecretError(f"{path} is no secret file: put the right one back from its backup, or {_HOW}")
     return bytes.fromhex(content)
 
 
-def wrong_secret(path: Path | None) -> MissingSecret:
+def secret_mismatch(path: Path | None) -> MissingSecretError:
     """Return the error about a file that holds another history's secret."""
-    return MissingSecret(f"{path} is the secret file of another history: put the right one there, or {_HOW}")
+    return MissingSecretError(f"{path} is the secret file of another history: put the right one there, or {_HOW}")
 
 
 def _write(path: Path, secret: bytes) -> None:

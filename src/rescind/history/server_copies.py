@@ -28,7 +28,7 @@ _PUBLISHED = text("SELECT count(DISTINCT pubname) FROM pg_publication_tables WHE
 _SLOTS = text("SELECT count(*), count(*) FILTER (WHERE slot_type = 'logical') FROM pg_replication_slots")
 
 
-def out_of_reach(connection: Connection, schema: str, checkpointed: bool) -> tuple[str, ...]:
+def find_out_of_reach(connection: Connection, schema: str, checkpointed: bool) -> tuple[str, ...]:
     """Return in words all that may still hold erased values once the tables do not."""
     said = []
     if not checkpointed:
@@ -40,12 +40,12 @@ def out_of_reach(connection: Connection, schema: str, checkpointed: bool) -> tup
     )
     return (
         *said,
-        *copies(connection, schema),
+        *find_copies(connection, schema),
         "Backups and snapshots of the server, if there are any, hold what they held.",
     )
 
 
-def copies(connection: Connection, schema: str) -> tuple[str, ...]:
+def find_copies(connection: Connection, schema: str) -> tuple[str, ...]:
     """Return in words where the server copies what is written to it, as far as it is set up to."""
     settings = _settings(connection)
     return (*_replicated(connection, schema, settings), *_logged(settings))

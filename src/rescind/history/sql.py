@@ -44,29 +44,29 @@ from rescind.history.commitments import (
     stamp,
 )
 from rescind.history.databases import Database, Postgresql, Sqlite
-from rescind.history.errors import BrokenHistory, ForgottenClient, HistoryError
+from rescind.history.errors import BrokenHistoryError, ForgottenClientError, HistoryError
 from rescind.history.ledger import (
+    ABSENT_ROUNDS,
     CHECK,
     RETURNING,
     STAMPS,
-    UNTOUCHED,
     Ledger,
-    as_stored,
-    bound_secret,
+    bind_secret,
+    check_names_fit,
     check_round,
-    checked_digest,
-    checked_names,
-    derived_secret,
-    labelling,
+    decode_digest,
+    derive_secret,
+    label_body,
     name_digest,
-    registration,
-    rejection,
+    normalise_body,
+    registration_body,
+    rejection_body,
     run_identifier,
 )
-from rescind.history.records import PARTICIPANT, REMAINING, Entry, Place, Round, Span, Stretch
-from rescind.history.schema import among, listed
-from rescind.history.secret_file import make_secret, read_secret, wrong_secret
-from rescind.history.strays import strange_objects, strange_rows
+from rescind.history.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.history.schema import among, as_table
+from rescind.history.secret_file import make_secret, read_secret, secret_mismatch
+from rescind.history.strays import find_strange_objects, find_strange_rows
 
 # A round can hold megabytes, an entry a few hundred bytes.
 _ROUNDS_AT_ONCE = 16
@@ -150,18 +150,18 @@ class SqlLedger(Ledger):
 
     def secret(self, purpose: str) -> bytes:
         with self._reading() as connection:
-            return derived_secret(connection.execute(select(schema.run.c.secret)).scalar_one(), purpose)
+            return derive_secret(connection.execute(select(schema.run.c.secret)).scalar_one(), purpose)
 
     def outside_secret(self, purpose: str) -> bytes:
         if self._outside_secret is None:
             outside = read_secret(self.secret_file)
             with self._reading() as connection:
                 run = connection.execute(select(schema.run)).one()
-            bound = bound_secret(outside, run.secret)
-            if not hmac.compare_digest(derived_secret(bound, CHECK), run.secret_check):
-                raise wrong_secret(self.secret_file)
+            bound = bind_secret(outside, run.secret)
+            if not hmac.compare_digest(derive_secret(bound, CHECK), run.secret_check):
+                raise secret_mismatch(self.secret_file)
             self._outside_secret = bound
-        return derived_secret(self._outside_secret, purpose)
+        return derive_secret(self._outside_secret, purpose)
 
     def head(self) -> bytes:
         with self._reading() as connection:
@@ -171,7 +171,7 @@ class SqlLedger(Ledger):
     # Clients
 
     def register(self, names: Sequence[str], time: str) -> Clients:
-        checked = checked_names(names)
+        checked = check_names_fit(names)
         # Nearly always all are known: then nothing is written, and no turn is waited for.
         known = self.pseudonyms(checked)
         if all(name in known for name in checked):
@@ -183,7 +183,7 @@ class SqlLedger(Ledger):
             # Whoever is known was not erased.
             gone = _forgotten(connection, secret, new)
             if gone:
-                raise ForgottenClient(sorted(gone))
+                raise ForgottenClientError(sorted(gone))
             given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
             given = {name: number for number, name in enumerate(new, start=given_out + 1)}
             if given:
@@ -203,22 +203,22 @@ class SqlLedger(Ledger):
 
     def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
         with self._reading() as connection:
-            return _pseudonyms(connection, checked_names(names))
+            return _pseudonyms(connection, check_names_fit(names))
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
-        checked, secret = checked_names(names), self.outside_secret(RETURNING)
+        checked, secret = check_names_fit(names), self.outside_secret(RETURNING)
         with self._reading() as connection:
             return _forgotten(connection, secret, checked)
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
-        checked_names([*labels, *labels.values()])
+        check_names_fit([*labels, *labels.values()])
         table = schema.identity
         with self._beside_the_writer() as connection:
             rows = connection.execute(select(table).where(among(table.c.name, labels))).all()
             changed = [row for row in rows if row.label != labels[row.name]]
             leaves = {row.pseudonym: label_leaf(row.nonce, row.pseudonym, labels[row.name]) for row in changed}
             if leaves:
-                self._append(connection, "label", labelling(leaves), time)
+                self._append(connection, "label", label_body(leaves), time)
             for row in changed:
                 chosen = table.c.pseudonym == row.pseudonym
                 connection.execute(update(table).where(chosen).values(label=labels[row.name]))
@@ -253,31 +253,33 @@ class SqlLedger(Ledger):
 
     def commit_round(
         self,
-        round_: Round,
+        round_: RoundRecord,
         time: str,
-        release: Sequence[Place] = (),
+        release: Sequence[ModelId] = (),
         updates: Mapping[int, str] | None = None,
         rejected: Mapping[int, str] | None = None,
     ) -> Entry:
-        place, model = round_.place, checked_digest(round_.model)
-        stored = [(place.branch, place.round, each, checked_digest(of)) for each, of in (updates or {}).items()]
+        model_id, model = round_.model_id, decode_digest(round_.model)
+        stored = [(model_id.branch, model_id.round, each, decode_digest(of)) for each, of in (updates or {}).items()]
         with self._transaction() as connection:
             keys = _keys(connection, round_.clients)
-            check_round(round_, _last_round(connection, place.branch), keys)
+            check_round(round_, _last_round(connection, model_id.branch), keys)
             if rejected:
-                self._append(connection, "rejection", rejection(place, rejected), time)
-            body = {"branch": place.branch, "round": place.round}
+                self._append(connection, "rejection", rejection_body(model_id, rejected), time)
+            body = {"branch": model_id.branch, "round": model_id.round}
             entry = self._append(connection, "round", body, time, round_root(round_, keys))
             _insert_round(connection, entry.sequence, round_, model)
             branch = schema.branch
-            connection.execute(update(branch).where(branch.c.number == place.branch).values(last_round=place.round))
-            _insert(connection, schema.kept, [(place.branch, place.round, model)])
+            connection.execute(
+                update(branch).where(branch.c.number == model_id.branch).values(last_round=model_id.round)
+            )
+            _insert(connection, schema.kept, [(model_id.branch, model_id.round, model)])
             _insert(connection, schema.client_update, stored)
             _release(connection, release)
         return entry
 
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        digest = checked_digest(model)
+        digest = decode_digest(model)
         with self._transaction() as connection:
             if _last_round(connection, number) >= 0:
                 raise ValueError(f"branch {number} was started already")
@@ -290,7 +292,7 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             return _last_round(connection, branch)
 
-    def rounds(self, span: Span) -> Iterator[Round]:
+    def rounds(self, span: Span) -> Iterator[RoundRecord]:
         table = schema.round_
         query = select(table).where(_within(table, span)).order_by(table.c.round)
         with self._reading() as connection:
@@ -299,7 +301,7 @@ class SqlLedger(Ledger):
             with connection.execute(query) if few else _streamed(connection, query, _ROUNDS_AT_ONCE) as rows:
                 yield from map(_round, rows)
 
-    def untouched(self, span: Span) -> NDArray[np.void]:
+    def absent_rounds(self, span: Span) -> NDArray[np.void]:
         table = schema.round_
         query = select(table.c.round, table.c.factor, table.c.rounding).where(_within(table, span))
         # Ten thousand rows at once would wake the garbage collector, which takes longer than reading them.
@@ -307,22 +309,22 @@ class SqlLedger(Ledger):
             self._reading() as connection,
             _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE) as rows,
         ):
-            parts = [np.array([tuple(row) for row in part], dtype=UNTOUCHED) for part in rows.partitions()]
-        return np.concatenate([np.empty(0, dtype=UNTOUCHED), *parts])
+            parts = [np.array([tuple(row) for row in part], dtype=ABSENT_ROUNDS) for part in rows.partitions()]
+        return np.concatenate([np.empty(0, dtype=ABSENT_ROUNDS), *parts])
 
-    def joined(self, clients: Clients) -> list[Place]:
+    def rounds_of(self, clients: Clients) -> list[ModelId]:
         with self._reading() as connection:
             last = connection.execute(select(func.max(schema.participation.c.segment))).scalar_one()
             rows = [] if last is None else schema.joined(connection, range(last + 1), clients.tolist())
-        return [Place(*row) for row in rows]
+        return [ModelId(*row) for row in rows]
 
-    def indexed(self, span: Span) -> Iterator[tuple[Place, Clients]]:
+    def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
         table = schema.round_
         query = select(table.c.sequence, table.c.round).where(_within(table, span)).order_by(table.c.sequence)
         with self._reading() as connection:
-            places = {row.sequence: Place(span.branch, row.round) for row in connection.execute(query)}
+            model_ids = {row.sequence: ModelId(span.branch, row.round) for row in connection.execute(query)}
         segments: dict[int, list[int]] = {}
-        for sequence in places:
+        for sequence in model_ids:
             segments.setdefault(sequence // schema.ROUNDS_PER_SEGMENT, []).append(sequence)
         for segment, sequences in segments.items():
             with self._reading() as connection:
@@ -330,20 +332,20 @@ class SqlLedger(Ledger):
                 rows = connection.execute(found.where(schema.participation.c.segment == segment)).all()
             pairs = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 2)
             for sequence in sequences:
-                yield places[sequence], np.sort(pairs[pairs[:, 0] == sequence, 1])
+                yield model_ids[sequence], np.sort(pairs[pairs[:, 0] == sequence, 1])
 
-    def kept(self) -> dict[Place, str]:
+    def kept(self) -> dict[ModelId, str]:
         table = schema.kept
         with self._reading() as connection:
             rows = connection.execute(select(table).order_by(table.c.branch, table.c.round)).all()
-        return {Place(row.branch, row.round): row.model.hex() for row in rows}
+        return {ModelId(row.branch, row.round): row.model.hex() for row in rows}
 
-    def updates(self, span: Span) -> dict[tuple[Place, int], str]:
+    def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
         table = schema.client_update
         query = select(table).where(_within(table, span)).order_by(table.c.round, table.c.client)
         with self._reading() as connection:
             rows = connection.execute(query).all()
-        return {(Place(row.branch, row.round), row.client): row.digest.hex() for row in rows}
+        return {(ModelId(row.branch, row.round), row.client): row.digest.hex() for row in rows}
 
     # Erasure
 
@@ -397,23 +399,23 @@ class SqlLedger(Ledger):
         with self._held():
             left = self._database.compact()
         with self._reading() as connection:
-            return (*left, *strange_objects(connection))
+            return (*left, *find_strange_objects(connection))
 
-    def unstamped(self) -> list[int]:
+    def unstamped_entries(self) -> list[int]:
         table, secret = schema.journal, self.outside_secret(STAMPS)
         query = select(table.c.sequence, table.c.head, table.c.stamp).order_by(table.c.sequence)
         with self._reading() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
             return [each.sequence for each in rows if not _is_stamped(each, secret)]
 
-    def suppressed(self) -> list[str]:
+    def erased_name_digests(self) -> list[str]:
         table = schema.suppression
         with self._reading() as connection:
             return list(connection.execute(select(table.c.digest).order_by(table.c.digest)).scalars())
 
     def strays(self) -> Iterator[str]:
         with self._reading() as connection:
-            yield from strange_objects(connection)
-            yield from strange_rows(connection)
+            yield from find_strange_objects(connection)
+            yield from find_strange_rows(connection)
 
     def copies(self) -> tuple[str, ...]:
         return self._database.copies()
@@ -475,7 +477,7 @@ class SqlLedger(Ledger):
     def _append(
         self, connection: Connection, kind: str, body: Mapping[str, Any], time: str, root: bytes = b""
     ) -> Entry:
-        entry = next_entry(_last_entry(connection), kind, time, as_stored(body), root)
+        entry = next_entry(_last_entry(connection), kind, time, normalise_body(body), root)
         text, stamped = canonical(entry.body).decode(), stamp(self.outside_secret(STAMPS), entry.head)
         _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
         return entry
@@ -483,7 +485,7 @@ class SqlLedger(Ledger):
     def _insert_clients(self, connection: Connection, given: Mapping[str, int], time: str) -> None:
         rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in given.items()]
         leaves = [name_leaf(nonce, number, name) for number, name, _, nonce in rows]
-        self._append(connection, "registration", registration(given.values()), time, merkle_root(leaves))
+        self._append(connection, "registration", registration_body(given.values()), time, merkle_root(leaves))
         _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES), None) for each in given.values()])
         _insert(connection, schema.identity, rows)
 
@@ -534,21 +536,21 @@ def _keys(connection: Connection, clients: Clients) -> dict[int, bytes]:
     return {pseudonym: key for pseudonym, key in rows}  # noqa: C416
 
 
-def _insert_round(connection: Connection, sequence: int, round_: Round, model: bytes) -> None:
+def _insert_round(connection: Connection, sequence: int, round_: RoundRecord, model: bytes) -> None:
     gram = None if round_.gram is None else round_.gram.astype("<f8").tobytes()
     _insert(
         connection,
         schema.round_,
         [
             (
-                *(sequence, round_.place.branch, round_.place.round),
+                *(sequence, round_.model_id.branch, round_.model_id.round),
                 *(round_.factor, round_.rounding, round_.update_norm),
                 *(model, round_.salt, round_.participants.tobytes(), gram),
             )
         ],
     )
     segment = sequence // schema.ROUNDS_PER_SEGMENT
-    rows = select(literal(segment, Integer), listed(round_.clients.tolist()), literal(sequence, Integer))
+    rows = select(literal(segment, Integer), as_table(round_.clients.tolist()), literal(sequence, Integer))
     connection.execute(insert(schema.participation).from_select(["segment", "client", "round"], rows))
 
 
@@ -561,10 +563,10 @@ def _erase_participations(connection: Connection, span: Span) -> None:
         connection.execute(delete(joined).where(chosen))
 
 
-def _release(connection: Connection, places: Sequence[Place]) -> None:
+def _release(connection: Connection, model_ids: Sequence[ModelId]) -> None:
     table = schema.kept
-    for place in places:
-        connection.execute(delete(table).where(table.c.branch == place.branch, table.c.round == place.round))
+    for model_id in model_ids:
+        connection.execute(delete(table).where(table.c.branch == model_id.branch, table.c.round == model_id.round))
 
 
 def _replace_stretches(connection: Connection, superseded: Sequence[int], stretch: Stretch | None) -> None:
@@ -601,13 +603,13 @@ def _entry(row: Row[Any]) -> Entry:
     return Entry(row.sequence, row.kind, row.time, json.loads(row.body), row.root, row.head)
 
 
-def _round(row: Row[Any]) -> Round:
-    place = Place(row.branch, row.round)
+def _round(row: Row[Any]) -> RoundRecord:
+    model_id = ModelId(row.branch, row.round)
     try:
         participants = np.frombuffer(row.participants, dtype=PARTICIPANT)
         count = len(participants)
-        return Round(
-            place=place,
+        return RoundRecord(
+            model_id=model_id,
             participants=participants,
             update_norm=row.update_norm,
             rounding=row.rounding,
@@ -617,13 +619,13 @@ def _round(row: Row[Any]) -> Round:
             salt=row.salt,
         )
     except ValueError as unreadable:
-        raise BrokenHistory(f"the numbers of {place} cannot be read: {unreadable}") from unreadable
+        raise BrokenHistoryError(f"the numbers of {model_id} cannot be read: {unreadable}") from unreadable
 
 
 def _stretch(row: Row[Any]) -> Stretch:
     return Stretch(
         branch=row.branch,
-        origin=Place(row.origin_branch, row.origin_round),
+        origin=ModelId(row.origin_branch, row.origin_round),
         remaining=np.frombuffer(row.remaining, dtype=REMAINING),
         common_factor=row.common_factor,
         salt=row.salt,

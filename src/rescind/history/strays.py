@@ -88,7 +88,7 @@ _THERE_AND_ERASED = text(
 )
 
 
-def strange_objects(connection: Connection) -> Iterator[str]:
+def find_strange_objects(connection: Connection) -> Iterator[str]:
     """Say what is in the database or in the history's folder and no ledger made, or made and is gone or changed.
 
     That is tables, columns, constraints, indices, triggers, views, functions; and files.
@@ -107,7 +107,7 @@ def strange_objects(connection: Connection) -> Iterator[str]:
         yield from _strange_files(_file(connection))
 
 
-def strange_rows(connection: Connection) -> Iterator[str]:
+def find_strange_rows(connection: Connection) -> Iterator[str]:
     """Say which rows belong to nothing that the journal tells of, and which entries a ledger words otherwise."""
     round_, updates = schema.round_.c, schema.client_update.c
     # Before the journal, which somebody may be writing to: no row is there before its entry.

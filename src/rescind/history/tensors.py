@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.history.errors import DamagedCheckpoint
+from rescind.history.errors import DamagedCheckpointError
 
 Tensor: TypeAlias = NDArray[Any]
 
@@ -71,7 +71,7 @@ class _Entry:
 
 
 def layout(tensors: Mapping[str, Tensor]) -> bytes:
-    """Give the file's beginning, up to the first tensor's bytes.
+    """Return the file's beginning, up to the first tensor's bytes.
 
     Names are sorted by code point and data follows data without a gap; spaces fill the header up to 8 bytes.
     """
@@ -98,7 +98,7 @@ def layout(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def chunks(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    """Give the file's bytes in order and in small pieces; only a piece is ever copied, and only where it has to be.
+    """Return the file's bytes in order and in small pieces; only a piece is ever copied, and only where it has to be.
 
     A piece may be a view of a tensor: use it before asking for the next one.
     """
@@ -128,7 +128,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """Give the SHA-256 of the file that these tensors make, as 64 hexadecimal digits."""
+    """Return the SHA-256 of the file that these tensors make, as 64 hexadecimal digits."""
     hasher = hashlib.sha256()
     for chunk in chunks(tensors):
         hasher.update(chunk)
@@ -138,7 +138,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 def read(
     file: SeekableFile, observe: Callable[[memoryview], object] = lambda _piece: None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Give a file's tensors one at a time, in the order in which they are stored.
+    """Return a file's tensors one at a time, in the order in which they are stored.
 
     ``observe`` sees every byte of the file once and in order, so a hash can be taken on the way. Files of other
     writers are read too, whatever order their tensors have.
@@ -146,10 +146,10 @@ def read(
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size < 8:
-        raise DamagedCheckpoint(f"the file has {size} bytes, too few for a header")
+        raise DamagedCheckpointError(f"the file has {size} bytes, too few for a header")
     length = int.from_bytes(_filled(file, 8, observe), "little")
     if length > min(_LONGEST_HEADER, size - 8):
-        raise DamagedCheckpoint(
+        raise DamagedCheckpointError(
             f"the header claims {length} bytes, in a file of {size}; at most {_LONGEST_HEADER} are read"
         )
     for entry in _entries(_filled(file, length, observe), size - 8 - length):
@@ -176,42 +176,42 @@ def _check(name: str, tensor: Tensor) -> None:
 def _entries(text: bytearray, size: int) -> list[_Entry]:
     """Read a header whose tensors have to fill exactly ``size`` bytes."""
     if not text.startswith(b"{"):
-        raise DamagedCheckpoint("the header does not begin with a brace")
+        raise DamagedCheckpointError("the header does not begin with a brace")
     try:
         header = json.loads(text.decode(), object_pairs_hook=_without_duplicates)
         "".join(header).encode()
     except (ValueError, RecursionError) as error:
-        raise DamagedCheckpoint(f"the header is not JSON in UTF-8: {error}") from error
+        raise DamagedCheckpointError(f"the header is not JSON in UTF-8: {error}") from error
     remarks = header.pop(_REMARKS, {})
     if not isinstance(remarks, dict) or not all(isinstance(value, str) for value in remarks.values()):
-        raise DamagedCheckpoint(f"{_REMARKS} of the header is not a table of strings")
+        raise DamagedCheckpointError(f"{_REMARKS} of the header is not a table of strings")
     entries = sorted((_entry(*item) for item in header.items()), key=lambda entry: (entry.start, entry.end))
     position = 0
     for entry in entries:
         if entry.start != position:
-            raise DamagedCheckpoint(f"the tensors overlap or leave a gap at byte {position} of the data")
+            raise DamagedCheckpointError(f"the tensors overlap or leave a gap at byte {position} of the data")
         position = entry.end
     if position > size:
-        raise DamagedCheckpoint(f"the file is truncated: {size} of {position} bytes of data are left")
+        raise DamagedCheckpointError(f"the file is truncated: {size} of {position} bytes of data are left")
     if position < size:
-        raise DamagedCheckpoint(f"the file goes on for {size - position} bytes after the last tensor")
+        raise DamagedCheckpointError(f"the file goes on for {size - position} bytes after the last tensor")
     return entries
 
 
 def _entry(name: str, claims: Any) -> _Entry:
     shown = repr(name[:100])
     if not isinstance(claims, dict) or claims.keys() != {"dtype", "shape", "data_offsets"}:
-        raise DamagedCheckpoint(f"tensor {shown} needs dtype, shape and data_offsets, and nothing else")
+        raise DamagedCheckpointError(f"tensor {shown} needs dtype, shape and data_offsets, and nothing else")
     code, shape, offsets = claims["dtype"], claims["shape"], claims["data_offsets"]
     if not isinstance(code, str) or code not in _DTYPES:
-        raise DamagedCheckpoint(f"tensor {shown} has a dtype other than {', '.join(_DTYPES)}")
+        raise DamagedCheckpointError(f"tensor {shown} has a dtype other than {', '.join(_DTYPES)}")
     if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise DamagedCheckpoint(f"the shape of tensor {shown} is not a list of at most 64 counts")
+        raise DamagedCheckpointError(f"the shape of tensor {shown} is not a list of at most 64 counts")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise DamagedCheckpoint(f"the data_offsets of tensor {shown} are not two counts")
+        raise DamagedCheckpointError(f"the data_offsets of tensor {shown} are not two counts")
     start, end = offsets
     if end - start != math.prod(shape) * _DTYPES[code].itemsize:
-        raise DamagedCheckpoint(f"the data_offsets of tensor {shown} do not match its shape {shape}")
+        raise DamagedCheckpointError(f"the data_offsets of tensor {shown} do not match its shape {shape}")
     return _Entry(name, _DTYPES[code], tuple(shape), start, end)
 
 
@@ -223,7 +223,7 @@ def _are_counts(values: Any) -> bool:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise DamagedCheckpoint("the header has a name twice")
+        raise DamagedCheckpointError("the header has a name twice")
     return table
 
 
@@ -231,11 +231,11 @@ def _tensor(file: SeekableFile, entry: _Entry, observe: Callable[[memoryview], o
     try:
         tensor = np.empty(entry.shape, entry.dtype)
     except ValueError as error:
-        raise DamagedCheckpoint(f"no array can have the shape {list(entry.shape)}: {error}") from error
+        raise DamagedCheckpointError(f"no array can have the shape {list(entry.shape)}: {error}") from error
     flat = tensor.reshape(-1).view(np.uint8)
     _fill(file, flat.data, observe)
     if tensor.dtype == np.bool_ and flat.max(initial=0) > 1:
-        raise DamagedCheckpoint("a tensor of type BOOL holds bytes that are neither 0 nor 1")
+        raise DamagedCheckpointError("a tensor of type BOOL holds bytes that are neither 0 nor 1")
     return tensor
 
 
@@ -250,6 +250,6 @@ def _fill(file: SeekableFile, view: memoryview, observe: Callable[[memoryview], 
     while done < len(view):
         count = file.readinto(view[done : done + _PIECE])
         if not count:
-            raise DamagedCheckpoint("the file ends before its last tensor does")
+            raise DamagedCheckpointError("the file ends before its last tensor does")
         observe(view[done : done + count])
         done += count

@@ -15,13 +15,13 @@ from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode
 from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
 from rescind.history.erasure import stored_updates, suppression_digest, unfinished
-from rescind.history.errors import HistoryError, MissingSecret, UnsafePermissions
+from rescind.history.errors import HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.ledger import Ledger
-from rescind.history.naming import name_problems
+from rescind.history.naming import find_name_problems
 from rescind.history.path import branches, newest
-from rescind.history.progress import counted
-from rescind.history.records import Branch, Entry, ErasurePlan, Place, Span
-from rescind.history.requests import asked_for
+from rescind.history.progress import report_progress
+from rescind.history.records import Branch, Entry, ErasurePlan, ModelId, Span
+from rescind.history.requests import filed_requests
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
 
@@ -35,7 +35,7 @@ _SAID_ONCE = {
 }
 
 
-def ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ()) -> Iterator[str]:
+def find_ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ()) -> Iterator[str]:
     """Return in words everything in a ledger that does not agree; nothing means that all of it does.
 
     ``witnessed`` are heads that clients were handed: one that is not in the chain shows that history was rewritten,
@@ -50,33 +50,33 @@ def ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ())
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
     plans = [decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure"]
     erased = [span for plan in plans for span in plan.spans]
-    roots = {entry.place: entry.root for entry in entries if entry.kind == "round"}
+    roots = {entry.model_id: entry.root for entry in entries if entry.kind == "round"}
     started = branches(ledger)
-    stored = {Place(each.number, 0): each.model for each in started.values()}
-    last = {place.branch: place.round for place in sorted(roots)}
+    stored = {ModelId(each.number, 0): each.model for each in started.values()}
+    last = {model_id.branch: model_id.round for model_id in sorted(roots)}
     for number in started:
         span = Span(number, 1, ledger.last_round(number))
         if span.last != last.get(number, 0):
             yield f"branch {number} is said to end with round {span.last}, which is not its last one"
-        found = dict(ledger.indexed(span))
-        for round_ in counted(ledger.rounds(span), f"checking branch {number}", span.last):
-            if not np.array_equal(found.get(round_.place, ()), round_.clients):
-                yield f"{round_.place} is not found by its participants"
-            root = roots.pop(round_.place, None)
-            stored[round_.place] = round_.model
+        found = dict(ledger.indexed_participants(span))
+        for round_ in report_progress(ledger.rounds(span), f"checking branch {number}", span.last):
+            if not np.array_equal(found.get(round_.model_id, ()), round_.clients):
+                yield f"{round_.model_id} is not found by its participants"
+            root = roots.pop(round_.model_id, None)
+            stored[round_.model_id] = round_.model
             keys = ledger.keys(round_.clients)
             if root is None:
-                yield f"{round_.place} is in no entry"
+                yield f"{round_.model_id} is in no entry"
             elif len(keys) < len(round_.participants):
-                yield f"{round_.place} has a participant whose key is gone"
+                yield f"{round_.model_id} has a participant whose key is gone"
             elif round_root(round_, keys) != root:
-                yield f"the numbers of {round_.place} are not those that were recorded"
+                yield f"the numbers of {round_.model_id} are not those that were recorded"
             elif not math.isclose(round_.factor, round_.edge(run.facts.training).factor, rel_tol=1e-12):
-                yield f"the factor of {round_.place} does not follow from its participants"
+                yield f"the factor of {round_.model_id} does not follow from its participants"
     yield from (
-        f"{place} has lost its numbers, and no erasure says so"
-        for place in roots
-        if not any(place in span for span in erased)
+        f"{model_id} has lost its numbers, and no erasure says so"
+        for model_id in roots
+        if not any(model_id in span for span in erased)
     )
     yield from _stretch_problems(ledger, entries)
     waiting = unfinished(ledger)
@@ -84,7 +84,7 @@ def ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ())
         f"erasure {entry.sequence} was begun and not finished: record or erase to finish it" for entry in waiting
     )
     yield from _model_problems(entries, started, stored)
-    yield from name_problems(ledger, entries)
+    yield from find_name_problems(ledger, entries)
     yield from _returned(ledger, entries)
     yield from _not_erased(ledger, entries, stored)
     yield from _identity_problems(ledger)
@@ -92,27 +92,27 @@ def ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ())
         yield from _suppression_problems(ledger, entries)
     kept = ledger.kept()
     yield from (
-        f"{place} has to be kept, and is not"
-        for place in sorted(surely_kept(started, newest(ledger), ledger.last_round, run))
-        if place not in kept and not any(place in span for span in erased)
+        f"{model_id} has to be kept, and is not"
+        for model_id in sorted(surely_kept(started, newest(ledger), ledger.last_round, run))
+        if model_id not in kept and not any(model_id in span for span in erased)
     )
     yield from (
-        f"{place} is kept as another model than was recorded"
-        for place, digest in kept.items()
-        if stored.get(place) != digest
+        f"{model_id} is kept as another model than was recorded"
+        for model_id, digest in kept.items()
+        if stored.get(model_id) != digest
     )
 
 
-def file_problems(ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> Iterator[str]:
+def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> Iterator[str]:
     """Return in words which files are missing, damaged or nobody's; every kept model is read, which takes its time.
 
     Somebody may write meanwhile: what a file is missed for, or found without, is asked of the ledger last.
     """
     files = [(store, store.digests()) for store in (models, updates)]
     kept = ledger.kept()
-    for place, digest in counted(kept.items(), "reading kept models", len(kept)):
-        damage = _damage(models, place, digest)
-        if damage and ledger.kept().get(place) == digest:
+    for model_id, digest in report_progress(kept.items(), "reading kept models", len(kept)):
+        damage = _damage(models, model_id, digest)
+        if damage and ledger.kept().get(model_id) == digest:
             yield damage
     needed = set(ledger.kept().values()), set(stored_updates(ledger).values())
     erased = any(True for _ in ledger.entries("erased"))
@@ -131,8 +131,8 @@ def file_problems(ledger: Ledger, models: CheckpointStore, updates: CheckpointSt
 
 def _stamp_problems(ledger: Ledger) -> Iterator[str]:
     # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
-    with suppress(MissingSecret, UnsafePermissions):
-        yield from (f"entry {number} was added without the secret" for number in ledger.unstamped())
+    with suppress(MissingSecretError, UnsafePermissionsError):
+        yield from (f"entry {number} was added without the secret" for number in ledger.unstamped_entries())
 
 
 def _repetitions(entries: Sequence[Entry]) -> Iterator[str]:
@@ -157,14 +157,14 @@ def _repetitions(entries: Sequence[Entry]) -> Iterator[str]:
                 yield f"erasure {entry.sequence} is about other clients than its requests"
 
 
-def _damage(models: CheckpointStore, place: Place, digest: str) -> str:
+def _damage(models: CheckpointStore, model_id: ModelId, digest: str) -> str:
     if digest not in models:
-        return f"the checkpoint of {place} is missing"
+        return f"the checkpoint of {model_id} is missing"
     try:
         for _ in models.stream(digest):
             pass
     except HistoryError as damaged:
-        return f"{place}: {damaged}"
+        return f"{model_id}: {damaged}"
     return ""
 
 
@@ -174,7 +174,7 @@ def _identity_problems(ledger: Ledger) -> Iterator[str]:
     keys = ledger.keys(sorted_group(known.values()))
     yield from (f"client {client} has a name and no key" for client in known.values() if client not in keys)
     # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
-    with suppress(MissingSecret, UnsafePermissions):
+    with suppress(MissingSecretError, UnsafePermissionsError):
         back = ledger.forgotten(list(known))
         yield from (f"client {client} has a name that was erased" for name, client in known.items() if name in back)
 
@@ -184,16 +184,16 @@ def _suppression_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[
     left = [entry.body["suppressed"] for entry in entries if entry.kind == "erased"]
     plans = (decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure")
     erased = {client for plan in plans for client in plan.clients}
-    if len([each for each in ledger.suppressed() if re.fullmatch("[0-9a-f]{64}", each)]) != len(erased):
+    if len([each for each in ledger.erased_name_digests() if re.fullmatch("[0-9a-f]{64}", each)]) != len(erased):
         yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
     if left and left[-1] != suppression_digest(ledger):
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
-    elif not left and ledger.suppressed():
+    elif not left and ledger.erased_name_digests():
         yield "names are listed as erased, and no erasure says so"
 
 
 def _model_problems(
-    entries: Sequence[Entry], started: Mapping[int, Branch], stored: Mapping[Place, str]
+    entries: Sequence[Entry], started: Mapping[int, Branch], stored: Mapping[ModelId, str]
 ) -> Iterator[str]:
     """Compare what restarts say of the models that they start with and lead to with the models recorded there."""
     for branch in started.values():
@@ -201,28 +201,30 @@ def _model_problems(
         if before is not None and not branch.unbounded and (before == branch.model) is bool(branch.sigma):
             told = "its parent's own model, without its noise" if branch.sigma else "another model than its parent's"
             yield f"branch {branch.number} starts with {told}"
-    trained = {entry.place for entry in entries if entry.kind == "round"} | {Place(number, 0) for number in started}
+    trained = {entry.model_id for entry in entries if entry.kind == "round"} | {
+        ModelId(number, 0) for number in started
+    }
     for entry in entries:
         if entry.kind == "retrained":
-            place = Place(int(entry.body["branch"]), int(entry.body["rounds"]))
-            if place not in trained or stored.get(place, entry.body["model"]) != entry.body["model"]:
-                yield f"entry {entry.sequence} names another model than the one recorded as {place}"
+            model_id = ModelId(int(entry.body["branch"]), int(entry.body["rounds"]))
+            if model_id not in trained or stored.get(model_id, entry.body["model"]) != entry.body["model"]:
+                yield f"entry {entry.sequence} names another model than the one recorded as {model_id}"
 
 
 def _returned(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
     """Find rounds that clients joined after they had been forgotten."""
-    recorded = {entry.place: entry.sequence for entry in entries if entry.kind == "round"}
+    recorded = {entry.model_id: entry.sequence for entry in entries if entry.kind == "round"}
     begun = {int(entry.body["number"]): entry.sequence for entry in entries if entry.kind == "branch"}
     settled = {int(entry.body["request"]): entry.sequence for entry in entries if entry.kind == "settlement"}
-    for asked in asked_for(ledger):
+    for asked in filed_requests(ledger):
         if asked.served:
             since = settled[asked.number] if asked.branch is None else begun[asked.branch]
-            for place in ledger.joined(sorted_group(asked.request.group)):
-                if recorded.get(place, 0) > since:
-                    yield f"clients of request {asked.number} took part in {place}, after they had been forgotten"
+            for model_id in ledger.rounds_of(sorted_group(asked.request.group)):
+                if recorded.get(model_id, 0) > since:
+                    yield f"clients of request {asked.number} took part in {model_id}, after they had been forgotten"
 
 
-def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[Place, str]) -> Iterator[str]:
+def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[ModelId, str]) -> Iterator[str]:
     """Find what is still there although the journal says that its erasure is done."""
     done = {int(entry.body["erasure"]) for entry in entries if entry.kind == "erased"}
     updates = stored_updates(ledger)
@@ -231,13 +233,15 @@ def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[Place,
             continue
         plan = decode(ErasurePlan, entry.body)
         clients, gone = sorted_group(plan.clients), set(plan.clients)
-        rounds = {place for place in stored if place.round}
+        rounds = {model_id for model_id in stored if model_id.round}
         there = {
-            "rounds": any(place in span for place in rounds for span in plan.spans),
-            "kept models": any(place in span for place in ledger.kept() for span in plan.spans),
+            "rounds": any(model_id in span for model_id in rounds for span in plan.spans),
+            "kept models": any(model_id in span for model_id in ledger.kept() for span in plan.spans),
             "names": bool(ledger.names(clients)),
             "keys": bool(ledger.keys(sorted_group(plan.keys))),
-            "updates": any(client in gone or any(place in span for span in plan.spans) for place, client in updates),
+            "updates": any(
+                client in gone or any(model_id in span for span in plan.spans) for model_id, client in updates
+            ),
         }
         left = ", ".join(what for what, still in there.items() if still)
         if left:
@@ -261,7 +265,9 @@ def _stretch_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]
             done.add(int(entry.body["erasure"]))
     stretches = ledger.stretches()
     if not unfinished(ledger):
-        yield from (f"what an erasure left before {Place(branch, 0)} is gone" for branch in expected - set(stretches))
+        yield from (
+            f"what an erasure left before {ModelId(branch, 0)} is gone" for branch in expected - set(stretches)
+        )
     for branch, stretch in stretches.items():
         if digests.get(branch) != stretch_digest(stretch):
-            yield f"what is left before {Place(branch, 0)} is not what an erasure left"
+            yield f"what is left before {ModelId(branch, 0)} is not what an erasure left"

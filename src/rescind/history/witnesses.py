@@ -13,7 +13,7 @@ _HEAD = re.compile(rb"[0-9a-f]{64}(?![0-9A-Za-z])")
 _LARGEST = 2**24
 
 
-def heads_in(path: str | os.PathLike[str]) -> frozenset[bytes]:
+def read_heads(path: str | os.PathLike[str]) -> frozenset[bytes]:
     """Return the heads in a file: one a line, alone in 64 hexadecimal digits, or as a client's log tells it.
 
     Raises:

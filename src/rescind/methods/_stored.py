@@ -10,8 +10,8 @@ import numpy as np
 from rescind.core.edges import Floats, sorted_group
 from rescind.core.noise import Tensor
 from rescind.history.history import History
-from rescind.history.path import branches, lineage
-from rescind.history.records import Place, Span
+from rescind.history.path import branch_exits, branches
+from rescind.history.records import ModelId, Span
 from rescind.history.requests import forgotten_clients
 
 
@@ -24,21 +24,21 @@ class StoredRound:
     digests: tuple[str, ...]
 
 
-def stored_rounds(history: History, tip: Place, leaving: Collection[int]) -> list[StoredRound]:
-    """Give the stored rounds on the line to a model, in order; those in which nobody remains are left out."""
+def find_stored_rounds(history: History, tip: ModelId, leaving: Collection[int]) -> list[StoredRound]:
+    """Return the stored rounds on the line to a model, in order; those in which nobody remains are left out."""
     if not history.run.update_interval:
         raise ValueError("this run stores no updates: record it with an update_interval of 1 or more")
     found, gone = [], forgotten_clients(history.ledger).union(leaving)
-    for leg in lineage(branches(history.ledger), tip):
+    for leg in branch_exits(branches(history.ledger), tip):
         span = Span(leg.branch, 1, leg.round)
         digests = history.ledger.updates(span)
         for round_ in history.ledger.rounds(span) if digests else ():
             here = {
-                client: (weight, digests[round_.place, client])
+                client: (weight, digests[round_.model_id, client])
                 for client, weight in zip(
                     round_.clients.tolist(), round_.participants["weight"].tolist(), strict=True
                 )
-                if client not in gone and (round_.place, client) in digests
+                if client not in gone and (round_.model_id, client) in digests
             }
             if here:
                 names = history.ledger.names(sorted_group(here))
@@ -47,6 +47,6 @@ def stored_rounds(history: History, tip: Place, leaving: Collection[int]) -> lis
     return found
 
 
-def load(history: History, round_: StoredRound) -> list[Mapping[str, Tensor]]:
+def load_updates(history: History, round_: StoredRound) -> list[Mapping[str, Tensor]]:
     """Load the updates of a stored round, in the order of its names."""
     return [history.updates.load(digest) for digest in round_.digests]

@@ -10,8 +10,8 @@ import numpy as np
 
 from rescind.core.summary import Node, Summary
 from rescind.history.history import History
-from rescind.history.records import Place
-from rescind.methods._stored import load, stored_rounds
+from rescind.history.records import ModelId
+from rescind.methods._stored import find_stored_rounds, load_updates
 from rescind.methods.method import Beginning, Heuristic
 
 
@@ -29,13 +29,13 @@ class FedAccum(Heuristic):
         """Take theta_0^0."""
         return summary.kept[0]
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:
         """Add up the stored updates."""
         start = history.model(parent)
         model = {name: tensor.astype(np.float64) for name, tensor in start.items()}
-        for round_ in stored_rounds(history, tip, leaving):
+        for round_ in find_stored_rounds(history, tip, leaving):
             shares = round_.weights / round_.weights.sum()
-            for share, update in zip(shares, load(history, round_), strict=True):
+            for share, update in zip(shares, load_updates(history, round_), strict=True):
                 for name, tensor in update.items():
                     model[name] += share * tensor
         return Beginning({name: model[name].astype(start[name].dtype) for name in start}, unbounded=True)

@@ -15,10 +15,10 @@ import numpy as np
 from rescind.core.noise import Tensor
 from rescind.core.summary import Node, Summary
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.server import Average, Made, averaged, norm, updates_of
+from rescind.engines.server import Average, Made, average, compute_updates, norm
 from rescind.history.history import History
-from rescind.history.records import Place
-from rescind.methods._stored import StoredRound, load, stored_rounds
+from rescind.history.records import ModelId
+from rescind.methods._stored import StoredRound, find_stored_rounds, load_updates
 from rescind.methods.method import Beginning, Heuristic, OwnRounds
 
 
@@ -33,41 +33,41 @@ class FedEraser(Heuristic):
         """Take theta_0^0."""
         return summary.kept[0]
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
         """Go back to the start."""
         return Beginning(history.model(parent), unbounded=True)
 
-    def rounds(self, history: History, tip: Place, leaving: Collection[int]) -> OwnRounds:
+    def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds:
         """Repeat the stored rounds, then go on as usual."""
-        stored = tuple(stored_rounds(history, tip, leaving))
-        return OwnRounds(Calibrated(history, stored), least=len(stored))
+        stored = tuple(find_stored_rounds(history, tip, leaving))
+        return OwnRounds(CalibratingServer(history, stored), least=len(stored))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrated:
+class CalibratingServer:
     """A server that calibrates one stored round after the other, and averages when there are none left."""
 
     history: History
     stored: tuple[StoredRound, ...]
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
         """Calibrate the stored round of this number."""
-        if place.round > len(self.stored):
-            return Average().round(engine, model, place, present)
-        round_ = _among(self.stored[place.round - 1], present)
-        stored = load(self.history, round_)
+        if model_id.round > len(self.stored):
+            return Average().round(engine, model, model_id, present)
+        round_ = _keep_present(self.stored[model_id.round - 1], present)
+        stored = load_updates(self.history, round_)
         # The first stored updates started from theta_0^0, which the group never touched: they are right as they are.
-        if place.round == 1:
+        if model_id.round == 1:
             steps = (engine.facts.training.steps,) * len(stored)
             tensors = {name: [tensor + each[name] for each in stored] for name, tensor in model.items()}
             replies = Replies(round_.names, round_.weights, steps, tensors, batch=0)
         else:
-            replies = calibrated(model, engine.train(model, place, round_.names), stored)
-        return averaged(model, replies, engine.facts.training.server_learning_rate)
+            replies = calibrate(model, engine.train(model, model_id, round_.names), stored)
+        return average(model, replies, engine.facts.training.server_learning_rate)
 
 
-def _among(round_: StoredRound, present: Sequence[str]) -> StoredRound:
+def _keep_present(round_: StoredRound, present: Sequence[str]) -> StoredRound:
     """Leave out who does not train any more."""
     stay = [at for at, name in enumerate(round_.names) if name in set(present)]
     return StoredRound(
@@ -75,9 +75,9 @@ def _among(round_: StoredRound, present: Sequence[str]) -> StoredRound:
     )
 
 
-def calibrated(model: Mapping[str, Tensor], replies: Replies, stored: Sequence[Mapping[str, Tensor]]) -> Replies:
-    """Give every new update the length of the stored one; one that does not move stays."""
-    updates = list(updates_of(model, replies).values())
+def calibrate(model: Mapping[str, Tensor], replies: Replies, stored: Sequence[Mapping[str, Tensor]]) -> Replies:
+    """Return every new update the length of the stored one; one that does not move stays."""
+    updates = list(compute_updates(model, replies).values())
     lengths = [norm(update) for update in updates]
     scales = [norm(old) / length if length else 0.0 for old, length in zip(stored, lengths, strict=True)]
     tensors = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from rescind.core.summary import Node, Summary
 from rescind.history.history import History
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 from rescind.methods.method import Beginning, Heuristic
 
 
@@ -28,6 +28,6 @@ class FineTuning(Heuristic):
         """Take the newest model."""
         return summary.kept[-1]
 
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
         """Go on with the model as it is."""
         return Beginning(history.model(parent), unbounded=False)

@@ -18,7 +18,7 @@ from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.server import Server
 from rescind.history.history import History
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Method(ABC):
         """
 
     def __str__(self) -> str:
-        """Give the name and what the method was made with: a plan is that method's and no other's."""
+        """Return the name and what the method was made with: a plan is that method's and no other's."""
         options: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
         made_with = [f"{each.name}={getattr(self, each.name)!r}" for each in options]
         return f"{self.name} ({', '.join(made_with)})" if made_with else self.name
@@ -79,11 +79,11 @@ class Heuristic(Method):
         """Choose the kept model to restart from."""
 
     @abstractmethod
-    def begin(self, history: History, tip: Place, parent: Place, leaving: Collection[int]) -> Beginning:
-        """Give the beginning of the branch that restarts at ``parent``, from what was recorded up to ``tip``."""
+    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:
+        """Return the beginning of the branch that restarts at ``parent``, from what was recorded up to ``tip``."""
 
-    def rounds(self, history: History, tip: Place, leaving: Collection[int]) -> OwnRounds | None:  # noqa: ARG002
-        """Give the branch's own way of making rounds, if it has one.
+    def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds | None:  # noqa: ARG002
+        """Return the branch's own way of making rounds, if it has one.
 
         It is called again when a branch that was cut off goes on, and has to give the same.
         """

@@ -14,21 +14,21 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from rescind import __version__
-from rescind.certificates.issue import attack_on, stated
+from rescind.certificates.issue import attack_power_of, gather_claims
 from rescind.certificates.page import STYLE
 from rescind.certificates.predicate import Predicate
-from rescind.certificates.verification import Verified, made_of
+from rescind.certificates.verification import VerifiedCertificate, describe_noise
 from rescind.core.calibration import sensitivity_threshold
-from rescind.core.edges import Erased
+from rescind.core.edges import ErasedStretch
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores, deletions
-from rescind.history.overview import Overview, overview, waiting
+from rescind.history.overview import Overview, open_requests, overview
 from rescind.history.path import branches
-from rescind.history.records import Branch, Place
-from rescind.history.requests import Asked, is_stale, named, plans
+from rescind.history.records import Branch, ModelId
+from rescind.history.requests import FiledRequest, is_stale, name_group, plans
 from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, sketch, tree
-from rescind.texts import shown
+from rescind.texts import make_plain
 
 _CURVES = 5
 # What is measured on clients' data is the operator's alone.
@@ -40,27 +40,29 @@ _PARTS = {"retain": "of the remaining", "forget": "of the forgotten", **_TEST}
 class Served:
     """A request that was served: what may be claimed of it today, what was done for it, what was certified of it."""
 
-    asked: Asked
+    asked: FiledRequest
     outcome: Outcome
     said: Predicate
-    certificate: Verified | None
+    certificate: VerifiedCertificate | None
 
 
-def report(
+def render_report(
     history: History,
     *,
     private: bool,
-    certificates: Sequence[Verified] = (),
-    measured: Mapping[Place, Scores] | None = None,
+    certificates: Sequence[VerifiedCertificate] = (),
+    measured: Mapping[ModelId, Scores] | None = None,
     now: datetime | None = None,
 ) -> str:
-    """Give the page. With ``private`` it is the operator's own, with numbers computed from clients' data.
+    """Return the page. With ``private`` it is the operator's own, with numbers computed from clients' data.
 
     ``certificates`` were verified against this history; ``measured`` are accuracies, see ``engines.accuracies``.
     """
     now = now or datetime.now(UTC)
-    found, served, drawn = overview(history), list(_served(history, certificates)), lines(history)
-    claims = {f"request {each.asked.number}": partial(attack_on, each.said) for each in served if each.said.guarantee}
+    found, served, drawn = overview(history), list(_served(history, certificates)), gather_lines(history)
+    claims = {
+        f"request {each.asked.number}": partial(attack_power_of, each.said) for each in served if each.said.guarantee
+    }
     promises = {
         f"request {each.asked.number}": Promise(each.said.noise.sigma, given.mu, given.epsilon, given.delta)
         for each in served
@@ -79,7 +81,7 @@ def report(
         head=history.head.hex(),
         overview=found,
         served=served,
-        waiting=waiting(history, found, now),
+        waiting=open_requests(history, found, now),
         facts=history.run.facts,
         parameters=history.run.parameters,
         tree=tree(drawn, history.newest) if private else sketch(drawn, history.newest),
@@ -91,31 +93,31 @@ def report(
         else _released(measured or {}, history.newest),
         deletions=deletions(history.ledger),
         problems=history.verify(),
-        made_of=made_of,
+        made_of=describe_noise,
     )
 
 
 def _fit(value: object) -> object:
     """Return what a page may show of a value; pictures and the page's own parts are fit already."""
-    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return make_plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _released(measured: Mapping[Place, Scores], newest: Place) -> Picture | None:
+def _released(measured: Mapping[ModelId, Scores], newest: ModelId) -> Picture | None:
     """Draw what an officer may see: held-out data, and no model from before the last restart."""
-    since = {place: scores for place, scores in measured.items() if place.branch == newest.branch}
+    since = {model_id: scores for model_id, scores in measured.items() if model_id.branch == newest.branch}
     return accuracies(since, {newest.branch: Line(Branch(newest.branch, ""), newest.round, (), ())}, _TEST)
 
 
-def _served(history: History, certificates: Sequence[Verified]) -> Iterator[Served]:
+def _served(history: History, certificates: Sequence[VerifiedCertificate]) -> Iterator[Served]:
     verified = {each.statement.predicate.request: each for each in certificates}
     for outcome in history.outcomes():
         for asked in outcome.asked:
-            said, _ = stated(history, asked.number, history.head)
+            said, _ = gather_claims(history, asked.number, history.head)
             yield Served(asked, outcome, said, verified.get(asked.number))
 
 
-def lines(history: History) -> dict[int, Line]:
-    """Give the branches as ``tree`` draws them."""
+def gather_lines(history: History) -> dict[int, Line]:
+    """Return the branches as ``tree`` draws them."""
     ledger = history.ledger
     erased: dict[int, set[int]] = {}
     for span in (span for deletion in deletions(ledger) for span in deletion.plan.spans):
@@ -125,7 +127,7 @@ def lines(history: History) -> dict[int, Line]:
         number: Line(
             branch,
             ledger.last_round(number),
-            tuple(sorted(place.round for place in kept if place.branch == number)),
+            tuple(sorted(model_id.round for model_id in kept if model_id.branch == number)),
             tuple(_stretches(erased.get(number, ()))),
         )
         for number, branch in branches(ledger).items()
@@ -133,7 +135,7 @@ def lines(history: History) -> dict[int, Line]:
 
 
 def _stretches(rounds: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Give the first and the last of each run of consecutive rounds."""
+    """Return the first and the last of each run of consecutive rounds."""
     ordered = sorted(rounds)
     for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0]):
         members = [round_ for _, round_ in run]
@@ -147,27 +149,27 @@ def _curves(history: History, found: Overview) -> Picture | None:
     drawn = sorted(list(dict.fromkeys([*waits, *(each.pseudonym for each in found.influences)]))[:_CURVES])
     path = history.path(group=drawn)
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
-    names = named(history.ledger, drawn)
+    names = name_group(history.ledger, drawn)
     labels = [
-        shown(f"{name} ({client})" if names.count(name) > 1 else name)
+        make_plain(f"{name} ({client})" if names.count(name) > 1 else name)
         for name, client in zip(names, drawn, strict=True)
     ]
     curves = {label: values[:, at] for at, label in enumerate(labels) if np.isfinite(values[:, at]).all()}
     # Of erased rounds only the end is known.
-    known = max((at for at, edge in enumerate(path.edges, start=1) if isinstance(edge, Erased)), default=0)
+    known = max((at for at, edge in enumerate(path.edges, start=1) if isinstance(edge, ErasedStretch)), default=0)
     curves = {label: np.where(np.arange(len(curve)) < known, np.nan, curve) for label, curve in curves.items()}
     if not curves:
         return None
     goal = history.run.goal
     thresholds = {"hidden by the goal's noise": goal.threshold} if goal else {}
     restarts = {
-        f"request {', '.join(map(str, each.requests))} restarted": path.trained[path.index[Place(number, 0)]]
+        f"request {', '.join(map(str, each.requests))} restarted": path.trained[path.index[ModelId(number, 0)]]
         for number, each in branches(history.ledger).items()
-        if each.requests and Place(number, 0) in path.index
+        if each.requests and ModelId(number, 0) in path.index
     }
     asked = {each.number: each for each in found.open_requests}
     for number, plan in plans(history.ledger).items():
-        chosen = Place(plan.candidate.node.branch, plan.candidate.node.round)
+        chosen = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
         if number in asked and not is_stale(history.ledger, plan):
             restarts[f"request {number} would go back to"] = path.trained[path.index[chosen]]
             hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget)

@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rescind.certificates.wording import share_at_most
+from rescind.certificates.wording import format_share
 from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import Floats
 from rescind.history.outcomes import Scores
-from rescind.history.path import lineage
-from rescind.history.records import Branch, Place
+from rescind.history.path import branch_exits
+from rescind.history.records import Branch, ModelId
 
 # Stands for the text's own colour, which only the page knows.
 _INK = "#010203"
@@ -44,11 +44,11 @@ class Line:
     erased: tuple[tuple[int, int], ...]
 
 
-def sketch(lines: Mapping[int, Line], newest: Place) -> Picture:
+def sketch(lines: Mapping[int, Line], newest: ModelId) -> Picture:
     """Draw the branches without their rounds: in which order they began, and of which something is erased."""
     plain = {
         number: Line(
-            branch=replace(each.branch, parent=Place(each.branch.parent.branch, 1))
+            branch=replace(each.branch, parent=ModelId(each.branch.parent.branch, 1))
             if each.branch.parent
             else each.branch,
             rounds=2,
@@ -57,12 +57,14 @@ def sketch(lines: Mapping[int, Line], newest: Place) -> Picture:
         )
         for number, each in lines.items()
     }
-    return tree(plain, Place(newest.branch, 2), scale=False)
+    return tree(plain, ModelId(newest.branch, 2), scale=False)
 
 
-def tree(lines: Mapping[int, Line], newest: Place, *, scale: bool = True) -> Picture:
+def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> Picture:
     """Draw the branches of a history, the paper's figure 1: where each began, what is kept, what is erased."""
-    path = {leg.branch: leg.round for leg in lineage({number: each.branch for number, each in lines.items()}, newest)}
+    path = {
+        leg.branch: leg.round for leg in branch_exits({number: each.branch for number, each in lines.items()}, newest)
+    }
     begins = _begins(lines)
 
     def draw(axes: Axes) -> None:
@@ -112,7 +114,7 @@ def tree(lines: Mapping[int, Line], newest: Place, *, scale: bool = True) -> Pic
 
 
 def _begins(lines: Mapping[int, Line]) -> dict[int, int]:
-    """Give how many rounds of training are behind the first model of each branch."""
+    """Return how many rounds of training are behind the first model of each branch."""
     found = {0: 0}
     for number, each in sorted(lines.items()):
         if each.branch.parent is not None:
@@ -121,17 +123,17 @@ def _begins(lines: Mapping[int, Line]) -> dict[int, int]:
 
 
 def accuracies(
-    measured: Mapping[Place, Scores], lines: Mapping[int, Line], parts: Mapping[str, str]
+    measured: Mapping[ModelId, Scores], lines: Mapping[int, Line], parts: Mapping[str, str]
 ) -> Picture | None:
     """Draw accuracies over time, branch by branch; ``parts`` gives a name to each part of ``Scores`` to be drawn."""
     begins = _begins(lines) if 0 in lines else dict.fromkeys(lines, 0)
     curves: dict[str, dict[int, list[tuple[int, float]]]] = {}
-    for place, scores in sorted(measured.items()):
+    for model_id, scores in sorted(measured.items()):
         for part, label in parts.items():
             value: float | None = getattr(scores, part)
-            if value is not None and place.branch in begins:
-                points = curves.setdefault(label, {}).setdefault(place.branch, [])
-                points.append((begins[place.branch] + place.round, value))
+            if value is not None and model_id.branch in begins:
+                points = curves.setdefault(label, {}).setdefault(model_id.branch, [])
+                points.append((begins[model_id.branch] + model_id.round, value))
     if not curves:
         return None
 
@@ -250,7 +252,7 @@ def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)
 
-    said = ", ".join(f"{name}: at most {share_at_most(power(0.01))}" for name, power in claims.items())
+    said = ", ".join(f"{name}: at most {format_share(power(0.01))}" for name, power in claims.items())
     return _picture(
         "powers",
         draw,

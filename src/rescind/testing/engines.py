@@ -21,35 +21,35 @@ from rescind.core.aggregation import Aggregator
 from rescind.core.facts import Sampling
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine, Replies
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 MakeEngine: TypeAlias = Callable[[], Engine]
 
 # How far apart two orders of the same sums may be.
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
-FIRST = Place(0, 1)
-PLACES = [Place(branch, number) for branch in (0, 1) for number in range(1, 21)]
+FIRST = ModelId(0, 1)
+PLACES = [ModelId(branch, number) for branch in (0, 1) for number in range(1, 21)]
 
 
-def averaged(engine: Engine, model: Mapping[str, Tensor], replies: Replies) -> dict[str, Tensor]:
-    """Give the model that a round of federated averaging makes of the replies."""
+def average(engine: Engine, model: Mapping[str, Tensor], replies: Replies) -> dict[str, Tensor]:
+    """Return the model that a round of federated averaging makes of the replies."""
     aggregator = Aggregator(replies.weights, server_learning_rate=engine.facts.training.server_learning_rate)
     return {name: aggregator.add(tensor, replies.tensors[name]) for name, tensor in model.items()}
 
 
-def trained(engine: Engine, rounds: int) -> dict[str, Tensor]:
-    """Give the model after some rounds of federated averaging from the start."""
+def train(engine: Engine, rounds: int) -> dict[str, Tensor]:
+    """Return the model after some rounds of federated averaging from the start."""
     model = engine.start()
     for number in range(1, rounds + 1):
-        place = Place(0, number)
-        names = engine.drawn(place, engine.clients)
+        model_id = ModelId(0, number)
+        names = engine.draw(model_id, engine.clients)
         if names:
-            model = averaged(engine, model, engine.train(model, place, names))
+            model = average(engine, model, engine.train(model, model_id, names))
     return model
 
 
 def relative_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Give the distance of two models, relative to the first one's norm."""
+    """Return the distance of two models, relative to the first one's norm."""
     assert sorted(one) == sorted(other)
     first, second = _flat(one), _flat(other)
     return float(np.linalg.norm(first - second) / np.linalg.norm(first))
@@ -93,25 +93,25 @@ class EngineConformance:
     def test_those_drawn_are_some_of_those_present_in_their_order(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
         for present in (engine.clients, engine.clients[::-1], engine.clients[1:3]):
-            for place in PLACES:
-                drawn = engine.drawn(place, present)
+            for model_id in PLACES:
+                drawn = engine.draw(model_id, present)
                 assert drawn == [name for name in present if name in drawn]
 
     def test_nobody_is_drawn_from_nobody(self, make_engine: MakeEngine) -> None:
-        assert make_engine().drawn(FIRST, []) == []
+        assert make_engine().draw(FIRST, []) == []
 
     def test_drawing_again_gives_the_same(self, make_engine: MakeEngine) -> None:
         engine, another = make_engine(), make_engine()
-        first = [engine.drawn(place, engine.clients) for place in PLACES]
-        assert [another.drawn(place, engine.clients) for place in reversed(PLACES)] == first[::-1]
+        first = [engine.draw(model_id, engine.clients) for model_id in PLACES]
+        assert [another.draw(model_id, engine.clients) for model_id in reversed(PLACES)] == first[::-1]
 
     def test_places_draw_differently_where_participants_are_sampled(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
         everybody = engine.facts.sampling is Sampling.EVERYBODY
         for branch in (0, 1):
-            drawn = [tuple(engine.drawn(place, engine.clients)) for place in PLACES if place.branch == branch]
+            drawn = [tuple(engine.draw(model_id, engine.clients)) for model_id in PLACES if model_id.branch == branch]
             assert (len(set(drawn)) == 1) == everybody
-        branches = [[engine.drawn(Place(b, n), engine.clients) for n in range(1, 21)] for b in (0, 1)]
+        branches = [[engine.draw(ModelId(b, n), engine.clients) for n in range(1, 21)] for b in (0, 1)]
         assert (branches[0] == branches[1]) == everybody
 
     def test_who_is_absent_does_not_change_whether_the_others_are_drawn(self, make_engine: MakeEngine) -> None:
@@ -120,9 +120,9 @@ class EngineConformance:
             return
         for absent in (engine.clients[:1], engine.clients[1:2], engine.clients[1:3], engine.clients[-3:]):
             present = [name for name in engine.clients if name not in absent]
-            for place in PLACES:
-                others = [name for name in engine.drawn(place, engine.clients) if name not in absent]
-                assert engine.drawn(place, present) == others
+            for model_id in PLACES:
+                others = [name for name in engine.draw(model_id, engine.clients) if name not in absent]
+                assert engine.draw(model_id, present) == others
 
     # Training
 
@@ -156,21 +156,21 @@ class EngineConformance:
 
     def test_asking_again_gives_the_same_bytes(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
-        names, model, place = engine.clients[:3], engine.start(), Place(1, 7)
-        first = engine.train(model, place, names)
-        engine.train(model, Place(1, 8), engine.clients[1:])
-        for again in (engine.train(model, place, names), make_engine().train(model, place, names)):
+        names, model, model_id = engine.clients[:3], engine.start(), ModelId(1, 7)
+        first = engine.train(model, model_id, names)
+        engine.train(model, ModelId(1, 8), engine.clients[1:])
+        for again in (engine.train(model, model_id, names), make_engine().train(model, model_id, names)):
             assert _bytes(again.tensors) == _bytes(first.tensors)
             assert again.weights.tobytes() == first.weights.tobytes()
             assert (again.names, again.steps, again.batch) == (first.names, first.steps, first.batch)
 
     def test_a_reply_does_not_depend_on_who_else_takes_part(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
-        model, place = trained(engine, 2), Place(0, 3)
-        together = engine.train(model, place, engine.clients)
+        model, model_id = train(engine, 2), ModelId(0, 3)
+        together = engine.train(model, model_id, engine.clients)
         tolerance = TOLERANCES[engine.facts.training.precision]
         for names in (engine.clients[:1], engine.clients[2:4], engine.clients[::-1]):
-            alone = engine.train(model, place, names)
+            alone = engine.train(model, model_id, names)
             for name in names:
                 assert relative_difference(_reply(together, name), _reply(alone, name)) <= tolerance
                 at, there = names.index(name), engine.clients.index(name)
@@ -206,16 +206,16 @@ class EngineConformance:
 
     def test_some_rounds_of_averaging_stay_finite(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
-        model = trained(engine, 5)
+        model = train(engine, 5)
         assert all(np.isfinite(tensor).all() for tensor in model.values())
         assert _bytes(model) != _bytes(engine.start())
-        assert _bytes(trained(make_engine(), 5)) == _bytes(model)
+        assert _bytes(train(make_engine(), 5)) == _bytes(model)
 
     def test_unknown_clients_are_refused_by_name(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
         model, names = engine.start(), [engine.clients[0], "nobody-knows"]
         for asked in (
-            lambda: engine.drawn(FIRST, names),
+            lambda: engine.draw(FIRST, names),
             lambda: engine.train(model, FIRST, names),
             lambda: engine.accuracy(model, names),
         ):
@@ -225,13 +225,13 @@ class EngineConformance:
 
     def test_accuracies_are_shares(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
-        for model in (engine.start(), trained(engine, 3)):
+        for model in (engine.start(), train(engine, 3)):
             for accuracy in (engine.test_accuracy(model), engine.accuracy(model, engine.clients)):
                 assert accuracy is None or 0 <= accuracy <= 1
 
     def test_accuracy_is_the_mean_of_the_clients_own_in_any_order(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
-        model, names = trained(engine, 3), engine.clients
+        model, names = train(engine, 3), engine.clients
         together = engine.accuracy(model, names)
         assert engine.accuracy(model, names[::-1]) == together
         own = [engine.accuracy(model, [name]) for name in names]

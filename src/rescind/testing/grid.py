@@ -42,7 +42,7 @@ class InProcessGrid(Grid):
 
     @staticmethod
     def key(name: str) -> bytes:
-        """Give the public key that a node shows; it only looks like one."""
+        """Return the public key that a node shows; it only looks like one."""
         return f"-----BEGIN PUBLIC KEY-----\n{name}\n-----END PUBLIC KEY-----\n".encode()
 
     def set_run(self, run: Run) -> None:
@@ -60,11 +60,11 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Give the nodes that are not gone."""
+        """Return the nodes that are not gone."""
         return [node for name, node in self.ids.items() if name not in self.gone]
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """Give the nodes that are not gone, with keys if they are authenticated."""
+        """Return the nodes that are not gone, with keys if they are authenticated."""
         shown = [(name, node) for name, node in self.ids.items() if name not in self.gone]
         if not self._authenticated:
             return [NodeInfo(node_id=node) for _, node in shown]

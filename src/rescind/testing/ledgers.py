@@ -20,9 +20,9 @@ import numpy as np
 
 from rescind.core.edges import Clients
 from rescind.history.commitments import NO_HEAD, broken_links, merkle_root, round_root
-from rescind.history.errors import ForgottenClient, HeldByAnother
-from rescind.history.ledger import UNTOUCHED, Ledger
-from rescind.history.records import REMAINING, Place, Round, Span, Stretch, participants
+from rescind.history.errors import ForgottenClientError, LockedError
+from rescind.history.ledger import ABSENT_ROUNDS, Ledger
+from rescind.history.records import REMAINING, ModelId, RoundRecord, Span, Stretch, pack_participants
 
 OpenLedger: TypeAlias = Callable[[], Ledger]
 
@@ -60,22 +60,22 @@ NO_NAMES = ("", "\0", "a\0b", "\ud800", "x" * 1025)
 
 
 def group(*clients: int) -> Clients:
-    """Give pseudonyms as the array that a ledger takes."""
+    """Return pseudonyms as the array that a ledger takes."""
     return np.array(clients, dtype=np.int64)
 
 
 def digest(*words: object) -> str:
-    """Give a SHA-256 that stands for a model or an update."""
+    """Return a SHA-256 that stands for a model or an update."""
     return hashlib.sha256(repr(words).encode()).hexdigest()
 
 
-def a_round(place: Place, clients: Sequence[int], seed: int = 0, gram: bool = False) -> Round:
-    """Give a round of these clients, with numbers that the seed and the place decide."""
-    generator = np.random.default_rng([seed, place.branch, place.round])
+def a_round(model_id: ModelId, clients: Sequence[int], seed: int = 0, gram: bool = False) -> RoundRecord:
+    """Return a round of these clients, with numbers that the seed and the place decide."""
+    generator = np.random.default_rng([seed, model_id.branch, model_id.round])
     count = len(clients)
-    return Round(
-        place=place,
-        participants=participants(
+    return RoundRecord(
+        model_id=model_id,
+        participants=pack_participants(
             group(*sorted(clients)),
             generator.uniform(1, 100, count),
             generator.exponential(1, count),
@@ -84,14 +84,14 @@ def a_round(place: Place, clients: Sequence[int], seed: int = 0, gram: bool = Fa
         update_norm=float(generator.exponential()),
         rounding=float(generator.uniform(0, 1e-6)),
         factor=float(generator.uniform(0.5, 1.5)),
-        model=digest("model", place, seed),
+        model=digest("model", model_id, seed),
         gram=generator.normal(size=(count, count)) if gram else None,
         salt=generator.bytes(32),
     )
 
 
-def a_stretch(branch: int, origin: Place, clients: Sequence[int], seed: int = 0) -> Stretch:
-    """Give what is left of an erased stretch; the first of the clients was forgotten."""
+def a_stretch(branch: int, origin: ModelId, clients: Sequence[int], seed: int = 0) -> Stretch:
+    """Return what is left of an erased stretch; the first of the clients was forgotten."""
     generator = np.random.default_rng([seed, branch])
     remaining = np.empty(len(clients), dtype=REMAINING)
     remaining["client"] = sorted(clients)
@@ -104,7 +104,7 @@ def a_stretch(branch: int, origin: Place, clients: Sequence[int], seed: int = 0)
 def readable(
     ledger: Ledger, branches: Sequence[int] = range(6), clients: Sequence[int] = range(40)
 ) -> dict[str, Any]:
-    """Give all that can be read from a ledger, down to the last bit, in a form that can be compared."""
+    """Return all that can be read from a ledger, down to the last bit, in a form that can be compared."""
     spans = [Span(branch, 0, 10**6) for branch in branches]
     return {
         "head": ledger.head(),
@@ -119,13 +119,13 @@ def readable(
         "keys": ledger.keys(group(*clients)),
         "last rounds": [ledger.last_round(branch) for branch in branches],
         "rounds": [_bits(each) for span in spans for each in ledger.rounds(span)],
-        "untouched": [ledger.untouched(span).tolist() for span in spans],
-        "joined": {client: ledger.joined(group(client)) for client in clients},
-        "joined by any": ledger.joined(group(*clients)),
+        "absent rounds": [ledger.absent_rounds(span).tolist() for span in spans],
+        "joined": {client: ledger.rounds_of(group(client)) for client in clients},
+        "joined by any": ledger.rounds_of(group(*clients)),
         "kept": list(ledger.kept().items()),
         "updates": [list(ledger.updates(span).items()) for span in spans],
         "stretches": [_stretch_bits(branch, each) for branch, each in ledger.stretches().items()],
-        "suppressed": ledger.suppressed(),
+        "suppressed": ledger.erased_name_digests(),
     }
 
 
@@ -152,12 +152,12 @@ class LedgerConformance:
         assert list(ledger.entries()) == []
         assert ledger.identities() == {}
         assert ledger.last_round(0) == -1
-        assert ledger.joined(group(1)) == []
-        assert ledger.joined(group()) == []
+        assert ledger.rounds_of(group(1)) == []
+        assert ledger.rounds_of(group()) == []
         assert ledger.kept() == {}
         assert ledger.stretches() == {}
-        assert len(ledger.untouched(Span(0, 0, 10))) == 0
-        assert ledger.untouched(Span(0, 0, 10)).dtype == UNTOUCHED
+        assert len(ledger.absent_rounds(Span(0, 0, 10))) == 0
+        assert ledger.absent_rounds(Span(0, 0, 10)).dtype == ABSENT_ROUNDS
 
     def test_entries_are_numbered_from_1_and_chained(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
@@ -325,23 +325,23 @@ class LedgerConformance:
 
     def test_only_a_rounds_own_salt_and_keys_open_its_root(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
-        round_ = a_round(Place(0, 1), [1, 2])
+        round_ = a_round(ModelId(0, 1), [1, 2])
         root = ledger.commit_round(round_, NOW).root
         keys = ledger.keys(group(1, 2, 3))
         assert round_root(replace(round_, salt=bytes(32)), keys) != root
         assert round_root(round_, {**keys, 1: keys[3]}) != root
-        nobody = a_round(Place(0, 2), [])
+        nobody = a_round(ModelId(0, 2), [])
         assert round_root(replace(nobody, salt=bytes(32)), {}) != ledger.commit_round(nobody, NOW).root
 
     def test_a_round_comes_back_bit_for_bit(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=9)
-        plain, with_gram = a_round(Place(0, 1), [1, 5, 9]), a_round(Place(0, 2), [2, 3, 4], gram=True)
-        extremes = a_round(Place(0, 3), [1, 2, 3])
+        plain, with_gram = a_round(ModelId(0, 1), [1, 5, 9]), a_round(ModelId(0, 2), [2, 3, 4], gram=True)
+        extremes = a_round(ModelId(0, 3), [1, 2, 3])
         extremes.participants["weight"] = [5e-324, 1.7976931348623157e308, 0.0]
         extremes.participants["distance"] = [-0.0, np.inf, 1 + 2.0**-52]
         extremes.participants["steps"] = [0, 2**31 - 1, -1]
-        bounds = Round(
-            Place(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"), salt=bytes(32)
+        bounds = RoundRecord(
+            ModelId(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"), salt=bytes(32)
         )
         given = [plain, with_gram, extremes, bounds]
         for each in given:
@@ -351,7 +351,7 @@ class LedgerConformance:
 
     def test_a_rounds_entry_commits_to_its_numbers(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=5)
-        round_ = a_round(Place(0, 1), [2, 4], gram=True)
+        round_ = a_round(ModelId(0, 1), [2, 4], gram=True)
         entry = ledger.commit_round(round_, NOW)
         assert (entry.sequence, entry.kind, entry.time) == (3, "round", NOW)
         assert entry.body == {"branch": 0, "round": 1}
@@ -363,11 +363,11 @@ class LedgerConformance:
 
     def test_a_round_that_nobody_joined_is_a_round(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger())
-        nobody = [a_round(Place(0, 1), []), a_round(Place(0, 2), [], gram=True)]
+        nobody = [a_round(ModelId(0, 1), []), a_round(ModelId(0, 2), [], gram=True)]
         for each in nobody:
             ledger.commit_round(each, NOW)
         assert [_bits(each) for each in ledger.rounds(Span(0, 1, 9))] == [_bits(each) for each in nobody]
-        assert ledger.joined(group(1, 2, 3)) == []
+        assert ledger.rounds_of(group(1, 2, 3)) == []
         assert ledger.last_round(0) == 2
 
     def test_rounds_are_given_by_span_in_order(self, open_ledger: OpenLedger) -> None:
@@ -376,18 +376,22 @@ class LedgerConformance:
         ledger.start_branch(1, digest("start"), {"number": 1}, NOW)
         _train(ledger, 1, [[2, 3], [1]])
         _train(ledger, 0, [[3], [1, 2, 3]], after=3)
-        assert [each.place for each in ledger.rounds(Span(0, 2, 4))] == [Place(0, 2), Place(0, 3), Place(0, 4)]
-        assert [each.place for each in ledger.rounds(Span(1, 0, 99))] == [Place(1, 1), Place(1, 2)]
+        assert [each.model_id for each in ledger.rounds(Span(0, 2, 4))] == [
+            ModelId(0, 2),
+            ModelId(0, 3),
+            ModelId(0, 4),
+        ]
+        assert [each.model_id for each in ledger.rounds(Span(1, 0, 99))] == [ModelId(1, 1), ModelId(1, 2)]
         assert list(ledger.rounds(Span(2, 0, 99))) == []
         assert list(ledger.rounds(Span(0, 3, 2))) == []
         assert [ledger.last_round(branch) for branch in (0, 1, 2)] == [5, 2, -1]
 
-    def test_untouched_gives_the_rounds_factors(self, open_ledger: OpenLedger) -> None:
+    def test_absent_rounds_gives_the_rounds_factors(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
         given = _train(ledger, 0, [[1], [], [3], [2]])
-        found = ledger.untouched(Span(0, 2, 4))
-        assert found.dtype == UNTOUCHED
-        assert found.tolist() == [(each.place.round, each.factor, each.rounding) for each in given[1:]]
+        found = ledger.absent_rounds(Span(0, 2, 4))
+        assert found.dtype == ABSENT_ROUNDS
+        assert found.tolist() == [(each.model_id.round, each.factor, each.rounding) for each in given[1:]]
 
     def test_joined_gives_the_rounds_of_any_client_in_order(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=5)
@@ -395,10 +399,16 @@ class LedgerConformance:
         ledger.start_branch(1, digest("start"), {}, NOW)
         _train(ledger, 1, [[1, 3], [2]])
         _train(ledger, 0, [[1, 2, 3]], after=3)
-        assert ledger.joined(group(2)) == [Place(0, 1), Place(0, 4), Place(1, 2)]
-        assert ledger.joined(group(2, 3)) == [Place(0, 1), Place(0, 2), Place(0, 4), Place(1, 1), Place(1, 2)]
-        assert ledger.joined(group(5, 99, -3, 2**40)) == []
-        assert ledger.joined(group()) == []
+        assert ledger.rounds_of(group(2)) == [ModelId(0, 1), ModelId(0, 4), ModelId(1, 2)]
+        assert ledger.rounds_of(group(2, 3)) == [
+            ModelId(0, 1),
+            ModelId(0, 2),
+            ModelId(0, 4),
+            ModelId(1, 1),
+            ModelId(1, 2),
+        ]
+        assert ledger.rounds_of(group(5, 99, -3, 2**40)) == []
+        assert ledger.rounds_of(group()) == []
 
     def test_many_clients_are_found_in_many_rounds(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=1500)
@@ -407,28 +417,32 @@ class LedgerConformance:
         with ledger.writing():
             _train(ledger, 0, teams)
         for clients in ([7], [7, 8, 9], range(1, 150), range(1, 1501)):
-            expected = [Place(0, at) for at, team in enumerate(teams, start=1) if set(team) & set(clients)]
-            assert ledger.joined(group(*clients)) == expected
+            expected = [ModelId(0, at) for at, team in enumerate(teams, start=1) if set(team) & set(clients)]
+            assert ledger.rounds_of(group(*clients)) == expected
 
     def test_a_large_round(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=2000)
-        round_ = a_round(Place(0, 1), range(1, 2001))
+        round_ = a_round(ModelId(0, 1), range(1, 2001))
         updates = {client: digest("update", client) for client in range(1, 2001)}
         ledger.commit_round(round_, NOW, updates=updates)
         (stored,) = ledger.rounds(Span(0, 1, 1))
         assert _bits(stored) == _bits(round_)
-        assert ledger.joined(group(1999)) == [Place(0, 1)]
+        assert ledger.rounds_of(group(1999)) == [ModelId(0, 1)]
         assert list(ledger.updates(Span(0, 1, 1)).values()) == list(updates.values())
 
     def test_a_round_has_to_follow_the_last_one(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
         _train(ledger, 0, [[1], [2]])
         before = readable(ledger)
-        for place, words in ((Place(0, 2), "round 2"), (Place(0, 4), "round 2"), (Place(1, 1), "not started")):
+        for model_id, words in (
+            (ModelId(0, 2), "round 2"),
+            (ModelId(0, 4), "round 2"),
+            (ModelId(1, 1), "not started"),
+        ):
             with refused(ValueError, words):
-                ledger.commit_round(a_round(place, [1, 2]), LATER, [Place(0, 1)], {1: digest("u")})
+                ledger.commit_round(a_round(model_id, [1, 2]), LATER, [ModelId(0, 1)], {1: digest("u")})
         with refused(ValueError, "round 2"):
-            ledger.commit_round(a_round(Place(0, 0), [1]), LATER)
+            ledger.commit_round(a_round(ModelId(0, 0), [1]), LATER)
         assert readable(ledger) == before
 
     def test_a_round_with_a_client_without_key_is_refused(self, open_ledger: OpenLedger) -> None:
@@ -437,16 +451,16 @@ class LedgerConformance:
         before = readable(ledger)
         for client in (2, 77):
             with refused(ValueError, f"client {client} has no key"):
-                ledger.commit_round(a_round(Place(0, 1), [1, client]), NOW)
+                ledger.commit_round(a_round(ModelId(0, 1), [1, client]), NOW)
         assert readable(ledger) == before
 
     def test_numbers_that_a_store_could_change_are_refused(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
         before = readable(ledger)
-        good = a_round(Place(0, 1), [1])
+        good = a_round(ModelId(0, 1), [1])
         for bad in (float("nan"), -0.0, -1.0):
             for numbers in ((bad, 0.0, 1.0), (1.0, bad, 1.0), (1.0, 0.0, bad)):
-                odd = Round(good.place, good.participants, *numbers, good.model, salt=good.salt)
+                odd = RoundRecord(good.model_id, good.participants, *numbers, good.model, salt=good.salt)
                 with refused(ValueError, "at least 0"):
                     ledger.commit_round(odd, NOW)
         for model in ("", "ab", "A" * 64, "g" * 64, "a" * 63, "a" * 64 + "\n"):
@@ -467,7 +481,7 @@ class LedgerConformance:
         assert (entry.sequence, entry.kind, entry.body) == (1, "branch", {"number": 0, "more": [1]})
         assert (ledger.last_round(0), ledger.last_round(1)) == (0, -1)
         ledger.start_branch(3, digest("three"), {}, LATER)
-        assert ledger.kept() == {Place(0, 0): digest("zero"), Place(3, 0): digest("three")}
+        assert ledger.kept() == {ModelId(0, 0): digest("zero"), ModelId(3, 0): digest("three")}
         before = readable(ledger)
         with refused(ValueError, "branch 3", "already"):
             ledger.start_branch(3, digest("other"), {}, LATER)
@@ -475,22 +489,22 @@ class LedgerConformance:
 
     def test_models_are_kept_and_released(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
-        first, second, third = (a_round(Place(0, number), [1]) for number in (1, 2, 3))
+        first, second, third = (a_round(ModelId(0, number), [1]) for number in (1, 2, 3))
         ledger.commit_round(first, NOW)
-        ledger.commit_round(second, NOW, release=[Place(0, 1), Place(0, 77), Place(9, 9)])
-        assert list(ledger.kept()) == [Place(0, 0), Place(0, 2)]
-        ledger.commit_round(third, NOW, release=[Place(0, 3)])
-        assert ledger.kept() == {Place(0, 0): digest("start", 0), Place(0, 2): second.model}
-        assert [each.place.round for each in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
+        ledger.commit_round(second, NOW, release=[ModelId(0, 1), ModelId(0, 77), ModelId(9, 9)])
+        assert list(ledger.kept()) == [ModelId(0, 0), ModelId(0, 2)]
+        ledger.commit_round(third, NOW, release=[ModelId(0, 3)])
+        assert ledger.kept() == {ModelId(0, 0): digest("start", 0), ModelId(0, 2): second.model}
+        assert [each.model_id.round for each in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
 
     def test_updates_are_given_by_place_and_client(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=4)
         for number in (1, 2, 3):
             updates = {client: digest(number, client) for client in (4, 1)}
-            ledger.commit_round(a_round(Place(0, number), [1, 4]), NOW, updates=updates if number != 2 else None)
+            ledger.commit_round(a_round(ModelId(0, number), [1, 4]), NOW, updates=updates if number != 2 else None)
         found = ledger.updates(Span(0, 1, 3))
-        assert list(found) == [(Place(0, 1), 1), (Place(0, 1), 4), (Place(0, 3), 1), (Place(0, 3), 4)]
-        assert found[Place(0, 3), 4] == digest(3, 4)
+        assert list(found) == [(ModelId(0, 1), 1), (ModelId(0, 1), 4), (ModelId(0, 3), 1), (ModelId(0, 3), 4)]
+        assert found[ModelId(0, 3), 4] == digest(3, 4)
         assert list(ledger.updates(Span(0, 2, 2))) == []
         assert list(ledger.updates(Span(1, 0, 9))) == []
 
@@ -515,14 +529,14 @@ class LedgerConformance:
         first, second = open_ledger(), open_ledger()
         with first.writing():
             for ledger in (first, second):
-                with refused(HeldByAnother, "process"), ledger.writing():
+                with refused(LockedError, "process"), ledger.writing():
                     pass
             first.start_branch(0, digest("start"), {}, NOW)
         with second.writing():
             assert second.last_round(0) == 0
-            second.commit_round(a_round(Place(0, 1), []), NOW)
+            second.commit_round(a_round(ModelId(0, 1), []), NOW)
         with first.writing():
-            first.commit_round(a_round(Place(0, 2), []), NOW)
+            first.commit_round(a_round(ModelId(0, 2), []), NOW)
         assert second.last_round(0) == 2
 
     def test_a_writer_that_fails_lets_go(self, open_ledger: OpenLedger) -> None:
@@ -545,7 +559,7 @@ class LedgerConformance:
             _started(first, clients=2)
             assert second.register(["newcomer"], NOW).tolist() == [3]
             assert second.append("request", {"client": 1}, NOW).sequence == 4
-            entry = first.commit_round(a_round(Place(0, 1), [1, 3]), NOW)
+            entry = first.commit_round(a_round(ModelId(0, 1), [1, 3]), NOW)
         assert entry.sequence == 5
         kinds = ["registration", "branch", "registration", "request", "round"]
         assert [each.kind for each in second.entries()] == kinds
@@ -585,10 +599,10 @@ class LedgerConformance:
         ledger.register(["ann"], NOW)
         ledger.label({"ann": "Ann"}, NOW)
         ledger.start_branch(0, digest("start"), {}, NOW)
-        ledger.commit_round(a_round(Place(0, 1), [1]), NOW, rejected={1: "late"})
+        ledger.commit_round(a_round(ModelId(0, 1), [1]), NOW, rejected={1: "late"})
         ledger.erase_rounds([Span(0, 1, 1)], remains=({}, NOW))
         assert len(list(ledger.entries())) == 7
-        assert ledger.unstamped() == open_ledger().unstamped() == []
+        assert ledger.unstamped_entries() == open_ledger().unstamped_entries() == []
         ledger.check_stamps()
 
     def test_an_erased_identity_is_gone_and_recognised(self, open_ledger: OpenLedger) -> None:
@@ -599,11 +613,11 @@ class LedgerConformance:
         assert ledger.names(group(1, 2, 3)) == {2: "bob"}
         assert ledger.pseudonyms(["ann", "bob"]) == {"bob": 2}
         assert ledger.forgotten(["ann", "bob", "cyd", "nobody"]) == {"ann", "cyd"}
-        assert ledger.suppressed() == sorted(set(ledger.suppressed()))
-        assert len(ledger.suppressed()) == 2
+        assert ledger.erased_name_digests() == sorted(set(ledger.erased_name_digests()))
+        assert len(ledger.erased_name_digests()) == 2
         assert sorted(ledger.keys(group(1, 2, 3))) == [1, 2, 3]
         before = readable(ledger)
-        with refused(ForgottenClient, "'ann'"):
+        with refused(ForgottenClientError, "'ann'"):
             ledger.register(["new", "ann", "bob"], NOW)
         assert readable(ledger) == before
         assert ledger.pseudonyms(["new"]) == {}
@@ -635,37 +649,41 @@ class LedgerConformance:
         assert ledger.last_round(0) == 5
         left = [given[0], given[3], given[4]]
         assert [_bits(each) for each in ledger.rounds(Span(0, 0, 99))] == [_bits(each) for each in left]
-        assert ledger.untouched(Span(0, 0, 99))["round"].tolist() == [1, 4, 5]
-        assert all(place not in Span(0, 2, 3) for place in ledger.kept())
-        assert all(place not in Span(0, 2, 3) for place in ledger.joined(group(*range(1, 10))))
-        assert all(place not in Span(0, 2, 3) for place, _ in ledger.updates(Span(0, 0, 99)))
-        assert {place for place, _ in ledger.updates(Span(0, 0, 99))} == {Place(0, 1), Place(0, 4), Place(0, 5)}
+        assert ledger.absent_rounds(Span(0, 0, 99))["round"].tolist() == [1, 4, 5]
+        assert all(model_id not in Span(0, 2, 3) for model_id in ledger.kept())
+        assert all(model_id not in Span(0, 2, 3) for model_id in ledger.rounds_of(group(*range(1, 10))))
+        assert all(model_id not in Span(0, 2, 3) for model_id, _ in ledger.updates(Span(0, 0, 99)))
+        assert {model_id for model_id, _ in ledger.updates(Span(0, 0, 99))} == {
+            ModelId(0, 1),
+            ModelId(0, 4),
+            ModelId(0, 5),
+        }
 
     def test_a_branch_goes_on_after_its_rounds_were_erased(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
         ledger.erase_rounds([Span(0, 0, 5)])
         assert list(ledger.rounds(Span(0, 0, 99))) == []
         assert ledger.last_round(0) == 5
-        ledger.commit_round(a_round(Place(0, 6), [1, 2]), NOW)
-        assert ledger.joined(group(1)) == [Place(0, 6), Place(1, 1)]
+        ledger.commit_round(a_round(ModelId(0, 6), [1, 2]), NOW)
+        assert ledger.rounds_of(group(1)) == [ModelId(0, 6), ModelId(1, 1)]
 
     def test_a_span_from_0_covers_the_first_model(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
         ledger.erase_rounds([Span(0, 1, 5)])
-        assert Place(0, 0) in ledger.kept()
+        assert ModelId(0, 0) in ledger.kept()
         ledger.erase_rounds([Span(0, 0, 0), Span(1, 0, 1)])
-        assert list(ledger.kept()) == [Place(1, 2)]
+        assert list(ledger.kept()) == [ModelId(1, 2)]
 
     def test_a_stretch_is_written_with_the_erasure_and_replaced_by_the_next(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
-        first = a_stretch(1, Place(0, 0), [1, 2, 3])
+        first = a_stretch(1, ModelId(0, 0), [1, 2, 3])
         ledger.erase_rounds([Span(0, 1, 2)], first, remains=({"branch": 1}, NOW))
         assert [(entry.body, entry.time) for entry in ledger.entries("remains")] == [({"branch": 1}, NOW)]
         assert _stretches(ledger) == [_stretch_bits(1, first)]
-        nobody = a_stretch(2, Place(0, 1), [], seed=1)
+        nobody = a_stretch(2, ModelId(0, 1), [], seed=1)
         ledger.erase_rounds([Span(0, 3, 3)], nobody)
         assert _stretches(ledger) == [_stretch_bits(1, first), _stretch_bits(2, nobody)]
-        again = a_stretch(2, Place(1, 1), [2, 4], seed=2)
+        again = a_stretch(2, ModelId(1, 1), [2, 4], seed=2)
         ledger.erase_rounds([], again, superseded=[1, 77])
         ledger = _again(ledger, open_ledger)
         assert _stretches(ledger) == [_stretch_bits(2, again)]
@@ -700,7 +718,7 @@ class LedgerConformance:
 
     def test_compacting_changes_nothing_that_can_be_read(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
-        ledger.erase_rounds([Span(0, 1, 2)], a_stretch(1, Place(0, 0), [1, 2]))
+        ledger.erase_rounds([Span(0, 1, 2)], a_stretch(1, ModelId(0, 0), [1, 2]))
         ledger.erase_identities(group(1))
         ledger.erase_keys(group(1))
         before = readable(ledger)
@@ -717,8 +735,8 @@ def _started(ledger: Ledger, clients: int = 0) -> Ledger:
     return ledger
 
 
-def _train(ledger: Ledger, branch: int, teams: Sequence[Sequence[int]], after: int = 0) -> list[Round]:
-    given = [a_round(Place(branch, at), team) for at, team in enumerate(teams, start=after + 1)]
+def _train(ledger: Ledger, branch: int, teams: Sequence[Sequence[int]], after: int = 0) -> list[RoundRecord]:
+    given = [a_round(ModelId(branch, at), team) for at, team in enumerate(teams, start=after + 1)]
     ledger.register([f"client {number}" for number in range(1, max(max(team, default=0) for team in teams) + 1)], NOW)
     for each in given:
         ledger.commit_round(each, NOW)
@@ -731,7 +749,7 @@ def _busy(ledger: Ledger) -> Ledger:
     for number in range(1, 6):
         clients = [number, number + 1, number + 4]
         updates = {client: digest("update", number, client) for client in clients}
-        ledger.commit_round(a_round(Place(0, number), clients, gram=number % 2 == 0), NOW, (), updates)
+        ledger.commit_round(a_round(ModelId(0, number), clients, gram=number % 2 == 0), NOW, (), updates)
     ledger.append("request", {"clients": [1]}, LATER)
     ledger.start_branch(1, digest("start", 1), {"number": 1}, LATER)
     _train(ledger, 1, [[1, 2], [8]])
@@ -747,9 +765,9 @@ def _again(ledger: Ledger, open_ledger: OpenLedger) -> Ledger:
     return open_ledger()
 
 
-def _bits(round_: Round) -> Mapping[str, object]:
+def _bits(round_: RoundRecord) -> Mapping[str, object]:
     return {
-        "place": round_.place,
+        "place": round_.model_id,
         "participants": round_.participants.tobytes(),
         "numbers": np.array([round_.update_norm, round_.rounding, round_.factor]).tobytes(),
         "model": round_.model,

@@ -25,7 +25,7 @@ from rescind.engines.training import Watch
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
 from rescind.testing.ledgers import NOW
 
@@ -35,31 +35,31 @@ BUDGET = Budget(8.0, 0.01)
 TRAINED, RETRAINED = Rounds(8), Rounds(5)
 
 
-class CutOff(Exception):
+class CutOffError(Exception):
     """Stands for the death of the process."""
 
 
-def dying_after(last: Place) -> Watch:
-    """Give what cuts a training off once a round is recorded."""
+def die_after(last: ModelId) -> Watch:
+    """Return what cuts a training off once a round is recorded."""
 
-    def watch(place: Place, model: Mapping[str, Tensor]) -> None:  # noqa: ARG001, whoever watches is shown it
-        if place == last:
-            raise CutOff
+    def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:  # noqa: ARG001, whoever watches is shown it
+        if model_id == last:
+            raise CutOffError
 
     return watch
 
 
-def names_of(revocable: Revocable, *positions: int) -> list[str]:
-    """Give the names of clients by their positions."""
+def pick_names(revocable: Revocable, *positions: int) -> list[str]:
+    """Return the names of clients by their positions."""
     return [revocable.engine.clients[at] for at in positions]
 
 
-def in_sequence(revocable: Revocable, method: Method) -> list[Outcome]:
+def forget_in_sequence(revocable: Revocable, method: Method) -> list[Outcome]:
     """Train, forget two clients, then one more."""
     revocable.train(TRAINED)
-    revocable.history.ask(names_of(revocable, 0, 1), BUDGET)
+    revocable.history.ask(pick_names(revocable, 0, 1), BUDGET)
     served = revocable.forget(method, RETRAINED)
-    revocable.history.ask(names_of(revocable, 2), BUDGET)
+    revocable.history.ask(pick_names(revocable, 2), BUDGET)
     return served + revocable.forget(method, RETRAINED)
 
 
@@ -78,16 +78,16 @@ class MethodConformance:
         with History.in_memory() as history:
             revocable = make_revocable(history)
             revocable.train(TRAINED)
-            number = history.ask(names_of(revocable, 0), BUDGET)
+            number = history.ask(pick_names(revocable, 0), BUDGET)
             plan = revocable.plan(method, number)
             assert revocable.plan(method, number) == plan
-            assert Place(plan.candidate.node.branch, plan.candidate.node.round) in history.ledger.kept()
+            assert ModelId(plan.candidate.node.branch, plan.candidate.node.round) in history.ledger.kept()
             assert plan.method == str(method)
 
     def test_nothing_is_claimed_that_is_not_proven(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:
             revocable = make_revocable(history)
-            (first, second) = in_sequence(revocable, method)
+            (first, second) = forget_in_sequence(revocable, method)
             for outcome in (first, second):
                 assert outcome.planned is not None
                 candidate = outcome.planned.candidate
@@ -105,17 +105,17 @@ class MethodConformance:
     def test_the_forgotten_never_train_again(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:
             revocable = make_revocable(history)
-            gone = history.ledger.register(names_of(revocable, 0, 1, 2), NOW)
-            in_sequence(revocable, method)
-            assert not [place for place in history.ledger.joined(gone[:2]) if place.branch >= 1]
-            assert not [place for place in history.ledger.joined(gone[2:]) if place.branch >= 2]
+            gone = history.ledger.register(pick_names(revocable, 0, 1, 2), NOW)
+            forget_in_sequence(revocable, method)
+            assert not [model_id for model_id in history.ledger.rounds_of(gone[:2]) if model_id.branch >= 1]
+            assert not [model_id for model_id in history.ledger.rounds_of(gone[2:]) if model_id.branch >= 2]
             assert history.verify() == []
 
     def test_several_requests_can_be_served_together(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:
             revocable = make_revocable(history)
             revocable.train(TRAINED)
-            numbers = [history.ask(names_of(revocable, at), BUDGET) for at in (1, 3)]
+            numbers = [history.ask(pick_names(revocable, at), BUDGET) for at in (1, 3)]
             (outcome,) = revocable.forget(method, RETRAINED, together=True)
             assert [asked.number for asked in outcome.asked] == numbers
             assert history.verify() == []
@@ -124,16 +124,16 @@ class MethodConformance:
         self, method: Method, make_revocable: MakeRevocable
     ) -> None:
         with History.in_memory() as history:
-            whole = in_sequence(make_revocable(history), method)
+            whole = forget_in_sequence(make_revocable(history), method)
             expected = history.model(history.newest)
         with History.in_memory() as history:
             revocable = make_revocable(history)
-            mortal = replace(revocable, watch=dying_after(Place(1, 2)))
+            mortal = replace(revocable, watch=die_after(ModelId(1, 2)))
             try:
-                in_sequence(mortal, method)
-            except CutOff:
+                forget_in_sequence(mortal, method)
+            except CutOffError:
                 revocable.forget(method, RETRAINED)
-                revocable.history.ask(names_of(revocable, 2), BUDGET)
+                revocable.history.ask(pick_names(revocable, 2), BUDGET)
                 revocable.forget(method, RETRAINED)
             cut = history.outcomes()
             found = history.model(history.newest)

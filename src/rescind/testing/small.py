@@ -14,7 +14,7 @@ TRAINING = LocalTraining(steps=3, learning_rate=1.0, loss=SoftmaxL2(l2=0.02, row
 
 
 def federation(clients: int = 10, seed: int = 0) -> Federation:
-    """Give every client 12 examples or a few more, whose labels follow one rule and a taste of its own."""
+    """Return every client 12 examples or a few more, whose labels follow one rule and a taste of its own."""
     rng = np.random.default_rng(seed)
     rule = rng.normal(size=(FEATURES, CLASSES))
 
@@ -28,7 +28,7 @@ def federation(clients: int = 10, seed: int = 0) -> Federation:
 
 
 def simulation(clients: int = 10, seed: int = 0, training: LocalTraining = TRAINING, **options: Any) -> Simulation:
-    """Give an engine for it; sampled by Poisson's rule unless told otherwise."""
+    """Return an engine for it; sampled by Poisson's rule unless told otherwise."""
     chosen: dict[str, Any] = {"sampling": Sampling.POISSON, "rate": 0.7, "secret_noise": False} | options
     return Simulation(
         federation(clients, seed),

@@ -2,6 +2,6 @@
 
 from rescind.engines.flower.client import identify, keep_own, report_distance, train_head
 from rescind.engines.flower.engine import FlowerEngine
-from rescind.engines.flower.servers import Delegated, Reported
+from rescind.engines.flower.servers import DelegatedServer, MaskedServer
 
-__all__ = ["Delegated", "FlowerEngine", "Reported", "identify", "keep_own", "report_distance", "train_head"]
+__all__ = ["DelegatedServer", "FlowerEngine", "MaskedServer", "identify", "keep_own", "report_distance", "train_head"]

@@ -23,12 +23,12 @@ _LONGEST_TEXT = 1024
 _LARGEST = {"float32": 1e13, "float64": 1e135}
 
 
-class UnfitArray(ValueError):
+class UnfitArrayError(ValueError):
     """An array is not what was asked for; the message says how, and nothing of its content."""
 
 
-def view(array: Array, like: Tensor) -> Tensor:
-    """Give the numbers of an array that has to have the type and shape of another; read-only, not copied.
+def view_array(array: Array, like: Tensor) -> Tensor:
+    """Return the numbers of an array that has to have the type and shape of another; read-only, not copied.
 
     Flower's own way reads them into new memory: for all participants of a round that is as much again as their
     replies.
@@ -39,19 +39,19 @@ def view(array: Array, like: Tensor) -> Tensor:
     begin = magic.end() + length if magic else 0
     text = _TEXT.fullmatch(data, magic.end(), begin) if magic and length <= _LONGEST_TEXT else None
     if text is None:
-        raise UnfitArray("a tensor that is not in numpy's format")
+        raise UnfitArrayError("a tensor that is not in numpy's format")
     if text["type"].decode() != like.dtype.str:
-        raise UnfitArray("a tensor of another type than the model's")
+        raise UnfitArrayError("a tensor of another type than the model's")
     if [int(each) for each in re.findall(rb"\d{1,18}", text["shape"])] != list(like.shape):
-        raise UnfitArray("a tensor of another shape than the model's")
+        raise UnfitArrayError("a tensor of another shape than the model's")
     if len(data) - begin != like.nbytes:
-        raise UnfitArray("a tensor with more or fewer bytes than its shape has")
+        raise UnfitArrayError("a tensor with more or fewer bytes than its shape has")
     flat: Tensor = np.frombuffer(data, like.dtype, offset=begin)
     columns_first = text["columns"] == b"True"
     return flat.reshape(like.shape[::-1]).T if columns_first else flat.reshape(like.shape)
 
 
-def usable(tensor: Tensor) -> bool:
+def is_usable(tensor: Tensor) -> bool:
     """Return whether all numbers are finite, and small enough to be computed with in their own type."""
     flat = tensor.reshape(-1)
     # A number of the tensor's own type: any other would be cast to it, and may become infinite.
@@ -63,8 +63,8 @@ def usable(tensor: Tensor) -> bool:
         return bool((np.abs(flat) <= largest).all())
 
 
-def packed(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tuple[str, ...]) -> ArrayRecord:
-    """Give a whole model as Flower sends it: what is trained, and what is frozen, in the order it had at first."""
+def pack(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tuple[str, ...]) -> ArrayRecord:
+    """Return a whole model as Flower sends it: what is trained, and what is frozen, in the order it had at first."""
     record = ArrayRecord()
     for name in order:
         record[name] = frozen[name] if name in frozen else Array(np.ascontiguousarray(tensors[name]))

@@ -11,9 +11,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import NDArray
 
 from rescind.core.noise import Tensor
-from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, OWN_PLACE, WITNESSED, Instructions
-from rescind.engines.heads import trained_head
-from rescind.engines.seeds import batches
+from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, OWN_MODEL, WITNESSED, Instructions
+from rescind.engines.heads import train_head_on
+from rescind.engines.seeds import choose_batches
 from rescind.history.witnesses import LOGGED
 
 # Flower shows what this logger says, and keeps it.
@@ -31,15 +31,15 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
     ... def train(msg, context):
     ...     return rescind.flower.train_head(msg, context, *load(context.node_config["hospital"]))
     """
-    arrays, told = _received(msg)
-    weight, bias = _named(told.trained, "weight"), _named(told.trained, "bias")
+    arrays, told = _receive(msg)
+    weight, bias = _name_arrays(told.trained, "weight"), _name_arrays(told.trained, "bias")
     head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}
     _check(head, features, labels)
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise ValueError(f"the head has to be {told.training.precision}: the server's training says so")
     size = min(told.batch or len(labels), len(labels))
-    chosen = batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
-    trained = trained_head(head, features, labels, told.training, chosen)
+    chosen = choose_batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
+    trained = train_head_on(head, features, labels, told.training, chosen)
     result = _with(arrays, {weight: trained["weight"], bias: trained["bias"]})
     _witness(context, told)
     if told.masked:
@@ -69,9 +69,9 @@ def identify(msg: Message, context: Context) -> Message:
 
 def keep_own(msg: Message, context: Context, arrays: ArrayRecord) -> None:
     """Keep what this client trained, before it is masked, so that ``report_distance`` can tell how far it is."""
-    told = _received(msg)[1]
+    told = _receive(msg)[1]
     context.state[OWN] = ArrayRecord({name: arrays[name] for name in told.trained})
-    context.state[OWN_PLACE] = ConfigRecord({DISTANCE: str(told.place)})
+    context.state[OWN_MODEL] = ConfigRecord({DISTANCE: str(told.model_id)})
 
 
 def report_distance(msg: Message, context: Context) -> Message | None:
@@ -83,8 +83,8 @@ def report_distance(msg: Message, context: Context) -> Message | None:
     if DISTANCE not in config:
         return None
     (arrays,) = msg.content.array_records.values()
-    own, place = context.state.array_records.get(OWN), context.state.config_records.get(OWN_PLACE)
-    if own is None or place is None or place[DISTANCE] != config[DISTANCE]:
+    own, model_id = context.state.array_records.get(OWN), context.state.config_records.get(OWN_MODEL)
+    if own is None or model_id is None or model_id[DISTANCE] != config[DISTANCE]:
         raise ValueError("this client kept nothing of this round's training: call keep_own before it is masked")
     squares = (
         float(np.square(np.subtract(arrays[name].numpy(), array.numpy(), dtype=np.float64)).sum())
@@ -94,7 +94,7 @@ def report_distance(msg: Message, context: Context) -> Message | None:
     return Message(RecordDict({"metrics": metrics}), reply_to=msg)
 
 
-def _received(msg: Message) -> tuple[ArrayRecord, Instructions]:
+def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:
     content = msg.content
     if len(content.array_records) != 1 or len(content.config_records) != 1:
         raise ValueError("the server's message has to hold one record of arrays and one of settings")
@@ -103,7 +103,7 @@ def _received(msg: Message) -> tuple[ArrayRecord, Instructions]:
     return arrays, Instructions.of(config)
 
 
-def _named(trained: tuple[str, ...], ending: str) -> str:
+def _name_arrays(trained: tuple[str, ...], ending: str) -> str:
     found = [name for name in trained if name.endswith(ending)]
     if len(trained) != 2 or len(found) != 1:
         raise ValueError(
@@ -136,7 +136,7 @@ def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
 
 def _witness(context: Context, told: Instructions) -> None:
     """Remember where the chain of the server's history stood; who knows that can tell if it is rewritten later."""
-    context.state[WITNESSED] = ConfigRecord({f"{told.place}": told.head.hex()})
+    context.state[WITNESSED] = ConfigRecord({f"{told.model_id}": told.head.hex()})
     # In a simulation nobody keeps the log, and there are hundreds of clients.
     level = logging.DEBUG if "partition-id" in context.node_config else logging.INFO
-    _LOG.log(level, "rescind: trained for %s; %s%s", told.place, LOGGED, told.head.hex())
+    _LOG.log(level, "rescind: trained for %s; %s%s", told.model_id, LOGGED, told.head.hex())

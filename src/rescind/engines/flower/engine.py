@@ -17,15 +17,23 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Replies
-from rescind.engines.flower.arrays import packed
+from rescind.engines.flower.arrays import pack
 from rescind.engines.flower.grid import FilteredGrid
 from rescind.engines.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.engines.flower.patience import Patience
-from rescind.engines.flower.replies import Expected, OtherWeight, Rejected, Reply, checked, combinable, kinds
+from rescind.engines.flower.replies import (
+    Expected,
+    RejectedReplyError,
+    Reply,
+    WeightMismatchError,
+    check_reply,
+    combinable,
+    kinds,
+)
 from rescind.engines.flower.wire import DISTANCE, Instructions
-from rescind.engines.seeds import client_seed, drawn
+from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client that was asked.
@@ -90,7 +98,7 @@ class FlowerEngine:
     def strategy(self) -> Strategy:
         """The copy of the strategy that writes the newest branch's messages."""
         if self._strategy is None:
-            self._strategy = unrestricted(self.original)
+            self._strategy = lift_limits(self.original)
         return self._strategy
 
     @property
@@ -110,42 +118,42 @@ class FlowerEngine:
         return {name: array for name, array in self.arrays.items() if name not in self.settings.trained}
 
     def start(self) -> dict[str, Tensor]:
-        """Give theta_0^0: the trained part of the initial arrays."""
+        """Return theta_0^0: the trained part of the initial arrays."""
         return {name: self.arrays[name].numpy() for name in self.settings.trained}
 
     def packed(self, model: Mapping[str, Tensor]) -> ArrayRecord:
-        """Give a whole model as Flower sends it."""
-        return packed(model, self.frozen, tuple(self.arrays))
+        """Return a whole model as Flower sends it."""
+        return pack(model, self.frozen, tuple(self.arrays))
 
-    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
+    def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
         """Choose who takes part: as many as the strategy would sample, or each by its own coin."""
         self._check_names(present)
         if self.facts.sampling is Sampling.POISSON:
-            return drawn(self.settings.secret, place, present, rate=self.facts.sample)
-        mean = averaging(self.original)
+            return draw(self.settings.secret, model_id, present, rate=self.facts.sample)
+        mean = find_average(self.original)
         size = max(int(len(present) * mean.fraction_train), mean.min_train_nodes)
-        return drawn(self.settings.secret, place, present, size=size)
+        return draw(self.settings.secret, model_id, present, size=size)
 
-    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
+    def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and give what comes back from them and passes every check."""
         self._check_names(names)
-        mean = averaging(self.original)
+        mean = find_average(self.original)
         alone = len({name for asked in self._in_vain for name in asked}) < min(2, len(self.members))
         if len(self._in_vain) >= _MOST_IN_VAIN and not alone:
             raise ValueError(
                 f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
                 "they train with rescind.flower.train_head, or is it declared=True that is missing?"
             )
-        if place.branch != self._branch:
-            self._branch, self._strategy = place.branch, None
+        if model_id.branch != self._branch:
+            self._branch, self._strategy = model_id.branch, None
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
         self._patience.begin_turn()
         self._evaluating.begin_turn()
         self.nodes.begin_round()
         asked = self._asked(names, self._patience)
-        arrays, instructions = self.packed(model), self._instructions(place, asked)
-        answers = self._exchange(self._messages(arrays, place, asked, instructions), asked, self._patience)
+        arrays, instructions = self.packed(model), self._instructions(model_id, asked)
+        answers = self._exchange(self._messages(arrays, model_id, asked, instructions), asked, self._patience)
         equal = self.facts.equal_weights
         if not equal:
             self._weights |= self.first_weights([name for name in answers if name not in self._weights])
@@ -161,10 +169,10 @@ class FlowerEngine:
         for name, message in answers.items():
             digest = instructions[name].digest() if self.settings.helper else None
             try:
-                accepted[name] = checked(message, expected, digest, self._weights.get(name))
-            except Rejected as reason:
+                accepted[name] = check_reply(message, expected, digest, self._weights.get(name))
+            except RejectedReplyError as reason:
                 rejected[name] = str(reason)
-                spoofed = isinstance(reason, OtherWeight) and not self.nodes.authenticated
+                spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
                 _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
         if not equal:
@@ -173,10 +181,10 @@ class FlowerEngine:
         self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
         metrics = self._combined(mean.train_metrics_aggr_fn, {name: answers[name] for name in accepted})
         if metrics is not None:
-            self.train_metrics[place.round] = metrics
+            self.train_metrics[model_id.round] = metrics
         _LOG.info(
             "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
-            *(place, len(accepted), len(names), len(rejected), len(names) - len(answers)),
+            *(model_id, len(accepted), len(names), len(rejected), len(names) - len(answers)),
         )
         examples = np.array([reply.examples for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
@@ -193,7 +201,7 @@ class FlowerEngine:
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and give the mean over those that tell one."""
         self._check_names(names)
-        told = _numbers(self._evaluated(model, names, {}), self.settings.accuracy, most=1.0).values()
+        told = _read_numbers(self._evaluated(model, names, {}), self.settings.accuracy, most=1.0).values()
         if not told:
             _LOG.warning("rescind: no client tells a metric %r in evaluation", self.settings.accuracy)
             return None
@@ -202,51 +210,51 @@ class FlowerEngine:
         return mean
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> None:
-        """Give nothing: what belongs to no client is the ServerApp's own, and so is its evaluation."""
+        """Return nothing: what belongs to no client is the ServerApp's own, and so is its evaluation."""
 
     def distances(
-        self, model: Mapping[str, Tensor], place: Place, names: Sequence[str], most: float
+        self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], most: float
     ) -> dict[str, float]:
         """Return how far the named clients say that their results are from a round's mean, if at most ``most``."""
-        return _numbers(self._evaluated(model, names, {DISTANCE: str(place)}), DISTANCE, most)
+        return _read_numbers(self._evaluated(model, names, {DISTANCE: str(model_id)}), DISTANCE, most)
 
-    def taken_accepted(self) -> list[Message]:
+    def take_accepted(self) -> list[Message]:
         """Return the last round's accepted replies, once, made anew of nothing but what was checked."""
-        mean, taken = averaging(self.original), self._accepted
+        mean, taken = find_average(self.original), self._accepted
         self._accepted = []
         for message, reply in taken:
             weight = MetricRecord({mean.weighted_by_key: reply.examples})
             message.content = RecordDict({mean.arrayrecord_key: self.packed(reply.tensors), "metrics": weight})
         return [message for message, _ in taken]
 
-    def evaluated_by_clients(
-        self, place: Place, model: Mapping[str, Tensor], present: Sequence[str]
+    def evaluate_by_clients(
+        self, model_id: ModelId, model: Mapping[str, Tensor], present: Sequence[str]
     ) -> MetricRecord | None:
         """Let as many clients evaluate a model as the strategy would sample; combine what they tell as it does."""
-        mean = averaging(self.original)
+        mean = find_average(self.original)
         size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
-        names = drawn(self.settings.secret, place, present, size=size)
-        replies = self._evaluated(model, names, {"server-round": place.round})
+        names = draw(self.settings.secret, model_id, present, size=size)
+        replies = self._evaluated(model, names, {"server-round": model_id.round})
         return self._combined(mean.evaluate_metrics_aggr_fn, replies)
 
-    def filtered(self, names: Sequence[str]) -> FilteredGrid:
-        """Give the Grid on which only the named clients are."""
+    def filter_grid(self, names: Sequence[str]) -> FilteredGrid:
+        """Return the Grid on which only the named clients are."""
         return FilteredGrid(self.grid, [self.members[name].node for name in names])
 
     # One step each
 
-    def _instructions(self, place: Place, names: Sequence[str]) -> dict[str, Instructions]:
+    def _instructions(self, model_id: ModelId, names: Sequence[str]) -> dict[str, Instructions]:
         settings = self.settings
         general = Instructions(
             training=self.facts.training,
             trained=settings.trained,
             batch=self.facts.batch or 0,
             seed=b"",
-            place=place,
+            model_id=model_id,
             head=self.head(),
             masked=settings.masked,
         )
-        return {name: replace(general, seed=client_seed(settings.secret, name, place)) for name in names}
+        return {name: replace(general, seed=client_seed(settings.secret, name, model_id)) for name in names}
 
     def _reach(self, model: Mapping[str, Tensor]) -> tuple[float, float] | None:
         """Return where results from a model can be, a factor and a radius, if that is known and they can be seen."""
@@ -267,13 +275,13 @@ class FlowerEngine:
         return int(min(most, self.facts.training.most_examples(parameters)))
 
     def _messages(
-        self, arrays: ArrayRecord, place: Place, names: Sequence[str], instructions: Mapping[str, Instructions]
+        self, arrays: ArrayRecord, model_id: ModelId, names: Sequence[str], instructions: Mapping[str, Instructions]
     ) -> list[Message]:
         """Let the strategy write the messages to exactly these clients, and add what our helper is told."""
         if not names:
             return []
         config = copy.deepcopy(self.train_config)
-        written = list(self.strategy.configure_train(place.round, arrays, config, self.filtered(names)))
+        written = list(self.strategy.configure_train(model_id.round, arrays, config, self.filter_grid(names)))
         by_node = {message.metadata.dst_node_id: message for message in written}
         if len(written) != len(names) or set(by_node) != {self.members[name].node for name in names}:
             raise ValueError(
@@ -301,7 +309,7 @@ class FlowerEngine:
         asked = self._asked(names, self._evaluating)
         config = ConfigRecord({**self.evaluate_config, **told})
         round_ = int(told.get("server-round", 0))
-        messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filtered(asked))
+        messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filter_grid(asked))
         return self._exchange(messages, asked, self._evaluating)
 
     def _exchange(self, messages: Iterable[Message], names: Sequence[str], patience: Patience) -> dict[str, Message]:
@@ -312,7 +320,7 @@ class FlowerEngine:
         by_node = {self.members[name].node: name for name in names}
         found: dict[str, Message] = {}
         answered = set()
-        for reply in self.filtered(names).send_and_receive(sent, timeout=self.timeout):
+        for reply in self.filter_grid(names).send_and_receive(sent, timeout=self.timeout):
             node = reply.metadata.src_node_id
             answered.add(node)
             if reply.has_error():
@@ -331,11 +339,11 @@ class FlowerEngine:
         self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]
     ) -> MetricRecord | None:
         """Combine the metrics that fit together as the strategy does; nothing that clients tell ends a run by it."""
-        weighted_by, told = averaging(self.original).weighted_by_key, dict[str, MetricRecord]()
+        weighted_by, told = find_average(self.original).weighted_by_key, dict[str, MetricRecord]()
         for name, reply in replies.items():
             try:
                 told[name] = combinable(reply.content, weighted_by, self.settings.most_examples)
-            except Rejected as reason:
+            except RejectedReplyError as reason:
                 _LOG.warning("rescind: the metrics of node %d are not used: %s", self._node(name), reason)
         # A mean is of the same metrics from everybody: whoever tells others, or a list as a number, is left out.
         for usual, _ in Counter(map(kinds, told.values())).most_common(1):
@@ -371,8 +379,8 @@ class FlowerEngine:
             raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
 
 
-def _numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:
-    """Give what clients tell as a metric, one number each, of 0 to ``most``."""
+def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:
+    """Return what clients tell as a metric, one number each, of 0 to ``most``."""
     found = {}
     for name, reply in replies.items():
         records = list(reply.content.metric_records.values())
@@ -382,8 +390,8 @@ def _numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[s
     return found
 
 
-def averaging(strategy: Strategy) -> FedAvg:
-    """Give the FedAvg that a strategy is, or that it wraps."""
+def find_average(strategy: Strategy) -> FedAvg:
+    """Return the FedAvg that a strategy is, or that it wraps."""
     inner: object = strategy
     while not isinstance(inner, FedAvg):
         if not hasattr(inner, "strategy"):
@@ -394,10 +402,10 @@ def averaging(strategy: Strategy) -> FedAvg:
     return inner
 
 
-def unrestricted(strategy: Strategy) -> Strategy:
+def lift_limits(strategy: Strategy) -> Strategy:
     """Copy a strategy, with all it keeps, such that it writes to every node that it is shown, and waits for none."""
     own = copy.deepcopy(strategy)
-    mean = averaging(own)
+    mean = find_average(own)
     mean.fraction_train = mean.fraction_evaluate = 1.0
     mean.min_train_nodes = mean.min_evaluate_nodes = mean.min_available_nodes = 0
     return own

@@ -33,11 +33,11 @@ class FilteredGrid(Grid):
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Give the allowed nodes."""
+        """Return the allowed nodes."""
         return list(self._allowed)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """Give the allowed nodes that are connected."""
+        """Return the allowed nodes that are connected."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._allowed]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from rescind.engines.flower.patience import Patience
 from rescind.engines.flower.wire import EXECUTED
-from rescind.texts import is_plain, shown
+from rescind.texts import is_plain, make_plain
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -74,7 +74,7 @@ class Nodes:
         self._patience.begin_turn()
 
     def connected(self) -> dict[str, Member]:
-        """Give who is connected, sorted by name; waits until enough are that may take part."""
+        """Return who is connected, sorted by name; waits until enough are that may take part."""
         found: dict[str, Member] = {}
 
         def enough() -> int:
@@ -135,7 +135,7 @@ class Nodes:
                     f"nodes {found[name].node} and {node.node_id} say that they are the same client: the one that "
                     f"came last takes part, node {node.node_id}. {KEYS_END_IT}"
                 )
-            label = shown(node.name)[:_LONGEST_NAME].strip() if self.authenticated else name
+            label = make_plain(node.name)[:_LONGEST_NAME].strip() if self.authenticated else name
             found[name] = Member(name, node.node_id, label or name)
         return found
 
@@ -162,7 +162,7 @@ class Nodes:
 
 
 def is_registered(node: NodeInfo) -> bool:
-    """Tell whether the operator registered the key that a node shows: only then a node has a name.
+    """Return whether the operator registered the key that a node shows: only then a node has a name.
 
     That it holds the key is checked by Flower in any case, but without registration it makes up a new one at
     every start.
@@ -171,5 +171,5 @@ def is_registered(node: NodeInfo) -> bool:
 
 
 def fingerprint(public_key: bytes) -> str:
-    """Give a key's name: the SHA-256 of its PEM text, in the form that SSH shows fingerprints in."""
+    """Return a key's name: the SHA-256 of its PEM text, in the form that SSH shows fingerprints in."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(public_key.strip()).digest()).decode().rstrip("=")

@@ -11,18 +11,18 @@ from flwr.app import Array, Message, MetricRecord, RecordDict
 
 from rescind.core.noise import Tensor
 from rescind.engines.engine import TOO_LONG
-from rescind.engines.flower.arrays import UnfitArray, usable, view
+from rescind.engines.flower.arrays import UnfitArrayError, is_usable, view_array
 from rescind.engines.flower.wire import EXECUTED
 
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000
 
 
-class Rejected(ValueError):
+class RejectedReplyError(ValueError):
     """A reply is not used; the message says why in words that are recorded, so it holds nothing of the reply."""
 
 
-class OtherWeight(Rejected):
+class WeightMismatchError(RejectedReplyError):
     """A client tells another number of examples than the one that it had at first."""
 
 
@@ -50,8 +50,8 @@ class Reply:
     examples: float
 
 
-def checked(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:
-    """Give what a reply holds, or refuse it.
+def check_reply(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:
+    """Return what a reply holds, or refuse it.
 
     ``digest`` is what our helper echoes, None where clients train by code of their own; ``first_weight`` is the
     weight that this client had when it took part first.
@@ -60,10 +60,10 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
     if digest is not None:
         executed = content.config_records.get(EXECUTED)
         if executed is None or executed.get("digest") != digest:
-            raise Rejected("it does not say that our helper executed what the server asked for")
+            raise RejectedReplyError("it does not say that our helper executed what the server asked for")
     weight = _weight(content, expected.weighted_by, expected.most_examples)
     if first_weight is not None and weight != first_weight:
-        raise OtherWeight(f"its {expected.weighted_by} differs from the one that it had at first")
+        raise WeightMismatchError(f"its {expected.weighted_by} differs from the one that it had at first")
     tensors = _tensors(content, expected)
     if expected.reach is not None:
         factor, radius = expected.reach
@@ -71,27 +71,27 @@ def checked(message: Message, expected: Expected, digest: str | None, first_weig
             apart = (np.subtract(tensor, factor * expected.model[name]) for name, tensor in tensors.items())
             norms = [float(np.linalg.norm(each.astype(np.float64))) for each in apart]
         if not math.hypot(*norms) <= radius:
-            raise Rejected(TOO_LONG)
+            raise RejectedReplyError(TOO_LONG)
     return Reply(tensors, weight)
 
 
 def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
     if len(content.array_records) != 1:
-        raise Rejected("it does not hold exactly one record of arrays")
+        raise RejectedReplyError("it does not hold exactly one record of arrays")
     (arrays,) = content.array_records.values()
     missing = (expected.model.keys() | expected.frozen.keys()) - arrays.keys()
     if missing:
-        raise Rejected("a tensor of the model is missing")
+        raise RejectedReplyError("a tensor of the model is missing")
     if len(arrays) > len(expected.model) + len(expected.frozen):
-        raise Rejected("it holds a tensor that the model does not have")
+        raise RejectedReplyError("it holds a tensor that the model does not have")
     if any(arrays[name].data != array.data for name, array in expected.frozen.items()):
-        raise Rejected("a tensor that is not trained was changed")
+        raise RejectedReplyError("a tensor that is not trained was changed")
     try:
-        tensors = {name: view(arrays[name], tensor) for name, tensor in expected.model.items()}
-    except UnfitArray as unfit:
-        raise Rejected(str(unfit)) from unfit
-    if not all(map(usable, tensors.values())):
-        raise Rejected("a tensor holds numbers that are not finite, or too large")
+        tensors = {name: view_array(arrays[name], tensor) for name, tensor in expected.model.items()}
+    except UnfitArrayError as unfit:
+        raise RejectedReplyError(str(unfit)) from unfit
+    if not all(map(is_usable, tensors.values())):
+        raise RejectedReplyError("a tensor holds numbers that are not finite, or too large")
     return tensors
 
 
@@ -102,7 +102,7 @@ def combinable(content: RecordDict, weighted_by: str, most_examples: int) -> Met
     numbers = (number for each in metrics.values() for number in (each if isinstance(each, list) else [each]))
     # Written so that NaN counts as infinite.
     if not all(abs(number) < math.inf for number in numbers):
-        raise Rejected("it holds metrics that are not finite")
+        raise RejectedReplyError("it holds metrics that are not finite")
     return metrics
 
 
@@ -113,17 +113,17 @@ def kinds(metrics: MetricRecord) -> frozenset[tuple[str, int | None]]:
 
 def _metrics(content: RecordDict) -> MetricRecord:
     if len(content.metric_records) != 1:
-        raise Rejected("it does not hold exactly one record of metrics")
+        raise RejectedReplyError("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
     if sum(len(each) if isinstance(each, list) else 1 for each in metrics.values()) > _MOST_METRICS:
-        raise Rejected(f"it holds more than {_MOST_METRICS} metrics")
+        raise RejectedReplyError(f"it holds more than {_MOST_METRICS} metrics")
     return metrics
 
 
 def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
     weight = _metrics(content).get(weighted_by)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
-        raise Rejected(f"its {weighted_by} is missing, or no number")
+        raise RejectedReplyError(f"its {weighted_by} is missing, or no number")
     if not 1 <= weight <= most:
-        raise Rejected(f"its {weighted_by} is not a number of examples from 1 to {most}")
+        raise RejectedReplyError(f"its {weighted_by} is not a number of examples from 1 to {most}")
     return float(weight)

@@ -13,8 +13,8 @@ import numpy as np
 from rescind.core.noise import Tensor
 from rescind.core.training import NO_BOUND
 from rescind.engines.engine import Engine
-from rescind.engines.server import Made, averaged, norm
-from rescind.history.records import Place
+from rescind.engines.server import Made, average, norm
+from rescind.history.records import ModelId
 
 if TYPE_CHECKING:
     from rescind.engines.flower.engine import FlowerEngine
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Delegated:
+class DelegatedServer:
     """A strategy of the user's that is no mean, FedAdam or a median for instance, makes the model.
 
     Distances are measured as ever, and bound nothing: the training's ``server_optimizer`` says so.
@@ -32,14 +32,14 @@ class Delegated:
     flower: FlowerEngine
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
         """Train a round, and let the strategy aggregate it."""
-        replies = engine.train(model, place, engine.drawn(place, present))
-        mean = averaged(model, replies, 1.0)
+        replies = engine.train(model, model_id, engine.draw(model_id, present))
+        mean = average(model, replies, 1.0)
         if not replies.names:
             # Not every strategy knows what to do with nothing.
             return mean
-        arrays, _ = self.flower.strategy.aggregate_train(place.round, self.flower.taken_accepted())
+        arrays, _ = self.flower.strategy.aggregate_train(model_id.round, self.flower.take_accepted())
         if arrays is None:
             return replace(mean, model=dict(model))
         # The sum of float32 weighted in float64 may have become float64.
@@ -48,7 +48,7 @@ class Delegated:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reported:
+class MaskedServer:
     """Updates are masked, so each client tells its own distance from the mean, once it knows that.
 
     Whoever does not tell, or tells more than the training can make, counts with the furthest that it can: the longest
@@ -60,28 +60,28 @@ class Reported:
     flower: FlowerEngine
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], place: Place, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
         """Train a round, make the mean, and ask every participant how far from it it is."""
-        replies = engine.train(model, place, engine.drawn(place, present))
-        made = averaged(model, replies, engine.facts.training.server_learning_rate)
+        replies = engine.train(model, model_id, engine.draw(model_id, present))
+        made = average(model, replies, engine.facts.training.server_learning_rate)
         longest = engine.facts.training.longest_update(norm(model))
         furthest = min(NO_BOUND, math.inf if longest is None else longest + made.measured.update_norm)
-        told = self.flower.distances(made.model, place, replies.names, furthest)
+        told = self.flower.distances(made.model, model_id, replies.names, furthest)
         silent = [name for name in replies.names if name not in told]
         if silent:
             _LOG.warning(
                 "rescind: %d participants of %s did not tell how far they are from the mean, or told what cannot be: "
                 "does the ClientApp call rescind.flower.report_distance in evaluate?",
-                *(len(silent), place),
+                *(len(silent), model_id),
             )
-        told = raised(told, made.model) | dict.fromkeys(silent, furthest)
+        told = raise_distances(told, made.model) | dict.fromkeys(silent, furthest)
         distances = np.array([told[name] for name in replies.names], dtype=np.float64)
         # What was added up, masks and all, is what rounding follows; told distances are no longer than that.
         largest = made.measured.largest_norm
         return replace(made, measured=replace(made.measured, distances=distances, gram=None, mean_norm=largest))
 
 
-def raised(told: Mapping[str, float], model: Mapping[str, Tensor]) -> dict[str, float]:
+def raise_distances(told: Mapping[str, float], model: Mapping[str, Tensor]) -> dict[str, float]:
     """Add to told distances what rounding may have taken away: they are from the mean as the model's type holds it.
 
     The mean was cast once, which moved it by at most one rounding of its length; the second covers its float64. A sum

@@ -15,13 +15,13 @@ from typing import Any
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.history.commitments import canonical
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 PREFIX = "rescind."
 # Names of records, which lie beside the user's own in a message's content.
 EXECUTED = "rescind"
 OWN = "rescind.own"
-OWN_PLACE = "rescind.own-place"
+OWN_MODEL = "rescind.own-model"
 WITNESSED = "rescind.witnessed"
 DISTANCE = "rescind-distance"
 
@@ -38,19 +38,19 @@ class Instructions:
     trained: tuple[str, ...]
     batch: int
     seed: bytes
-    place: Place
+    model_id: ModelId
     head: bytes
     masked: bool = False
 
     def record(self) -> dict[str, str | int | bool | list[str]]:
-        """Give it as the values of a ``ConfigRecord``."""
+        """Return it as the values of a ``ConfigRecord``."""
         return {
             f"{PREFIX}training": _text(self.training),
             f"{PREFIX}trained": list(self.trained),
             f"{PREFIX}batch": self.batch,
             f"{PREFIX}seed": self.seed.hex(),
-            f"{PREFIX}branch": self.place.branch,
-            f"{PREFIX}round": self.place.round,
+            f"{PREFIX}branch": self.model_id.branch,
+            f"{PREFIX}round": self.model_id.round,
             f"{PREFIX}head": self.head.hex(),
             f"{PREFIX}masked": self.masked,
         }
@@ -68,13 +68,13 @@ class Instructions:
             trained=tuple(value["trained"]),
             batch=int(value["batch"]),
             seed=bytes.fromhex(value["seed"]),
-            place=Place(int(value["branch"]), int(value["round"])),
+            model_id=ModelId(int(value["branch"]), int(value["round"])),
             head=bytes.fromhex(value["head"]),
             masked=bool(value["masked"]),
         )
 
     def digest(self) -> str:
-        """Give what a client that executed exactly this echoes."""
+        """Return what a client that executed exactly this echoes."""
         executed = {key: each for key, each in self.record().items() if not key.endswith(("head", "masked"))}
         return hashlib.sha256(canonical(executed)).hexdigest()
 

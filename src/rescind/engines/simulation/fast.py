@@ -35,7 +35,7 @@ _Kind = TypeVar("_Kind")
 
 
 def fast(model: Model, examples: Examples, training: LocalTraining) -> Trainer:
-    """Give the fastest trainer that there is for a model."""
+    """Return the fastest trainer that there is for a model."""
     if isinstance(model, SoftmaxHead):
         return _Head(model, examples, training)
     if isinstance(model, Network):
@@ -143,7 +143,7 @@ class _Head:
         return -(-count // step) * step
 
     def _rows(self, names: Sequence[str], batches: Batches, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the examples of every step, (steps or 1, participants, size), and what multiplies their residuals.
+        """Return the examples of every step, (steps or 1, participants, size), and what multiplies their residuals.
 
         That is -eta/b; and 0 where a row only pads, so that it does not matter which example is there.
         """
@@ -160,12 +160,12 @@ class _Head:
         return rows, scales
 
     def _targets(self, rows: torch.Tensor) -> torch.Tensor:
-        """Give Y' of these examples, (participants, classes, size): a one in the row of each one's class."""
+        """Return Y' of these examples, (participants, classes, size): a one in the row of each one's class."""
         zeros = self._examples.features.new_zeros((len(rows), self._model.classes, rows.shape[1]))
         return zeros.scatter_(1, self._examples.labels[rows].unsqueeze(1), 1.0)
 
     def _gram(self, name: str, size: int) -> torch.Tensor:
-        """Give X X' + 1 1' of a client, padded with zeros; made once."""
+        """Return X X' + 1 1' of a client, padded with zeros; made once."""
         if name not in self._grams:
             shard = self._examples.features[self._examples.spans[name]]
             gram = shard.new_zeros((size, size))
@@ -175,7 +175,7 @@ class _Head:
 
 
 def _counts(examples: Examples, names: Sequence[str], batches: Batches) -> list[int]:
-    """Give how many examples each participant uses in a step."""
+    """Return how many examples each participant uses in a step."""
     return [examples.count(name) for name in names] if batches is None else [each.shape[1] for each in batches]
 
 
@@ -217,7 +217,7 @@ class _Network:
         return max(1, min(_TOGETHER, _NUMBERS // (count * self._first_layer)))
 
     def _rows(self, name: str, batches: torch.Tensor | None) -> torch.Tensor:
-        """Give a client's examples of every step, (K, b)."""
+        """Return a client's examples of every step, (K, b)."""
         span = self._examples.spans[name]
         if batches is None:
             return torch.arange(span.start, span.stop).expand(self._training.steps, -1)
@@ -253,7 +253,7 @@ def channels_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _network(images: torch.Tensor, parameters: Sequence[torch.Tensor], many: int) -> torch.Tensor:
-    """Give the logits of ``Network`` with these parameters, in its order: (participants, examples, classes)."""
+    """Return the logits of ``Network`` with these parameters, in its order: (participants, examples, classes)."""
     weights, biases = parameters[0::2], parameters[1::2]
     values = images
     for layer in (0, 1):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescind.engines.heads import clipped_rows
+from rescind.engines.heads import clip_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class Examples:
     spans: Mapping[str, slice]
 
     def count(self, name: str) -> int:
-        """Give the number of a client's examples, n_i."""
+        """Return the number of a client's examples, n_i."""
         return int(self.spans[name].stop - self.spans[name].start)
 
 
@@ -80,7 +80,7 @@ def examples(shards: Mapping[str, Shard], dtype: torch.dtype, row_norm: float | 
         if not rows.isfinite().all():
             raise ValueError(f"client {name!r}: a feature is too large for {dtype}: scale the features")
         if row_norm is not None:
-            rows.copy_(torch.from_numpy(clipped_rows(rows.numpy(), row_norm)))
+            rows.copy_(torch.from_numpy(clip_rows(rows.numpy(), row_norm)))
         labels[spans[name]] = torch.from_numpy(np.array(shard.labels))
     return Examples(features, labels, spans)
 

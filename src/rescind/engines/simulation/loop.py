@@ -26,7 +26,7 @@ class Trainer(Protocol):
 
 
 def l2_of(training: LocalTraining) -> float:
-    """Give lambda, the factor of the loss's own L2 term; 0 where it has none."""
+    """Return lambda, the factor of the loss's own L2 term; 0 where it has none."""
     return training.loss.l2 if isinstance(training.loss, SoftmaxL2 | LogisticL2) else 0.0
 
 

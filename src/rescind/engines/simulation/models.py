@@ -26,10 +26,10 @@ class Model(Protocol):
         """How many classes it tells apart."""
 
     def start(self) -> dict[str, torch.Tensor]:
-        """Give theta_0^0 in float64, the same every time."""
+        """Return theta_0^0 in float64, the same every time."""
 
     def module(self) -> nn.Module:
-        """Give a module with parameters of the same names, whose values are still to be set."""
+        """Return a module with parameters of the same names, whose values are still to be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class SoftmaxHead:
         return (self.features,)
 
     def start(self) -> dict[str, torch.Tensor]:
-        """Give zeros."""
+        """Return zeros."""
         return {
             "bias": torch.zeros(self.classes, dtype=torch.float64),
             "weight": torch.zeros((self.classes, self.features), dtype=torch.float64),
         }
 
     def module(self) -> nn.Module:
-        """Give the linear layer."""
+        """Return the linear layer."""
         with torch.device("meta"):
             layer = nn.Linear(self.features, self.classes)
         return layer.to_empty(device="cpu")
@@ -75,14 +75,14 @@ class LogisticHead:
         return (self.features,)
 
     def start(self) -> dict[str, torch.Tensor]:
-        """Give zeros."""
+        """Return zeros."""
         return {
             "bias": torch.zeros(1, dtype=torch.float64),
             "weight": torch.zeros((1, self.features), dtype=torch.float64),
         }
 
     def module(self) -> nn.Module:
-        """Give the linear layer, with a second logit that is always 0."""
+        """Return the linear layer, with a second logit that is always 0."""
         with torch.device("meta"):
             layer = _OneLogit(self.features, 1)
         return layer.to_empty(device="cpu")
@@ -123,7 +123,7 @@ class Network:
         return (self.channels, self.size, self.size)
 
     def start(self) -> dict[str, torch.Tensor]:
-        """Give numbers uniform in +-1/sqrt(fan-in), which is torch's usual start, from a public seed."""
+        """Return numbers uniform in +-1/sqrt(fan-in), which is torch's usual start, from a public seed."""
         generator = torch.Generator().manual_seed(_SEED)
         start = {}
         for layer, module in self._layers().named_children():
@@ -135,7 +135,7 @@ class Network:
         return start
 
     def module(self) -> nn.Module:
-        """Give the layers."""
+        """Return the layers."""
         return self._layers().to_empty(device="cpu")
 
     @property

@@ -15,13 +15,13 @@ from rescind.core.noise import Tensor
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
-from rescind.engines.seeds import batches, client_seed, drawn
+from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
 from rescind.engines.simulation.fast import channels_last, fast
 from rescind.engines.simulation.federation import Examples, Federation, Shard, examples
 from rescind.engines.simulation.loop import Loop, Trainer
 from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
-from rescind.history.records import Place
+from rescind.history.records import ModelId
 
 # Nobody is asked here: what is said to happen is what this process does.
 _SOURCES = Sources(
@@ -114,20 +114,20 @@ class Simulation:
         return tuple(self._examples.spans)
 
     def start(self) -> dict[str, Tensor]:
-        """Give theta_0^0, a copy each time."""
+        """Return theta_0^0, a copy each time."""
         return {name: tensor.numpy().copy() for name, tensor in self._start.items()}
 
-    def drawn(self, place: Place, present: Sequence[str]) -> list[str]:
+    def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
         """Choose by coins that are each client's own, so that nobody's presence changes another's."""
         self._check_names(present)
-        return drawn(self._secret, place, present, rate=self._rate, size=self._size)
+        return draw(self._secret, model_id, present, rate=self._rate, size=self._size)
 
-    def train(self, model: Mapping[str, Tensor], place: Place, names: Sequence[str]) -> Replies:
+    def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Let the named clients train; the tensors of the replies are stacked, (participants, *shape)."""
         start = self._tensors(model)
         self._check_names(names)
         counts = [1 if self._facts.equal_weights else self._examples.count(name) for name in names]
-        chosen = None if self._batch is None else [self._batches(name, place) for name in names]
+        chosen = None if self._batch is None else [self._batches(name, model_id) for name in names]
         if names:
             trained = self._trainer.train(start, names, chosen)
         else:
@@ -144,7 +144,7 @@ class Simulation:
         )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
-        """Give the mean of the named clients' accuracies, each on its own training data."""
+        """Return the mean of the named clients' accuracies, each on its own training data."""
         self._check_names(names)
         if not names:
             raise ValueError("nobody is named: the accuracy of no clients is not defined")
@@ -153,11 +153,11 @@ class Simulation:
         return math.fsum(self._accuracies(model, self._examples, ordered)) / len(ordered)
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> float:
-        """Give the accuracy on the federation's test data."""
+        """Return the accuracy on the federation's test data."""
         return self._accuracies(model, self._test, list(self._test.spans))[0]
 
     def logits(self, model: Mapping[str, Tensor], shard: Shard) -> Tensor:
-        """Give what a model says of any examples, (examples, classes): to ask for watermarks, or to attack it."""
+        """Return what a model says of any examples, (examples, classes): to ask for watermarks, or to attack it."""
         asked = examples({"the examples": shard}, self._dtype, self._row_norm)
         return self._said(model, asked, torch.arange(len(shard.labels))).numpy()
 
@@ -181,9 +181,9 @@ class Simulation:
         count = self._examples.count(name)
         return count if self._batch is None else min(self._batch, count)
 
-    def _batches(self, name: str, place: Place) -> torch.Tensor:
-        seed, steps = client_seed(self._secret, name, place), self._facts.training.steps
-        return torch.from_numpy(batches(seed, self._examples.count(name), self._batch_size(name), steps))
+    def _batches(self, name: str, model_id: ModelId) -> torch.Tensor:
+        seed, steps = client_seed(self._secret, name, model_id), self._facts.training.steps
+        return torch.from_numpy(choose_batches(seed, self._examples.count(name), self._batch_size(name), steps))
 
     def _tensors(self, model: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
         """Copy a model into torch, in the start's order and of the type that is computed with."""
