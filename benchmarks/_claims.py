@@ -20,8 +20,8 @@ from rescind.engines.server import Average, Made
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ModelId
 from rescind.history.run import Goal
+from rescind.ledger.records import ModelId
 from rescind.methods import Exact, Last, Sifu
 from rescind.methods.method import Method
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -78,7 +78,7 @@ def judge_server(seed: int) -> Judged:
     history, revocable, model = trained(None)
     with history:
         group = history.clients([leaver])
-        bound = group_sensitivity(history.path(group=group).edges, group)[-1]
+        bound = group_sensitivity(history.lineage(group=group).edges, group)[-1]
         plan = revocable.plan(Last(), history.ask([leaver], Budget(1.0, 1e-5)))
     other, _, without = trained(leaver)
     other.close()

@@ -19,11 +19,11 @@ from time import monotonic
 from typing import Any
 
 from benchmarks._postgresql import server
-from rescind.history.checkpoints import CheckpointStore
+from rescind.checkpoints.store import CheckpointStore
 from rescind.history.erasure import Eraser, Step
 from rescind.history.history import History
-from rescind.history.records import Entry, RoundRecord
-from rescind.history.sql import SqlLedger
+from rescind.ledger.records import Entry, RoundRecord
+from rescind.ledger.sql import SqlLedger
 
 PATIENCE_WITH_A_STEP = 60.0
 BEGINNINGS = (

@@ -44,14 +44,14 @@ from rescind.certificates.issue import (
 from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Predicate
 from rescind.certificates.verification import VerifiedCertificate, verify
 from rescind.certificates.wording import write_texts
+from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.commitments import canonical
-from rescind.history.tensors import save
+from rescind.ledger.commitments import canonical
 from rescind.methods import Dp, FineTuning, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 

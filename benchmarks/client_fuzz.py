@@ -22,11 +22,11 @@ from benchmarks._measure import finish, parser, progress
 from rescind import Curvature, DeclaredLoss, History, LocalTraining, UnprovenLoss
 from rescind.core.calibration import Budget
 from rescind.core.sensitivity import client_sensitivities
-from rescind.engines.flower.wire import Instructions
 from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
 from rescind.flower import Recorded
-from rescind.history.records import ModelId, Span
+from rescind.flower.wire import Instructions
+from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
@@ -370,7 +370,7 @@ def sensitivities(history: History, names: Iterable[str], rounds: int) -> dict[s
     found = {}
     for name in names:
         (client,) = history.clients([name])
-        path = history.path(ModelId(0, rounds), group=[client])
+        path = history.lineage(ModelId(0, rounds), group=[client])
         found[name] = float(client_sensitivities(path.edges, [client], [len(path.edges)])[0, 0])
     return found
 

@@ -35,14 +35,14 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.planning import candidates
 from rescind.core.summary import Request
+from rescind.errors import LockedError
 from rescind.history.codec import decode
-from rescind.history.errors import LockedError
 from rescind.history.history import History
-from rescind.history.ledger import Ledger
-from rescind.history.path import branches, newest
+from rescind.history.lineage import branches, newest
 from rescind.history.recorder import Recorder
-from rescind.history.records import ROOT, Entry, ErasureLevel, ErasurePlan, ModelId, Span
 from rescind.history.requests import FiledRequest, RecordedPlan, ask, filed_requests, plans, record_plan
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import ROOT, Entry, ErasureLevel, ErasurePlan, ModelId, Span
 
 # Large enough that writing a model takes a moment: 24,160 numbers.
 FEATURES, CLASSES = 150, 160
@@ -99,7 +99,7 @@ def to_be_erased(ledger: Ledger) -> list[int]:
 
 def retained(history: History) -> list[int]:
     """Return the clients that took part on the path to the newest model and were not forgotten."""
-    edges = [edge for edge in history.path().edges if isinstance(edge, RoundEdge | ErasedStretch)]
+    edges = [edge for edge in history.lineage().edges if isinstance(edge, RoundEdge | ErasedStretch)]
     return sorted(
         {client for edge in edges for client in edge.clients.tolist()} & set(history.ledger.identities().values())
     )

@@ -34,14 +34,14 @@ from benchmarks._killing import (
 from benchmarks._measure import progress
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
+from rescind.errors import LockedError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import stored_updates
-from rescind.history.errors import LockedError
 from rescind.history.history import History
-from rescind.history.path import branches
+from rescind.history.lineage import branches
 from rescind.history.recorder import Recorder
-from rescind.history.records import ErasureLevel, Span
 from rescind.history.requests import filed_requests
+from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import FedAccum, FedEraser, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 

@@ -61,9 +61,9 @@ from rescind.engines.server import Average, NoisedAverage, Server, compute_updat
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.history.lineage import branch_exits, branches
 from rescind.history.outcomes import Outcome, claim_of
-from rescind.history.path import branch_exits, branches
-from rescind.history.records import Branch, ErasureLevel, ModelId, Span
+from rescind.ledger.records import Branch, ErasureLevel, ModelId, Span
 from rescind.methods import Scratch
 from rescind.methods.method import Certifying, Method
 
@@ -271,7 +271,7 @@ class Case:
 
     def bounds(self, history: History) -> Callable[[Mapping[str, int], ModelId], float]:
         """Return Psi as the history has it before it is carried out and erased."""
-        path, facts = history.path(), self.tape.facts
+        path, facts = history.lineage(), self.tape.facts
 
         def bound(group: Mapping[str, int], model_id: ModelId) -> float:
             if self.kind == "strict":
@@ -486,7 +486,7 @@ def pair(folder: str | None, over_all: bool = False) -> Pair:
         revocable.train(Rounds(12))
         # Whoever took part in the last round has left most.
         parent, leaver = history.newest, tape.rounds[history.newest][1][0]
-        group, path = history.clients([leaver]), history.path()
+        group, path = history.clients([leaver]), history.lineage()
         total = sum(len(shard.labels) for shard in shards.values())
         edges = [_over_all(edge, total) for edge in path.edges] if over_all else path.edges
         bound = float(group_sensitivity(edges, group)[path.index[parent]])

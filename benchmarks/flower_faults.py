@@ -24,7 +24,7 @@ import rescind.flower
 from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from rescind import History
-from rescind.history.records import ModelId, Span
+from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parent / "faulty"

@@ -29,11 +29,11 @@ from benchmarks.recorded import FACTS, TRAINING
 from rescind.core.edges import Clients, Edge
 from rescind.core.sensitivity import group_sensitivity
 from rescind.history.codec import encode
-from rescind.history.path import lineage_of, newest
+from rescind.history.lineage import lineage_of, newest
 from rescind.history.recorder import replay_bounds
-from rescind.history.records import Branch, ModelId, RoundRecord, pack_participants
 from rescind.history.run import Run
-from rescind.history.sql import SqlLedger
+from rescind.ledger.records import Branch, ModelId, RoundRecord, pack_participants
+from rescind.ledger.sql import SqlLedger
 
 TIME = "2026-11-01T12:00:00+00:00"
 

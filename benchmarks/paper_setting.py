@@ -54,7 +54,7 @@ from rescind.engines.server import average, draw_noise
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method, PaperSifu, Sifu
 from rescind.methods.method import Certifying
 

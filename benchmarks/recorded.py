@@ -14,7 +14,7 @@ from rescind.core.noise import grid_rounding
 from rescind.core.regularity import DeclaredLoss, SoftmaxL2
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ModelId
+from rescind.ledger.records import Branch, ModelId
 
 # The heads are written as one vector here, which is no weight and bias: so what is proven of them is declared.
 _HEAD = SoftmaxL2(l2=0.05, row_norm=1.0)

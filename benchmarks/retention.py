@@ -36,8 +36,8 @@ from rescind.core.regularity import LogisticL2
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
-from rescind.history.records import Branch
 from rescind.history.retention import Retention, exact_rounds, exact_shares, public_schedule
+from rescind.ledger.records import Branch
 
 CAPACITIES = (8, 16, 32)
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)

@@ -19,7 +19,7 @@ from rescind.engines.simulation import Federation, Network, Shard, Simulation, S
 from rescind.engines.simulation.fast import fast
 from rescind.engines.simulation.loop import Loop
 from rescind.engines.simulation.models import Model
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 PARTICIPANTS = 10
 EXAMPLES = 100

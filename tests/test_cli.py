@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from rescind import History, __version__
 from rescind.certificates.evidence import read_evidence
+from rescind.checkpoints.tensors import save
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.tensors import save
 from rescind.methods import FedAccum, Scratch
 from rescind.testing.small import simulation
 

@@ -29,12 +29,12 @@ from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead, Sampling
 from rescind.engines.stops import Accuracy, Rounds
+from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
-from rescind.history.errors import StillReadError
 from rescind.history.overview import claimable, overview
 from rescind.history.progress import notify_listener
-from rescind.history.records import ErasureLevel
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch, Sifu
 from rescind.testing.small import simulation
 
@@ -77,7 +77,7 @@ def test_status_names_who_moved_the_model_most(folder: Path) -> None:
         (largest,) = history.clients([found["influences"][0]["client"]])  # type: ignore[index]
         from rescind.core.sensitivity import group_sensitivity
 
-        assert values[0] == pytest.approx(group_sensitivity(history.path().edges, {largest})[-1])
+        assert values[0] == pytest.approx(group_sensitivity(history.lineage().edges, {largest})[-1])
 
 
 def test_status_counts_the_days_and_forgets_the_forgotten(folder: Path) -> None:

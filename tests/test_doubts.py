@@ -27,13 +27,13 @@ from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.server import Average, Made, NoisedAverage, average
 from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
+from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
 from rescind.history.doubts import facts_since, not_means, standing_doubts
-from rescind.history.errors import StalePlanError
-from rescind.history.ledger import Until
 from rescind.history.outcomes import claim_of
 from rescind.history.overview import overview
-from rescind.history.records import ErasureLevel, ModelId, Span
+from rescind.ledger.contract import Until
+from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Beginning, Exact, Heuristic, Last, OwnRounds, Scratch
 from rescind.testing.small import TRAINING, simulation
 

@@ -25,7 +25,7 @@ from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulati
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
-from rescind.history.records import ModelId, RoundRecord, Span
+from rescind.ledger.records import ModelId, RoundRecord, Span
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"

@@ -16,12 +16,12 @@ from rescind.certificates.errors import NotACertificateError, UnusableKeyError
 from rescind.certificates.files import read_content
 from rescind.certificates.keys import create_key, load_public_key, load_signer
 from rescind.certificates.predicate import Statement
+from rescind.checkpoints.tensors import read
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
+from rescind.errors import DamagedCheckpointError, LockedError, UnsafePermissionsError
 from rescind.forgetting import Revocable
-from rescind.history.errors import DamagedCheckpointError, LockedError, UnsafePermissionsError
-from rescind.history.tensors import read
 from rescind.testing.small import simulation
 
 PASSPHRASE = "correct horse battery"  # noqa: S105

@@ -18,10 +18,10 @@ from rescind.core.summary import Node, Request, Summary
 from rescind.engines.simulation import Simulation
 from rescind.engines.simulation.loop import Loop
 from rescind.engines.stops import Rounds
+from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
-from rescind.history.errors import StalePlanError
 from rescind.history.outcomes import claim_of
-from rescind.history.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last
 from rescind.methods.method import Beginning, Certifying, Heuristic
 from rescind.testing.small import TRAINING, simulation

@@ -25,11 +25,11 @@ from rescind.engines.simulation import Federation as ImageFederation
 from rescind.engines.simulation import Network, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.engines.training import train
+from rescind.errors import ForgottenClientError, StalePlanError, UnknownClientError
 from rescind.forgetting import Revocable
-from rescind.history.errors import ForgottenClientError, StalePlanError, UnknownClientError
-from rescind.history.path import branches
-from rescind.history.records import ROOT, ErasureLevel, ModelId
+from rescind.history.lineage import branches
 from rescind.history.requests import RecordedPlan, filed_requests, plans, withdraw
+from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import (
     Beginning,
     Certifying,
@@ -126,7 +126,7 @@ def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable
         history.ask(pick_names(revocable, 0), Budget(2.0, 0.01)),
         history.ask(pick_names(revocable, 1), BUDGET, scope=PrivacyScope.SEQUENCE),
     )
-    edges, end = history.path().edges, len(history.path().edges)
+    edges, end = history.lineage().edges, len(history.lineage().edges)
     plan = revocable.plan(Last(), *numbers)
     asked = {each.number: each.request for each in filed_requests(history.ledger)}
     needed = max(
@@ -231,7 +231,7 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
                 models.append(history.model(history.newest))
                 if clients is everybody:
                     group = history.clients(["clinic-2"])
-                    bound = group_sensitivity(history.path(group=group).edges, group)[-1]
+                    bound = group_sensitivity(history.lineage(group=group).edges, group)[-1]
         # Where it restarts and sigma count as constants; nothing else may.
         assert starts == [(ModelId(0, 6), 4.0)] * 2
         assert 0 < distance(*models) <= bound
@@ -247,7 +247,7 @@ def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
     assert first.modes == (Mode.INSTANCE,)
     history.ask(pick_names(revocable, 1), BUDGET)
     revocable.forget(method, Rounds(9))
-    edges = history.path().edges
+    edges = history.lineage().edges
     assert any(isinstance(edge, UnboundedEdge) for edge in edges)
     others = history.clients(pick_names(revocable, 2, 3))
     assert np.isinf(group_sensitivity(edges, others)[-1])
@@ -698,7 +698,7 @@ def test_a_network_is_recorded_and_forgotten_without_a_claim() -> None:
     with History.in_memory() as history:
         revocable = Revocable(history, engine)
         revocable.train(Rounds(3))
-        assert all(edge.rounding > 0 for edge in history.path().edges)
+        assert all(edge.rounding > 0 for edge in history.lineage().edges)
         history.ask(["phone-1"], Budget(10.0, 0.01))
         (last,) = revocable.forget(Last(), Rounds(1))
         assert last.modes == (Mode.HEURISTIC,)

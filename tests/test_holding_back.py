@@ -14,9 +14,9 @@ from rescind.core.calibration import Budget
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Made
 from rescind.engines.stops import Accuracy, Rounds
+from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
-from rescind.history.errors import PendingRequestError
-from rescind.history.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last, Scratch
 from rescind.testing.small import simulation
 

@@ -20,7 +20,7 @@ from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.overview import overview
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.report import render_report
 from rescind.testing.small import simulation

@@ -79,7 +79,7 @@ def curves(history: History) -> Callable[[Axes], None]:
     """Draw Psi of four clinics, what a noise hides, and the last kept model at which it hides each of them."""
     names = [LARGE, ODD, USUAL, LATE]
     clients = [next(iter(history.clients([name]))) for name in names]
-    path = history.path(group=clients)
+    path = history.lineage(group=clients)
     values = client_sensitivities(path.edges, clients, range(len(path.edges) + 1))
     kept = sorted(path.index[place] for place in history.ledger.kept())
     threshold = sensitivity_threshold(SIGMA, BUDGET)

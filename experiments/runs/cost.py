@@ -26,7 +26,7 @@ from rescind.engines.server import draw_noise
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 HALF_A_POINT = 0.005
 # The paper's for MNIST is 0.05.

@@ -67,7 +67,7 @@ def run(configuration: Configuration) -> list[Row]:
         # Whoever was never drawn has nothing to hide.
         ten = list(history.ledger.pseudonyms(engine.clients[first : first + configuration["group"]]))
         one = ten[int(source.integers(len(ten)))]
-        edges = with_one(history.path().edges)
+        edges = with_one(history.lineage().edges)
         found = []
         for leaving in ([one], ten):
             replayed = {each.model_id.round: each for each in compare_worlds(history, tape, leaving)}

@@ -20,7 +20,7 @@ from rescind.core.calibration import largest_mu
 from rescind.core.noise import Tensor
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.simulation import Simulation
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 
 def run(configuration: Configuration) -> list[Row]:

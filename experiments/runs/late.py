@@ -14,7 +14,7 @@ from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ErasureLevel
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Method, Scratch
 
 METHODS: dict[str, Method] = {Exact.name: Exact(), Scratch.name: Scratch()}

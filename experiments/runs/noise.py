@@ -35,7 +35,7 @@ def run(configuration: Configuration) -> list[Row]:
     with History.in_memory() as history:
         Revocable(history, engine, capacity=1).train(Rounds(rounds))
         one, group = history.clients(ten[:1]), history.clients(ten)
-        edges = history.path().edges
+        edges = history.lineage().edges
         as_if = with_one(edges)
         # Which rule, of whom: Psi at every model.
         bounds: dict[str, Floats] = {

@@ -38,9 +38,9 @@ from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, n
 from rescind.engines.simulation import Federation, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
+from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome
-from rescind.history.path import branches
-from rescind.history.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
 from rescind.methods.method import Beginning, Certifying, Heuristic
 

@@ -10,7 +10,7 @@ from rescind.core.noise import Tensor
 from rescind.core.planning import Candidate
 from rescind.engines.server import average, draw_noise
 from rescind.engines.simulation import Simulation
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 Model = Mapping[str, Tensor]
 

@@ -25,10 +25,10 @@ from rescind.core.summary import Request, Summary
 from rescind.core.tracker import SensitivityTracker
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.path import Lineage
-from rescind.history.records import Branch, ModelId
+from rescind.history.lineage import Lineage
 from rescind.history.retention import Retention, exact_rounds, exact_shares
 from rescind.history.run import Goal
+from rescind.ledger.records import Branch, ModelId
 
 
 def thinned(summary: Summary, models: Floats, kept: Sequence[int]) -> Summary:
@@ -65,7 +65,7 @@ def kept_by_the_rule(path: Lineage, capacity: int, goal: Goal | None) -> list[in
 
 def kept_sets(history: History, configuration: Configuration) -> dict[tuple[str, int], list[int]]:
     """Return the models that are kept: by what rule, and with room for how many."""
-    path, rounds = history.path(), configuration["rounds"]
+    path, rounds = history.lineage(), configuration["rounds"]
     epsilon, delta, sigma = configuration["goal"]
     goals = {"rule": None, "rule with goal": Goal(Budget(epsilon, delta), sigma)}
     found = {}

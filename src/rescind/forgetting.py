@@ -21,12 +21,11 @@ from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, draw_noise, norm
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.history.errors import PendingRequestError, StalePlanError
+from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.history import History
+from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome, Scores
-from rescind.history.path import branches
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ErasureLevel, ModelId
 from rescind.history.requests import (
     FiledRequest,
     RecordedPlan,
@@ -37,6 +36,7 @@ from rescind.history.requests import (
     plans,
 )
 from rescind.history.run import Goal
+from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
 
 

@@ -38,8 +38,8 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.path import branches
-from rescind.history.records import ROOT, ErasureLevel, ModelId
+from rescind.history.lineage import branches
+from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import FineTuning, Sifu
 from rescind.testing.small import simulation
 

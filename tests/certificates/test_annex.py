@@ -25,8 +25,8 @@ from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.codec import decode
-from rescind.history.commitments import canonical
-from rescind.history.records import ErasureLevel, ErasurePlan, ModelId
+from rescind.ledger.commitments import canonical
+from rescind.ledger.records import ErasureLevel, ErasurePlan, ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 
@@ -78,7 +78,7 @@ def test_it_tells_where_training_restarted_and_how_much_was_hidden(
     assert told is not None
     assert ModelId(told.of_branch, told.round) == outcome.branch.parent
     assert (told.rounds, told.method) == (2, str(Sifu()))
-    path = history.path(outcome.branch.parent)
+    path = history.lineage(outcome.branch.parent)
     own = outcome.asked[0].request.group
     assert len(own) == 2
     assert told.hidden is not None
@@ -120,7 +120,7 @@ def test_each_scope_has_its_own_groups_to_hide(scope: PrivacyScope, jointly: lis
             told = found.predicate.restart
             assert told is not None
             assert told.hidden is not None
-            edges = history.path(ModelId(told.of_branch, told.round)).edges
+            edges = history.lineage(ModelId(told.of_branch, told.round)).edges
             expected = [group_sensitivity(edges, [clients[name] for name in group])[-1] for group in groups]
             assert told.hidden.sensitivity == pytest.approx(max(expected), rel=1e-12)
 

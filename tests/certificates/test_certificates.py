@@ -29,14 +29,14 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key, load_public_key, load_signer
 from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Statement
 from rescind.certificates.verification import verify
+from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.commitments import canonical
-from rescind.history.records import ErasureLevel
 from rescind.history.requests import blind_name
-from rescind.history.tensors import save
+from rescind.ledger.commitments import canonical
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 

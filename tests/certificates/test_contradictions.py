@@ -32,7 +32,7 @@ from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import claim_of
-from rescind.history.records import ErasureLevel
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, Last, StrictSifu
 from rescind.testing.small import TRAINING, simulation
 

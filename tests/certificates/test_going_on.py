@@ -19,10 +19,10 @@ from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.commitments import NO_HEAD
-from rescind.history.ledger import Until
 from rescind.history.outcomes import claim_of, outcomes
-from rescind.history.records import ErasureLevel
+from rescind.ledger.commitments import NO_HEAD
+from rescind.ledger.contract import Until
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 

@@ -22,7 +22,7 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ErasureLevel
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last
 from rescind.testing.small import simulation
 

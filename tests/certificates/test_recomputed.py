@@ -17,6 +17,7 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.errors import HistoryMismatchError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import VerifiedCertificate, verify
+from rescind.checkpoints.tensors import digest
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, Sampling
 from rescind.core.planning import Candidate
@@ -27,8 +28,7 @@ from rescind.forgetting import Revocable
 from rescind.history.codec import encode
 from rescind.history.erasure import Eraser
 from rescind.history.recorder import Recorder
-from rescind.history.records import ErasureLevel, ErasurePlan
-from rescind.history.tensors import digest
+from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.testing.small import simulation
 

@@ -27,6 +27,7 @@ from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts
+from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.noise import GRID, drawn_guarantee
@@ -37,8 +38,7 @@ from rescind.engines.server import NoisedAverage
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ErasureLevel
-from rescind.history.tensors import save
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning, Last, Method, Scratch, StrictSifu
 from rescind.methods.method import Certifying
 from rescind.testing.small import TRAINING, simulation

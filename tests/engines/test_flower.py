@@ -30,14 +30,14 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import UnprovenLoss
 from rescind.core.training import NO_BOUND
-from rescind.engines.flower.nodes import fingerprint
-from rescind.engines.flower.servers import raise_distances
 from rescind.engines.stops import Accuracy
+from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
+from rescind.flower.nodes import fingerprint
+from rescind.flower.servers import raise_distances
 from rescind.forgetting import Revocable
-from rescind.history.errors import RunMismatchError
-from rescind.history.records import ErasureLevel, ModelId, Span
 from rescind.history.witnesses import LOGGED, read_heads
+from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Last, Scratch
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid

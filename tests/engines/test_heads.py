@@ -12,7 +12,7 @@ from rescind.core.training import LocalTraining
 from rescind.engines.heads import clip_rows, train_head_on
 from rescind.engines.seeds import choose_batches, client_seed
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 
 def shards(classes: int, seed: int = 0) -> dict[str, Shard]:

@@ -39,9 +39,9 @@ from rescind.core.calibration import Budget
 from rescind.core.regularity import Curvature
 from rescind.core.training import NO_BOUND
 from rescind.engines.engine import TOO_LONG, Replies
-from rescind.engines.flower.arrays import is_usable
 from rescind.engines.server import norm
-from rescind.history.records import ModelId, Span
+from rescind.flower.arrays import is_usable
+from rescind.ledger.records import ModelId, Span
 
 EVIL, HONEST = NAMES[4], NAMES[:4]
 

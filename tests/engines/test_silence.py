@@ -15,9 +15,9 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import History
 from rescind.core.facts import Source
-from rescind.engines.flower.patience import Patience
 from rescind.flower import Recorded
-from rescind.history.records import Span
+from rescind.flower.patience import Patience
+from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
@@ -106,7 +106,7 @@ class Coming(InProcessGrid):
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescind.engines.flower.nodes._PAUSE", 0.0)
+    monkeypatch.setattr("rescind.flower.nodes._PAUSE", 0.0)
 
 
 def train(

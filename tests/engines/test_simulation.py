@@ -14,7 +14,7 @@ from rescind.engines.simulation.fast import fast
 from rescind.engines.simulation.loop import Loop
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ModelId, Span
+from rescind.ledger.records import ModelId, Span
 from rescind.testing.engines import EngineConformance, relative_difference, train
 
 HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))

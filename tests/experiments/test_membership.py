@@ -8,7 +8,7 @@ import pytest
 from experiments.runs.membership import Compared, together, told_apart
 from rescind import LocalTraining, SoftmaxL2
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 COLUMNS, CLASSES = 600, 3
 

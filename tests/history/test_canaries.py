@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks._postgresql import server
 from benchmarks.recorded import FACTS
+from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import Aggregator
 from rescind.core.calibration import Budget
 from rescind.core.contribution import client_deltas
@@ -23,9 +24,8 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request
 from rescind.history.history import History
-from rescind.history.records import ErasureLevel, ModelId, Span
 from rescind.history.requests import RecordedPlan, ask, record_plan
-from rescind.history.tensors import digest
+from rescind.ledger.records import ErasureLevel, ModelId, Span
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]

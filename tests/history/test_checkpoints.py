@@ -18,9 +18,9 @@ import pytest
 from aiobotocore.session import AioSession
 from fsspec.registry import _registry
 
-from rescind.history import tensors as format_
-from rescind.history.checkpoints import CheckpointStore
-from rescind.history.errors import (
+from rescind.checkpoints import tensors as format_
+from rescind.checkpoints.store import CheckpointStore
+from rescind.errors import (
     DamagedCheckpointError,
     HistoryError,
     MissingCheckpointError,
@@ -436,7 +436,7 @@ class TestFolder:
 WRITER = """
 import os, sys, time
 import numpy as np
-from rescind.history.checkpoints import CheckpointStore
+from rescind.checkpoints.store import CheckpointStore
 
 address, endpoint, place = sys.argv[1:]
 options = {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else None
@@ -617,7 +617,7 @@ class TestBucket:
             return real(method, *arguments, **options)
 
         monkeypatch.setattr(versioned._place._fs, "call_s3", call)
-        monkeypatch.setattr("rescind.history.bucket._MOST_KEYS", 1)
+        monkeypatch.setattr("rescind.checkpoints.bucket._MOST_KEYS", 1)
         third = versioned.put({"third": np.ones(1)})
         assert versioned.digests() == {DIGEST, format_.digest(OTHER), third}
         assert pages == ["list_objects_v2"] * 3

@@ -19,11 +19,11 @@ from rescind.core.facts import Mode
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
+from rescind.errors import ForgottenClientError
 from rescind.history.erasure import Eraser, unfinished
-from rescind.history.errors import ForgottenClientError
 from rescind.history.history import History
-from rescind.history.records import ROOT, ErasureLevel, ModelId
 from rescind.history.requests import RecordedPlan, record_plan
+from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 START = {"theta": np.zeros(12)}
@@ -56,10 +56,10 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     leaver = history.clients([name(0)])
     others = sorted(history.ledger.identities().values())[1:]
     branch = restarted(history, [name(0)], ModelId(0, 4))
-    before = history.path()
+    before = history.lineage()
     plan = history.plan_erasure()
     history.erase(plan)
-    after = history.path()
+    after = history.lineage()
     (edge,) = after.edges
     assert isinstance(edge, ErasedStretch)
     assert edge.sigmas == tuple(each.sigma for each in before.edges if isinstance(each, NoiseEdge))
@@ -94,9 +94,9 @@ def test_rounds_before_the_leavers_first_stay(history: History) -> None:
         train(recorder, clients, 3, range(1, 6))
         train(recorder, clients, 4, range(6))
     branch = restarted(history, [name(0)], ModelId(0, 5))
-    before = history.path()
+    before = history.lineage()
     history.erase(history.plan_erasure())
-    after = history.path()
+    after = history.lineage()
     assert [type(edge) for edge in after.edges] == [RoundEdge] * 3 + [ErasedStretch]
     assert after.model_ids == (*(ModelId(0, at) for at in range(4)), ModelId(branch, 0))
     assert after.trained == (0, 1, 2, 3, 5)
@@ -118,7 +118,7 @@ def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> N
     plan = history.plan_erasure()
     assert plan.stretch == ()
     history.erase(plan)
-    assert [type(edge) for edge in history.path().edges] == [RoundEdge] * 3
+    assert [type(edge) for edge in history.lineage().edges] == [RoundEdge] * 3
     assert history.ledger.last_round(0) == 5
     assert list(history.ledger.rounds(plan.abandoned[0])) == []
     assert history.verify() == []
@@ -136,19 +136,19 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
         train(recorder, clients, 4, range(1, 6))
     gone = history.clients([name(1)])
     second = restarted(history, [name(1)], ModelId(first, 2))
-    before = history.path()
+    before = history.lineage()
     history.erase(history.plan_erasure())
-    (edge,) = history.path().edges
+    (edge,) = history.lineage().edges
     assert isinstance(edge, ErasedStretch)
     assert len(edge.sigmas) == 2
-    assert history.path().trained == (0, 5)
+    assert history.lineage().trained == (0, 5)
     assert sorted(history.ledger.stretches()) == [second]
     infinite = edge.clients[np.isinf(edge.sensitivities)].tolist()
     assert len(infinite) == 2
     assert gone < set(infinite)
     others = sorted(history.ledger.identities().values())
     expected = client_sensitivities(before.edges, others, [len(before.edges)])[0]
-    np.testing.assert_allclose(client_sensitivities(history.path().edges, others, [1])[0], expected, rtol=1e-8)
+    np.testing.assert_allclose(client_sensitivities(history.lineage().edges, others, [1])[0], expected, rtol=1e-8)
     assert [each.protected_from for each in history.summary(others[:1]).forgotten] == [1, 1]
     assert history.verify() == []
 
@@ -159,13 +159,13 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
         train(recorder, clients, 6, range(6))
     leaver = sorted(history.clients([name(0)]))
     restarted(history, [name(0)], ModelId(0, 4))
-    before = history.path()
+    before = history.lineage()
     plan = history.plan_erasure(ErasureLevel.OUTPUT)
     assert any("before the restart" in line for line in plan.stays)
     history.erase(plan)
-    assert [type(edge) for edge in history.path().edges] == [RoundEdge] * 4 + [NoiseEdge]
+    assert [type(edge) for edge in history.lineage().edges] == [RoundEdge] * 4 + [NoiseEdge]
     np.testing.assert_array_equal(
-        group_sensitivity(history.path().edges, leaver), group_sensitivity(before.edges, leaver)
+        group_sensitivity(history.lineage().edges, leaver), group_sensitivity(before.edges, leaver)
     )
     assert ModelId(0, 5) not in history.ledger.kept()
     assert history.ledger.names(np.array(leaver)) == {}
@@ -211,7 +211,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
         train(recorder, clients, 1, range(1, 6))
     assert unfinished(history.ledger) == []
     assert len(list(history.ledger.entries("erased"))) == 1
-    assert [type(edge) for edge in history.path().edges] == [ErasedStretch, RoundEdge]
+    assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch, RoundEdge]
     assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
     assert history.models.digests() == set(history.ledger.kept().values())
     assert history.verify() == []

@@ -23,7 +23,7 @@ from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
-from rescind.history.errors import (
+from rescind.errors import (
     HistoryError,
     IncompleteHistoryError,
     LockedError,
@@ -33,9 +33,9 @@ from rescind.history.errors import (
     UnsafePermissionsError,
 )
 from rescind.history.history import History
-from rescind.history.records import ROOT, ModelId
 from rescind.history.requests import RecordedPlan, ask, filed_requests, obligations, record_plan, withdraw
 from rescind.history.run import Goal
+from rescind.ledger.records import ROOT, ModelId
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -101,7 +101,7 @@ def test_the_path_is_what_was_trained(reopened: Opened) -> None:
         train(recorder, clients, 8, range(6))
     known = history.ledger.identities()
     theta = clients.start
-    whole = history.path()
+    whole = history.lineage()
     assert whole.model_ids == tuple(ModelId(0, at) for at in range(9))
     for key, edge in enumerate(whole.edges, start=1):
         drawn = clients.sampling.draw(clients.seed, key, range(6), 6)
@@ -119,7 +119,7 @@ def test_the_path_is_what_was_trained(reopened: Opened) -> None:
             assert expected.gram is not None
             np.testing.assert_array_equal(edge.gram, expected.gram[np.ix_(order, order)])
     for group in ([1], [2, 5]):
-        short = history.path(group=group)
+        short = history.lineage(group=group)
         assert any(isinstance(edge, AbsentRound) for edge in short.edges)
         assert group_sensitivity(short.edges, group) == pytest.approx(
             group_sensitivity(whole.edges, group), rel=1e-15
@@ -142,7 +142,7 @@ def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
             {"theta": theta},
         )
     numbers = [history.ledger.identities()[each] for each in names]
-    expected = client_sensitivities(history.path().edges, numbers, [4])[0]
+    expected = client_sensitivities(history.lineage().edges, numbers, [4])[0]
     np.testing.assert_allclose(psi, expected, rtol=1e-12)
 
 
@@ -156,7 +156,7 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     with history.recording(FACTS, START) as recorder:
         assert recorder.model_id == ModelId(branch, 0)
         train(recorder, clients, 4, range(1, 6))
-    path = history.path()
+    path = history.lineage()
     assert [type(edge) for edge in path.edges] == [RoundEdge] * 3 + [NoiseEdge] + [RoundEdge] * 4
     assert path.trained == (0, 1, 2, 3, 3, 4, 5, 6, 7)
     assert path.behind_noise == {1: 4}

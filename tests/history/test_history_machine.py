@@ -24,12 +24,12 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request
-from rescind.history.commitments import KEY_BYTES
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
-from rescind.history.records import ErasureLevel
 from rescind.history.requests import RecordedPlan, ask, filed_requests, obligations, record_plan, withdraw
 from rescind.history.run import Goal
+from rescind.ledger.commitments import KEY_BYTES
+from rescind.ledger.records import ErasureLevel
 
 NAMES = [f"client {number}" for number in range(6)]
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -184,8 +184,8 @@ class Histories(RuleBasedStateMachine):
         assert one.ledger.identities() == two.ledger.identities()
         assert obligations(one.ledger) == obligations(two.ledger)
         first, second = one.path(), two.path()
-        assert (first.places, first.trained, first.behind_noise) == (
-            second.places,
+        assert (first.model_ids, first.trained, first.behind_noise) == (
+            second.model_ids,
             second.trained,
             second.behind_noise,
         )

@@ -31,12 +31,12 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
+from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.forgetting import Revocable
-from rescind.history.commitments import canonical, next_entry, round_root, stamp
-from rescind.history.errors import BrokenHistoryError, NoHistoryError
-from rescind.history.ledger import CHECK, STAMPS, bind_secret, derive_secret
-from rescind.history.records import REMAINING, Entry, ErasureLevel, Span
 from rescind.history.run import Goal
+from rescind.ledger.commitments import canonical, next_entry, round_root, stamp
+from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
+from rescind.ledger.records import REMAINING, Entry, ErasureLevel, Span
 from rescind.methods import Last, Scratch, Sifu
 from rescind.testing.small import simulation
 

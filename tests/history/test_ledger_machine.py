@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rescind.history.commitments import broken_links
-from rescind.history.errors import HistoryError
-from rescind.history.memory import MemoryLedger
-from rescind.history.records import ModelId, Span
-from rescind.history.sql import SqlLedger
+from rescind.errors import HistoryError
+from rescind.ledger.commitments import broken_links
+from rescind.ledger.memory import MemoryLedger
+from rescind.ledger.records import ModelId, Span
+from rescind.ledger.sql import SqlLedger
 from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
 
 BRANCHES = st.integers(0, 3)

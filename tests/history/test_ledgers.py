@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
-from rescind.history.memory import MemoryLedger
-from rescind.history.sql import SqlLedger
+from rescind.ledger.memory import MemoryLedger
+from rescind.ledger.sql import SqlLedger
 from rescind.testing.ledgers import LedgerConformance
 
 

@@ -20,11 +20,11 @@ from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.core.planning import Candidate, candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Request
+from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, StillReadError
 from rescind.history.erasure import _coarse, unfinished
-from rescind.history.errors import BrokenHistoryError, ForgottenClientError, HistoryError, StillReadError
 from rescind.history.history import History
-from rescind.history.records import ModelId, Span
 from rescind.history.requests import RecordedPlan, obligations, plans, record_plan
+from rescind.ledger.records import ModelId, Span
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -66,7 +66,7 @@ def restarted(history: History, number: int) -> int:
 
 def psi(history: History, *clients: int) -> float:
     group = history.clients([name(client) for client in clients])
-    return float(group_sensitivity(history.path().edges, group)[-1])
+    return float(group_sensitivity(history.lineage().edges, group)[-1])
 
 
 def test_a_path_with_a_gap_is_no_path(history: History) -> None:
@@ -75,7 +75,7 @@ def test_a_path_with_a_gap_is_no_path(history: History) -> None:
     history.erase(history.plan_erasure())
     for model_id in (ModelId(0, 4), ModelId(0, 5), ModelId(0, 99), ModelId(1, 7)):
         with pytest.raises(BrokenHistoryError, match="no path to it"):
-            history.path(model_id)
+            history.lineage(model_id)
 
 
 def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) -> None:
@@ -91,7 +91,7 @@ def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) ->
     history.erase(plan)
     assert psi(history, 3) == pytest.approx(before, rel=1e-8)
     assert psi(history, 3) >= before
-    assert [type(edge) for edge in history.path().edges] == [ErasedStretch, *[RoundEdge] * 3]
+    assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch, *[RoundEdge] * 3]
     assert history.verify() == []
     trained(history, 1, range(2, 6))
 
@@ -208,7 +208,7 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
         recorder.restart(model_id, history.model(model_id), requests=(number,))
     later = history.summary(history.clients([name(1)]))
     assert [(each.mode, each.protected_from) for each in later.forgotten] == [(Mode.STRICT, None)]
-    whole = history.path()
+    whole = history.lineage()
     both = [*group, *history.clients([name(1)])]
     assert group_sensitivity(later.edges, both) == pytest.approx(group_sensitivity(whole.edges, both))
 
@@ -293,7 +293,7 @@ def test_who_was_forgotten_does_not_come_back_before_the_erasure(history: Histor
 def test_an_erasure_that_has_to_wait_is_not_called_done(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rescind.history.databases._PATIENCE", 0.2)
+    monkeypatch.setattr("rescind.ledger.databases._PATIENCE", 0.2)
     trained(history, 4)
     restarted(history, planned(history, 0, ModelId(0, 3)))
     plan = history.plan_erasure()
@@ -354,7 +354,7 @@ def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_pat
 
 
 def test_mistakes_are_named(history: History) -> None:
-    for act in (lambda: history.newest, history.path, history.plan_erasure):
+    for act in (lambda: history.newest, history.lineage, history.plan_erasure):
         with pytest.raises(HistoryError, match="nothing has been recorded here yet"):
             act()
     trained(history, 3)

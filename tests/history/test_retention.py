@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from benchmarks.retention import QUICK, chosen, exchanged, extra, hindsight, judge, last_served
 from rescind.core.edges import Clients, ErasedStretch, Floats, NoiseEdge, RoundEdge
 from rescind.core.tracker import SensitivityTracker
-from rescind.history.records import Branch, ModelId
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
+from rescind.ledger.records import Branch, ModelId
 
 NOBODY = np.empty(0, dtype=np.int64)
 

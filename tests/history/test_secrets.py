@@ -23,12 +23,12 @@ from rescind.cli import app
 from rescind.cli.examination import examine
 from rescind.cli.shared import open_history
 from rescind.core.calibration import Budget
-from rescind.history.commitments import name_leaf, round_root
-from rescind.history.errors import BrokenHistoryError, ForgottenClientError, HistoryError, UnknownClientError
+from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, UnknownClientError
 from rescind.history.history import History
-from rescind.history.ledger import RETURNING, derive_secret, name_digest
-from rescind.history.records import ErasureLevel, ModelId, RoundRecord, Span
 from rescind.history.requests import blind_name, filed_requests
+from rescind.ledger.commitments import name_leaf, round_root
+from rescind.ledger.contract import RETURNING, derive_secret, name_digest
+from rescind.ledger.records import ErasureLevel, ModelId, RoundRecord, Span
 from tests.history.test_erasure import START, restarted
 
 

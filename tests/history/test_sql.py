@@ -17,9 +17,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
 from benchmarks._postgresql import server
-from rescind.history import databases, schema
-from rescind.history.commitments import broken_links
-from rescind.history.errors import (
+from rescind.errors import (
     HistoryError,
     IncompleteHistoryError,
     LockedError,
@@ -27,9 +25,11 @@ from rescind.history.errors import (
     SchemaVersionError,
     StillReadError,
 )
-from rescind.history.ledger import SCHEMA_VERSION
-from rescind.history.records import ModelId, Span
-from rescind.history.sql import SqlLedger
+from rescind.ledger import databases, schema
+from rescind.ledger.commitments import broken_links
+from rescind.ledger.contract import SCHEMA_VERSION
+from rescind.ledger.records import ModelId, Span
+from rescind.ledger.sql import SqlLedger
 from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
 
 
@@ -113,7 +113,7 @@ def in_file(tmp_path):
 @contextmanager
 def another_process(home, code):
     """Run code with ``ledger`` open in a process of its own, once it has said that it is ready."""
-    lines = ["import sys", "from rescind.history.sql import SqlLedger", home.source, code]
+    lines = ["import sys", "from rescind.ledger.sql import SqlLedger", home.source, code]
     process = subprocess.Popen(
         [sys.executable, "-c", "\n".join(lines)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -446,7 +446,7 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
         ledger.start_branch(0, digest("m"), {}, NOW)
         before = readable(ledger)
         with monkeypatch.context() as patch:
-            patch.setattr(f"rescind.history.sql.{step}", lambda *_: 1 / 0)
+            patch.setattr(f"rescind.ledger.sql.{step}", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW, (), {1: digest("u")})
         assert readable(ledger) == before
@@ -455,7 +455,7 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
 
 KILLED = """
 from rescind.testing.ledgers import a_round, digest, NOW, ModelId
-import rescind.history.sql as sql
+import rescind.ledger.sql as sql
 ledger.register(["ann", "bob"], NOW)
 ledger.start_branch(0, digest("m"), {}, NOW)
 def wait(*_):

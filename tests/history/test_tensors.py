@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rescind.history.errors import DamagedCheckpointError
-from rescind.history.tensors import chunks, digest, layout, read
+from rescind.checkpoints.tensors import chunks, digest, layout, read
+from rescind.errors import DamagedCheckpointError
 
 DTYPES = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))]
 DTYPES += ["float16", "float32", "float64"]
@@ -128,7 +128,7 @@ def test_what_the_format_cannot_hold_is_refused(tensors, reason):
 
 
 def test_a_header_beyond_the_format_is_refused(monkeypatch):
-    monkeypatch.setattr("rescind.history.tensors._LONGEST_HEADER", 200)
+    monkeypatch.setattr("rescind.checkpoints.tensors._LONGEST_HEADER", 200)
     with pytest.raises(ValueError, match="100 tensors need a header"):
         layout({str(number): np.zeros(1) for number in range(100)})
 
@@ -222,7 +222,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused():
 
 def test_a_header_claim_allocates_nothing(monkeypatch):
     """The header's limit holds even where the file really is that large."""
-    monkeypatch.setattr("rescind.history.tensors._LONGEST_HEADER", 100)
+    monkeypatch.setattr("rescind.checkpoints.tensors._LONGEST_HEADER", 100)
     with pytest.raises(DamagedCheckpointError, match="header claims 200 bytes"):
         loaded(file_of(b"{}" + b" " * 198))
 

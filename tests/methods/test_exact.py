@@ -13,10 +13,10 @@ from rescind.core.noise import Tensor, public_sigma
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.path import branches
-from rescind.history.records import ROOT, ErasureLevel, ModelId
+from rescind.history.lineage import branches
 from rescind.history.retention import exact_rounds, exact_shares
 from rescind.history.run import Goal
+from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import Exact, Last, PaperSifu, Sifu
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
@@ -84,7 +84,7 @@ def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: 
         seen = set[int]()
 
         def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-            path, kept, known = history.path(), history.ledger.kept(), branches(history.ledger)
+            path, kept, known = history.lineage(), history.ledger.kept(), branches(history.ledger)
             there = {path.index[each] for each in kept if each in path.index}
             assert len(there - {0, path.index[model_id]}) <= capacity
             shares = exact_shares(known, capacity)

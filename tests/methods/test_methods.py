@@ -22,7 +22,7 @@ from rescind.engines.engine import Replies
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.history.records import ROOT, ModelId, Span
+from rescind.ledger.records import ROOT, ModelId, Span
 from rescind.methods import (
     Dp,
     FedAccum,
@@ -107,7 +107,7 @@ def test_the_first_request_of_the_papers_rule_is_ifu() -> None:
         revocable = plain(history)
         revocable.train(Rounds(12))
         (client,) = history.clients(pick_names(revocable, 4))
-        psi = client_sensitivities(history.path().edges, [client], range(13))[:, 0]
+        psi = client_sensitivities(history.lineage().edges, [client], range(13))[:, 0]
         number = history.ask(pick_names(revocable, 4), BUDGET)
         plan = revocable.plan(PaperSifu(sigma), number)
         allowed = Request(frozenset([client]), BUDGET).mu * sigma
@@ -212,7 +212,7 @@ def test_the_composed_noise_of_dp_is_what_an_independent_accountant_finds() -> N
         revocable = noised(history)
         revocable.train(Rounds(12))
         (client,) = history.clients(pick_names(revocable, 3))
-        edges = history.path().edges
+        edges = history.lineage().edges
         joined = sum(client in edge.clients for edge in edges)
         assert 0 < joined < 12
         z = NOISED.facts.noise_multiplier

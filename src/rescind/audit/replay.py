@@ -18,8 +18,8 @@ from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import average, norm
 from rescind.history.history import History
-from rescind.history.path import branch_exits, branches
-from rescind.history.records import ROOT, Branch, ModelId
+from rescind.history.lineage import branch_exits, branches
+from rescind.ledger.records import ROOT, Branch, ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +142,7 @@ def compare_worlds(
     group = history.clients(list(leaving))
     # People may have called them by their labels.
     names = set(history.ledger.names(sorted_group(group)).values())
-    path = history.path(group=group)
+    path = history.lineage(group=group)
     bounds = group_sensitivity(path.edges, group)
     return [
         Comparison(model_id, distance(tape.model(model_id), other), float(bounds[path.index[model_id]]))

@@ -27,14 +27,14 @@ from rescind.certificates.predicate import (
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
+from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode, encode
-from rescind.history.commitments import canonical
-from rescind.history.errors import BrokenHistoryError
 from rescind.history.history import History
-from rescind.history.ledger import Journal
 from rescind.history.outcomes import Claim, claim_of
-from rescind.history.records import ErasurePlan
 from rescind.history.requests import groups_of
+from rescind.ledger.commitments import canonical
+from rescind.ledger.contract import Journal
+from rescind.ledger.records import ErasurePlan
 
 ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
 TITLE = "Annex of the operator. Keep it private: it tells about the data of the forgotten clients"
@@ -218,7 +218,7 @@ def _sensitivity(history: History, journal: Journal, claim: Claim) -> float | No
     assert claim.restart.parent is not None  # noqa: S101, and that went back somewhere
     groups, parent = groups_of(journal, claim.asked), claim.restart.parent
     try:
-        path = history.path(parent, frozenset().union(*groups))
+        path = history.lineage(parent, frozenset().union(*groups))
     except BrokenHistoryError:
         return None
     node = path.index[parent]

@@ -12,7 +12,7 @@ from rescind.certificates.errors import CertificateError, NotACertificateError
 from rescind.certificates.predicate import InToto, Statement
 from rescind.certificates.verification import find_weakened, verify
 from rescind.history.history import History
-from rescind.history.places import read_bounded
+from rescind.private_files import read_bounded
 
 
 def read_content(path: Path) -> bytes:

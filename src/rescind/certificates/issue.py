@@ -36,13 +36,13 @@ from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.history.clocks import later
 from rescind.history.codec import encode
-from rescind.history.commitments import canonical
 from rescind.history.doubts import facts_since
 from rescind.history.history import History
-from rescind.history.ledger import Journal, Ledger, Until
+from rescind.history.lineage import branch_exits, branches, newest_at
 from rescind.history.outcomes import Claim, Outcome, claim_of
-from rescind.history.path import branch_exits, branches, newest_at
-from rescind.history.records import ModelId, Span
+from rescind.ledger.commitments import canonical
+from rescind.ledger.contract import Journal, Ledger, Until
+from rescind.ledger.records import ModelId, Span
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)

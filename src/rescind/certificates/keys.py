@@ -13,7 +13,7 @@ from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import UnusableKeyError
 from rescind.certificates.sealing import encrypt_key
-from rescind.history.places import open_private, read_bounded
+from rescind.private_files import open_private, read_bounded
 
 _SHORTEST_PASSPHRASE = 12
 _LONGEST = 16 * 1024

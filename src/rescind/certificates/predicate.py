@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rescind.history.commitments import canonical
+from rescind.ledger.commitments import canonical
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 CERTIFICATE_TYPE: Final = "urn:rescind:certificate-of-forgetting:1"

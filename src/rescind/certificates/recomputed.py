@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
+from rescind.errors import BrokenHistoryError
 from rescind.history.doubts import facts_since
-from rescind.history.errors import BrokenHistoryError
 from rescind.history.history import History
-from rescind.history.ledger import Journal
+from rescind.history.lineage import newest_at
 from rescind.history.outcomes import Claim
-from rescind.history.path import newest_at
-from rescind.history.records import ModelId
 from rescind.history.requests import groups_of
+from rescind.ledger.contract import Journal
+from rescind.ledger.records import ModelId
 
 
 def find_unfounded(history: History, journal: Journal, claim: Claim, knows_them: bool | None) -> Iterator[str]:
@@ -38,7 +38,7 @@ def has_touched(history: History, journal: Journal, claim: Claim) -> bool | None
     else:
         model_id, groups = ModelId(claim.restart.number, claim.rounds), groups_of(journal, claim.asked)
     try:
-        path = history.path(model_id, frozenset().union(*groups))
+        path = history.lineage(model_id, frozenset().union(*groups))
     except BrokenHistoryError:
         return None
     return any(first_joined(path.edges, group) < path.index[model_id] for group in groups)

@@ -42,18 +42,18 @@ from rescind.certificates.predicate import (
 )
 from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts
+from rescind.checkpoints.tensors import digest, read
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
+from rescind.errors import BrokenHistoryError, HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.clocks import entry_times, find_steps_back, parse_time
-from rescind.history.errors import BrokenHistoryError, HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.history import History
-from rescind.history.ledger import RETURNING
 from rescind.history.outcomes import claim_of
 from rescind.history.requests import groups_of
-from rescind.history.tensors import digest, read
+from rescind.ledger.contract import RETURNING
 
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
@@ -477,7 +477,7 @@ def _took_part_as_stated(found: Statement, history: History | None) -> bool:
     if branch is None or branch.parent is None:
         return False
     try:
-        path = history.path(branch.parent, frozenset().union(*groups))
+        path = history.lineage(branch.parent, frozenset().union(*groups))
     except BrokenHistoryError:
         return False
     counted = max(float(participations(path.edges, group)[path.index[branch.parent]]) for group in groups)

@@ -44,7 +44,7 @@ def certify(
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer
         from rescind.history.outcomes import claim_of
-        from rescind.history.places import open_private, read_bounded
+        from rescind.private_files import open_private, read_bounded
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
         claim_of(there.ledger, number)

@@ -13,7 +13,7 @@ from rescind.texts import make_plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rescind.history.records import ErasurePlan
+    from rescind.ledger.records import ErasurePlan
 
 
 class Levels(Enum):
@@ -37,7 +37,7 @@ def erase(
     Example: rescind erase hospital-history --dry-run
     """
     with open_existing(history) as there:
-        from rescind.history.records import ErasureLevel
+        from rescind.ledger.records import ErasureLevel
 
         finished = 0
         if not dry_run:

@@ -20,11 +20,11 @@ from rescind.certificates.keys import is_public, load_public_key, read_key
 from rescind.certificates.sealing import is_slow
 from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED
+from rescind.errors import HistoryError, LockedError
 from rescind.history.clocks import entry_times, find_future, find_steps_back
 from rescind.history.doubts import not_means, standing_doubts
-from rescind.history.errors import HistoryError, LockedError
 from rescind.history.history import UNREADABLE, History
-from rescind.history.ledger import RETURNING
+from rescind.ledger.contract import RETURNING
 
 _EXTRAS = {
     "torch": "the simulator",

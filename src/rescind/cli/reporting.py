@@ -46,7 +46,7 @@ def report(
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.verification import verify
         from rescind.engines.accuracies import read_accuracies
-        from rescind.history.places import open_private
+        from rescind.private_files import open_private
 
         keys = [load_public_key(each) for each in key or []]
         page = written(

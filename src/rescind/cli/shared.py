@@ -101,7 +101,7 @@ def report_errors(verdict: str = "") -> Iterator[None]:
     from sqlalchemy.exc import DBAPIError
 
     from rescind.certificates.errors import CertificateError, UnusableKeyError
-    from rescind.history.errors import HistoryError
+    from rescind.errors import HistoryError
 
     try:
         yield
@@ -146,7 +146,7 @@ def check_page(path: Path) -> None:
     """Refuse to write a page over something else, such as the certificate."""
     if not path.parent.is_dir():
         raise ValueError(f"the folder {path.parent} for the page does not exist")
-    from rescind.history.places import read_bounded
+    from rescind.private_files import read_bounded
 
     if path.exists() and not (path.is_file() and read_bounded(path, 20).startswith(b"<!doctype html>")):
         raise ValueError(f"{path} is there already and is no page: choose another name for it")

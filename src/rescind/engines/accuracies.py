@@ -15,8 +15,8 @@ from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
-from rescind.history.places import open_private
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
+from rescind.private_files import open_private
 
 _PARTS = ("retain", "forget", "test")
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from rescind.core.edges import Floats
 from rescind.core.facts import Facts
 from rescind.core.noise import Tensor
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
 TOO_LONG = "its update is longer than any that the training can make"

@@ -17,7 +17,7 @@ from rescind.core.noise import GRID, Tensor, public_sigma, sigma_limits
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.seeds import derive_number
 from rescind.entropy import reproducible_noise_never_certified, secret_noise
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,8 @@ from rescind.engines.progress import bar
 from rescind.engines.server import Average, Made, NoisedAverage, Server, average, check_server, compute_updates
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
-from rescind.history.records import ModelId
 from rescind.history.run import describe_model
+from rescind.ledger.records import ModelId
 
 # One client must not be able to take anything from the others.
 _LEAST_DOUBTFUL = 2

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 
-from rescind.history.ledger import Journal
+from rescind.ledger.contract import Journal
 
 # Clocks are set right by seconds every day, and two processes do not append in the order in which they looked.
 _USUAL = timedelta(minutes=1)

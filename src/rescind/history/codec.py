@@ -20,8 +20,8 @@ from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
-from rescind.history.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 from rescind.history.run import Goal, Run
+from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 
 Value = TypeVar("Value")
 

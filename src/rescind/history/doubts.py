@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rescind.core.facts import Facts, Source
-from rescind.history.ledger import Journal, Ledger
-from rescind.history.records import ModelId
+from rescind.ledger.contract import Journal, Ledger
+from rescind.ledger.records import ModelId
 
 DOUBT, LIFTED, NOT_A_MEAN = DOUBT_KINDS = ("doubt", "doubt lifted", "not a mean")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import (
     AbsentRound,
     Clients,
@@ -29,15 +30,14 @@ from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
-from rescind.history.checkpoints import CheckpointStore
 from rescind.history.codec import decode, encode
-from rescind.history.commitments import KEY_BYTES, stretch_digest
-from rescind.history.ledger import Ledger
+from rescind.history.lineage import Lineage, branch_exits, branches, lineage_of, newest, steps_back
 from rescind.history.naming import check_names
-from rescind.history.path import Lineage, branch_exits, branches, lineage_of, newest, steps_back
 from rescind.history.progress import report_progress
-from rescind.history.records import REMAINING, Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
 from rescind.history.requests import filed_requests, forgotten_clients, obligations
+from rescind.ledger.commitments import KEY_BYTES, stretch_digest
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import REMAINING, Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",

@@ -16,32 +16,32 @@ from typing import Self
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
+from rescind.checkpoints.store import CheckpointStore
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import Tensor
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Node, Request, Summary
-from rescind.history import erasure, requests, verification
-from rescind.history.checkpoints import CheckpointStore
-from rescind.history.codec import decode, encode
-from rescind.history.doubts import Doubt, facts_since, lift_doubts
-from rescind.history.errors import (
+from rescind.errors import (
     BrokenHistoryError,
     MissingSecretError,
     NoHistoryError,
     UnknownClientError,
     UnsafePermissionsError,
 )
-from rescind.history.ledger import Ledger
+from rescind.history import erasure, requests, verification
+from rescind.history.codec import decode, encode
+from rescind.history.doubts import Doubt, facts_since, lift_doubts
+from rescind.history.lineage import Lineage, branches, lineage_of, newest
 from rescind.history.locations import open_stores
-from rescind.history.memory import MemoryLedger
 from rescind.history.outcomes import Outcome, outcomes
-from rescind.history.path import Lineage, branches, lineage_of, newest
 from rescind.history.recorder import Recorder
-from rescind.history.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, describe_model
+from rescind.ledger.contract import Ledger
+from rescind.ledger.memory import MemoryLedger
+from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 
 # What reading tampered values may end with, whatever they were made into.
 UNREADABLE = (
@@ -149,7 +149,7 @@ class History:
             raise ValueError(f"{model_id} is not kept; kept are {', '.join(map(str, kept))}")
         return self.models.load(kept[model_id])
 
-    def path(self, model_id: ModelId | None = None, group: Iterable[int] | None = None) -> Lineage:
+    def lineage(self, model_id: ModelId | None = None, group: Iterable[int] | None = None) -> Lineage:
         """Return the path to a model, the newest unless told; with a group, only its own rounds in full."""
         chosen = None if group is None else sorted_group(group)
         return lineage_of(self.ledger, model_id or self.newest, self.run.facts.training, chosen)
@@ -242,7 +242,7 @@ class History:
         """Return what planning needs to know to forget a group."""
         run, owed = self.run, requests.obligations(self.ledger)
         hidden = (client for each in owed for client in each.request.group)
-        path = self.path(group={*group, *hidden})
+        path = self.lineage(group={*group, *hidden})
         if not path.trained[-1]:
             raise ValueError("no round has been trained on this line yet: there is nothing to plan")
         there = [model_id for model_id in self.ledger.kept() if model_id in path.index]

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rescind.history.checkpoints import CheckpointStore
-from rescind.history.errors import HistoryError, IncompleteHistoryError, NoHistoryError
-from rescind.history.ledger import Ledger
-from rescind.history.places import check_private
-from rescind.history.sql import SqlLedger
-from rescind.history.strays import DATABASE, STORES
+from rescind.checkpoints.store import CheckpointStore
+from rescind.errors import HistoryError, IncompleteHistoryError, NoHistoryError
+from rescind.ledger.contract import Ledger
+from rescind.ledger.sql import SqlLedger
+from rescind.ledger.strays import DATABASE, STORES
+from rescind.private_files import check_private
 
 _POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")
 

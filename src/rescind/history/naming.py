@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode
-from rescind.history.commitments import broken_links, merkle_root
-from rescind.history.errors import BrokenHistoryError
-from rescind.history.ledger import Ledger
-from rescind.history.records import Entry, ErasurePlan
+from rescind.ledger.commitments import broken_links, merkle_root
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import Entry, ErasurePlan
 
 
 def check_names(ledger: Ledger, clients: Iterable[int]) -> None:

@@ -8,11 +8,11 @@ from typing import Self
 from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode
 from rescind.history.codec import decode
 from rescind.history.doubts import DOUBT_KINDS, facts_since, not_means
-from rescind.history.ledger import Journal, Until
-from rescind.history.path import branches
-from rescind.history.records import Branch, ErasurePlan, ModelId
+from rescind.history.lineage import branches
 from rescind.history.requests import FiledRequest, RecordedPlan, filed_requests, obligations, plans
 from rescind.history.run import Run
+from rescind.ledger.contract import Journal, Until
+from rescind.ledger.records import Branch, ErasurePlan, ModelId
 
 
 @dataclass(frozen=True, slots=True)

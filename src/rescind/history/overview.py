@@ -12,8 +12,8 @@ from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
 from rescind.history.progress import report_progress
-from rescind.history.records import ModelId
 from rescind.history.requests import FiledRequest, filed_requests, forgotten_clients, name_group, name_groups
+from rescind.ledger.records import ModelId
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
@@ -61,7 +61,7 @@ class Overview:
 
 def overview(history: History, most: int = 10) -> Overview:
     """Look over a run; of the clients the ``most`` influential ones are named."""
-    path = history.path()
+    path = history.lineage()
     tracker = SensitivityTracker()
     for edge in report_progress(path.edges, "following influences", len(path.edges)):
         tracker.record(edge)

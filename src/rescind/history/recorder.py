@@ -15,20 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.edges import ErasedStretch, Floats, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode
 from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
-from rescind.history.checkpoints import CheckpointStore
+from rescind.errors import ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.codec import encode
-from rescind.history.commitments import KEY_BYTES
 from rescind.history.doubts import DOUBT, NOT_A_MEAN, not_means, standing_doubts
 from rescind.history.erasure import Eraser
-from rescind.history.errors import ForgottenClientError, HistoryError, StalePlanError
-from rescind.history.ledger import Ledger
-from rescind.history.path import Lineage, branches, lineage_of, newest, start_edges
-from rescind.history.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
+from rescind.history.lineage import Lineage, branches, lineage_of, newest, start_edges
 from rescind.history.requests import (
     check_all_open,
     forgotten_clients,
@@ -39,7 +37,9 @@ from rescind.history.requests import (
 )
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
-from rescind.history.tensors import digest
+from rescind.ledger.commitments import KEY_BYTES
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
 from rescind.texts import is_plain
 
 

@@ -20,10 +20,10 @@ from rescind.core.summary import Forgotten, Request
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.history.doubts import DOUBT_KINDS
-from rescind.history.ledger import Journal, Ledger
+from rescind.history.lineage import Lineage, branch_exits, branches, lineage_of, newest
 from rescind.history.naming import check_names
-from rescind.history.path import Lineage, branch_exits, branches, lineage_of, newest
-from rescind.history.records import ROOT, Branch, ModelId
+from rescind.ledger.contract import Journal, Ledger
+from rescind.ledger.records import ROOT, Branch, ModelId
 
 _WEAKEST_LAST = list(Mode)
 # GDPR art. 12 (3): a month, and two further ones where that is necessary.

@@ -12,7 +12,7 @@ from rescind.core.calibration import Budget, sensitivity_threshold
 from rescind.core.facts import Facts
 from rescind.core.noise import GRID, Tensor
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2
-from rescind.history.errors import RunMismatchError
+from rescind.errors import RunMismatchError
 
 ModelDescription: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
 

@@ -9,21 +9,21 @@ from contextlib import suppress
 
 import numpy as np
 
+from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.core.summary import Request
-from rescind.history.checkpoints import CheckpointStore
+from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.codec import decode
-from rescind.history.commitments import NO_HEAD, broken_links, round_root, stretch_digest
 from rescind.history.erasure import stored_updates, suppression_digest, unfinished
-from rescind.history.errors import HistoryError, MissingSecretError, UnsafePermissionsError
-from rescind.history.ledger import Ledger
+from rescind.history.lineage import branches, newest
 from rescind.history.naming import find_name_problems
-from rescind.history.path import branches, newest
 from rescind.history.progress import report_progress
-from rescind.history.records import Branch, Entry, ErasurePlan, ModelId, Span
 from rescind.history.requests import filed_requests
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
+from rescind.ledger.commitments import NO_HEAD, broken_links, round_root, stretch_digest
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId, Span
 
 # What tells one entry from another of its kind.
 _SAID_ONCE = {

@@ -10,9 +10,9 @@ import numpy as np
 from rescind.core.edges import Floats, sorted_group
 from rescind.core.noise import Tensor
 from rescind.history.history import History
-from rescind.history.path import branch_exits, branches
-from rescind.history.records import ModelId, Span
+from rescind.history.lineage import branch_exits, branches
 from rescind.history.requests import forgotten_clients
+from rescind.ledger.records import ModelId, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)

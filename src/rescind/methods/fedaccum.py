@@ -10,7 +10,7 @@ import numpy as np
 
 from rescind.core.summary import Node, Summary
 from rescind.history.history import History
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 from rescind.methods._stored import find_stored_rounds, load_updates
 from rescind.methods.method import Beginning, Heuristic
 

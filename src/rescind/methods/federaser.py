@@ -17,7 +17,7 @@ from rescind.core.summary import Node, Summary
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, Made, average, compute_updates, norm
 from rescind.history.history import History
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 from rescind.methods._stored import StoredRound, find_stored_rounds, load_updates
 from rescind.methods.method import Beginning, Heuristic, OwnRounds
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from rescind.core.summary import Node, Summary
 from rescind.history.history import History
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 from rescind.methods.method import Beginning, Heuristic
 
 

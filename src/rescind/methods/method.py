@@ -18,7 +18,7 @@ from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.server import Server
 from rescind.history.history import History
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)

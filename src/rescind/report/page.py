@@ -22,11 +22,11 @@ from rescind.core.calibration import sensitivity_threshold
 from rescind.core.edges import ErasedStretch
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
+from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome, Scores, deletions
 from rescind.history.overview import Overview, open_requests, overview
-from rescind.history.path import branches
-from rescind.history.records import Branch, ModelId
 from rescind.history.requests import FiledRequest, is_stale, name_group, plans
+from rescind.ledger.records import Branch, ModelId
 from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, sketch, tree
 from rescind.texts import make_plain
 
@@ -147,7 +147,7 @@ def _curves(history: History, found: Overview) -> Picture | None:
     waits = [client for asked in found.open_requests for client in sorted(asked.request.group)]
     # Sorted, as their names are.
     drawn = sorted(list(dict.fromkeys([*waits, *(each.pseudonym for each in found.influences)]))[:_CURVES])
-    path = history.path(group=drawn)
+    path = history.lineage(group=drawn)
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
     names = name_group(history.ledger, drawn)
     labels = [

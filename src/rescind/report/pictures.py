@@ -16,9 +16,9 @@ from matplotlib.ticker import MaxNLocator
 from rescind.certificates.wording import format_share
 from rescind.core.calibration import reached_epsilon
 from rescind.core.edges import Floats
+from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Scores
-from rescind.history.path import branch_exits
-from rescind.history.records import Branch, ModelId
+from rescind.ledger.records import Branch, ModelId
 
 # Stands for the text's own colour, which only the page knows.
 _INK = "#010203"

@@ -21,7 +21,7 @@ from rescind.core.aggregation import Aggregator
 from rescind.core.facts import Sampling
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine, Replies
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 MakeEngine: TypeAlias = Callable[[], Engine]
 

@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import NO_HEAD, broken_links, merkle_root, round_root
-from rescind.history.errors import ForgottenClientError, LockedError
-from rescind.history.ledger import ABSENT_ROUNDS, Ledger
-from rescind.history.records import REMAINING, ModelId, RoundRecord, Span, Stretch, pack_participants
+from rescind.errors import ForgottenClientError, LockedError
+from rescind.ledger.commitments import NO_HEAD, broken_links, merkle_root, round_root
+from rescind.ledger.contract import ABSENT_ROUNDS, Ledger
+from rescind.ledger.records import REMAINING, ModelId, RoundRecord, Span, Stretch, pack_participants
 
 OpenLedger: TypeAlias = Callable[[], Ledger]
 

@@ -25,7 +25,7 @@ from rescind.engines.training import Watch
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
 from rescind.testing.ledgers import NOW
 

@@ -21,7 +21,7 @@ from rescind.engines.simulation.fast import channels_last, fast
 from rescind.engines.simulation.federation import Examples, Federation, Shard, examples
 from rescind.engines.simulation.loop import Loop, Trainer
 from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 # Nobody is asked here: what is said to happen is what this process does.
 _SOURCES = Sources(

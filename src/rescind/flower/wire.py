@@ -14,8 +14,8 @@ from typing import Any
 
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
-from rescind.history.commitments import canonical
-from rescind.history.records import ModelId
+from rescind.ledger.commitments import canonical
+from rescind.ledger.records import ModelId
 
 PREFIX = "rescind."
 # Names of records, which lie beside the user's own in a message's content.

@@ -14,10 +14,10 @@ from rescind.core.noise import Tensor
 from rescind.core.training import NO_BOUND
 from rescind.engines.engine import Engine
 from rescind.engines.server import Made, average, norm
-from rescind.history.records import ModelId
+from rescind.ledger.records import ModelId
 
 if TYPE_CHECKING:
-    from rescind.engines.flower.engine import FlowerEngine
+    from rescind.flower.engine import FlowerEngine
 
 _LOG = logging.getLogger("flwr")
 

@@ -17,11 +17,13 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.noise import Tensor
 from rescind.engines.engine import Replies
-from rescind.engines.flower.arrays import pack
-from rescind.engines.flower.grid import FilteredGrid
-from rescind.engines.flower.nodes import KEYS_END_IT, Member, Nodes
-from rescind.engines.flower.patience import Patience
-from rescind.engines.flower.replies import (
+from rescind.engines.seeds import client_seed, draw
+from rescind.engines.server import norm
+from rescind.flower.arrays import pack
+from rescind.flower.grid import FilteredGrid
+from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
+from rescind.flower.patience import Patience
+from rescind.flower.replies import (
     Expected,
     RejectedReplyError,
     Reply,
@@ -30,10 +32,8 @@ from rescind.engines.flower.replies import (
     combinable,
     kinds,
 )
-from rescind.engines.flower.wire import DISTANCE, Instructions
-from rescind.engines.seeds import client_seed, draw
-from rescind.engines.server import norm
-from rescind.history.records import ModelId
+from rescind.flower.wire import DISTANCE, Instructions
+from rescind.ledger.records import ModelId
 
 _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client that was asked.

@@ -14,30 +14,29 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
+from rescind.checkpoints.tensors import digest, save
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.noise import Tensor
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
-from rescind.engines.flower import FlowerEngine, identify, keep_own, report_distance, train_head
-from rescind.engines.flower.engine import Settings, find_average
-from rescind.engines.flower.nodes import Nodes
-from rescind.engines.flower.servers import DelegatedServer, MaskedServer
 from rescind.engines.server import Average, Server, check_public
-from rescind.engines.stops import Accuracy, Rounds, Stop
+from rescind.engines.stops import Rounds, Stop
+from rescind.errors import PendingRequestError, RunMismatchError
+from rescind.flower.engine import FlowerEngine, Settings, find_average
+from rescind.flower.nodes import Nodes
+from rescind.flower.servers import DelegatedServer, MaskedServer
 from rescind.forgetting import Revocable
 from rescind.history.doubts import standing_doubts
-from rescind.history.errors import PendingRequestError, RunMismatchError
 from rescind.history.history import History
+from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome
-from rescind.history.path import branches
-from rescind.history.records import ErasureLevel, ModelId
 from rescind.history.requests import FiledRequest, RecordedPlan, filed_requests, plans
 from rescind.history.run import Goal, check_head
-from rescind.history.tensors import digest, save
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, Method, Sifu
 
-__all__ = ["Accuracy", "Recorded", "Rounds", "identify", "keep_own", "report_distance", "run", "train_head"]
+__all__ = ["Recorded", "run"]
 
 _LOG = logging.getLogger("flwr")
 

@@ -11,9 +11,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import NDArray
 
 from rescind.core.noise import Tensor
-from rescind.engines.flower.wire import DISTANCE, EXECUTED, OWN, OWN_MODEL, WITNESSED, Instructions
 from rescind.engines.heads import train_head_on
 from rescind.engines.seeds import choose_batches
+from rescind.flower.wire import DISTANCE, EXECUTED, OWN, OWN_MODEL, WITNESSED, Instructions
 from rescind.history.witnesses import LOGGED
 
 # Flower shows what this logger says, and keeps it.

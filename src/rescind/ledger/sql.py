@@ -31,8 +31,9 @@ from sqlalchemy import (
 )
 
 from rescind.core.edges import Clients
-from rescind.history import schema
-from rescind.history.commitments import (
+from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError
+from rescind.ledger import schema
+from rescind.ledger.commitments import (
     KEY_BYTES,
     NO_HEAD,
     canonical,
@@ -43,9 +44,7 @@ from rescind.history.commitments import (
     round_root,
     stamp,
 )
-from rescind.history.databases import Database, Postgresql, Sqlite
-from rescind.history.errors import BrokenHistoryError, ForgottenClientError, HistoryError
-from rescind.history.ledger import (
+from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     CHECK,
     RETURNING,
@@ -63,10 +62,11 @@ from rescind.history.ledger import (
     rejection_body,
     run_identifier,
 )
-from rescind.history.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
-from rescind.history.schema import among, as_table
-from rescind.history.secret_file import make_secret, read_secret, secret_mismatch
-from rescind.history.strays import find_strange_objects, find_strange_rows
+from rescind.ledger.databases import Database, Postgresql, Sqlite
+from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.schema import among, as_table
+from rescind.ledger.secret_file import make_secret, read_secret, secret_mismatch
+from rescind.ledger.strays import find_strange_objects, find_strange_rows
 
 # A round can hold megabytes, an entry a few hundred bytes.
 _ROUNDS_AT_ONCE = 16

@@ -13,9 +13,9 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
-from rescind.history.commitments import KEY_BYTES
-from rescind.history.errors import HistoryError, MissingSecretError
-from rescind.history.places import check_private, sync
+from rescind.errors import HistoryError, MissingSecretError
+from rescind.ledger.commitments import KEY_BYTES
+from rescind.private_files import check_private, sync
 
 _CONTENT = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}\n?")
 _HOW = "name it with History(..., secret=...), on the command line with RESCIND_SECRET"

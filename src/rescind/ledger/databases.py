@@ -17,12 +17,12 @@ from urllib.parse import quote
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
-from rescind.history import schema
-from rescind.history.commitments import KEY_BYTES
-from rescind.history.errors import HistoryError, NoHistoryError, StillReadError
-from rescind.history.ledger import CHECK, bind_secret, derive_secret
-from rescind.history.locks import application_name, folder_lock, session_lock
-from rescind.history.server_copies import find_copies, find_out_of_reach
+from rescind.errors import HistoryError, NoHistoryError, StillReadError
+from rescind.ledger import schema
+from rescind.ledger.commitments import KEY_BYTES
+from rescind.ledger.contract import CHECK, bind_secret, derive_secret
+from rescind.ledger.locks import application_name, folder_lock, session_lock
+from rescind.ledger.server_copies import find_copies, find_out_of_reach
 
 # Seconds that a transaction waits for another process's.
 _PATIENCE = 60

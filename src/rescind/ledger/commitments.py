@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rescind.history.records import Entry, ModelId, RoundRecord, Stretch
+from rescind.ledger.records import Entry, ModelId, RoundRecord, Stretch
 
 KEY_BYTES = 32
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import (
+from rescind.errors import ForgottenClientError, LockedError
+from rescind.ledger.commitments import (
     KEY_BYTES,
     NO_HEAD,
     label_leaf,
@@ -21,8 +22,7 @@ from rescind.history.commitments import (
     round_root,
     stamp,
 )
-from rescind.history.errors import ForgottenClientError, LockedError
-from rescind.history.ledger import (
+from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     RETURNING,
     STAMPS,
@@ -39,7 +39,7 @@ from rescind.history.ledger import (
     rejection_body,
     run_identifier,
 )
-from rescind.history.records import Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 
 class MemoryLedger(Ledger):

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.edges import Clients
-from rescind.history.commitments import KEY_BYTES, canonical
-from rescind.history.errors import BrokenHistoryError
-from rescind.history.records import Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.errors import BrokenHistoryError
+from rescind.ledger.commitments import KEY_BYTES, canonical
+from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 SCHEMA_VERSION = 5
 

@@ -11,8 +11,8 @@ from flwr.app import Array, Message, MetricRecord, RecordDict
 
 from rescind.core.noise import Tensor
 from rescind.engines.engine import TOO_LONG
-from rescind.engines.flower.arrays import UnfitArrayError, is_usable, view_array
-from rescind.engines.flower.wire import EXECUTED
+from rescind.flower.arrays import UnfitArrayError, is_usable, view_array
+from rescind.flower.wire import EXECUTED
 
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, Executable, create_engine, create_mock_engine, select, text
 from sqlalchemy.schema import CreateTable
 
-from rescind.history import schema
-from rescind.history.commitments import canonical
-from rescind.history.places import UNFINISHED, is_finished
+from rescind.checkpoints.storage import UNFINISHED, is_finished
+from rescind.ledger import schema
+from rescind.ledger.commitments import canonical
 
 # What a history's folder holds: the database, with SQLite's own files and the lock beside it, and two stores.
 DATABASE, STORES = "ledger.sqlite", ("checkpoints", "updates")

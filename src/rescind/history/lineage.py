@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rescind.core.edges import AbsentRound, Clients, Edge, NoiseEdge, UnboundedEdge
 from rescind.core.training import LocalTraining
+from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.codec import decode
-from rescind.history.errors import BrokenHistoryError, NoHistoryError
-from rescind.history.ledger import ABSENT_ROUNDS, Journal, Ledger
 from rescind.history.progress import report_progress
-from rescind.history.records import Branch, ModelId, RoundRecord, Span
+from rescind.ledger.contract import ABSENT_ROUNDS, Journal, Ledger
+from rescind.ledger.records import Branch, ModelId, RoundRecord, Span
 
 # Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
 _DENSE = 0.25

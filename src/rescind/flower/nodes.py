@@ -13,8 +13,8 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from rescind.engines.flower.patience import Patience
-from rescind.engines.flower.wire import EXECUTED
+from rescind.flower.patience import Patience
+from rescind.flower.wire import EXECUTED
 from rescind.texts import is_plain, make_plain
 
 _LOG = logging.getLogger("flwr")

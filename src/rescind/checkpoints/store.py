@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rescind.history.bucket import BucketStorage
-from rescind.history.errors import DamagedCheckpointError, MissingCheckpointError
-from rescind.history.places import SUFFIX, FolderStorage, MemoryStorage, Storage, is_digest
-from rescind.history.tensors import Tensor, read
+from rescind.checkpoints.bucket import BucketStorage
+from rescind.checkpoints.storage import SUFFIX, FolderStorage, MemoryStorage, Storage, is_digest
+from rescind.checkpoints.tensors import Tensor, read
+from rescind.errors import DamagedCheckpointError, MissingCheckpointError
 
 
 class CheckpointStore:

@@ -10,9 +10,9 @@ from typing import Any
 
 import fsspec
 
-from rescind.history.errors import HistoryError
-from rescind.history.places import SUFFIX, Storage, is_finished
-from rescind.history.tensors import SeekableFile, Tensor, chunks, digest, layout
+from rescind.checkpoints.storage import SUFFIX, Storage, is_finished
+from rescind.checkpoints.tensors import SeekableFile, Tensor, chunks, digest, layout
+from rescind.errors import HistoryError
 
 # What is read ahead or gathered for a part; S3 takes parts from 5 MiB and at most 10,000 of them.
 _PART = 2**24

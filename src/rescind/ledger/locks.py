@@ -17,8 +17,8 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from rescind.history.errors import LockedError
-from rescind.history.places import read_bounded
+from rescind.errors import LockedError
+from rescind.private_files import read_bounded
 
 _LONGEST_DESCRIPTION = 4096
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.history.errors import DamagedCheckpointError
+from rescind.errors import DamagedCheckpointError
 
 Tensor: TypeAlias = NDArray[Any]
 

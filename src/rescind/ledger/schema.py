@@ -39,8 +39,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from rescind.history.errors import IncompleteHistoryError, NoHistoryError, SchemaVersionError
-from rescind.history.ledger import SCHEMA_VERSION
+from rescind.errors import IncompleteHistoryError, NoHistoryError, SchemaVersionError
+from rescind.ledger.contract import SCHEMA_VERSION
 
 # A look-up of one client seeks once a segment. An insert stays within the pages of the current one: larger segments
 # make look-ups cheaper and commits dearer.

@@ -1,0 +1,1 @@
+"""Models and updates by their digests: in a folder, in memory or in a bucket."""
