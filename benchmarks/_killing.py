@@ -22,7 +22,8 @@ from benchmarks._postgresql import server
 from rescind.checkpoints.store import CheckpointStore
 from rescind.history.erasure import Eraser, Step
 from rescind.history.history import History
-from rescind.ledger.records import Entry, RoundRecord
+from rescind.history.timeline import Deletion
+from rescind.ledger.records import RoundRecord
 from rescind.ledger.sql import SqlLedger
 
 PATIENCE_WITH_A_STEP = 60.0
@@ -77,7 +78,7 @@ def watch(reports: Connection, cut: int | None) -> list[RoundRecord]:
         setattr(owner, method, announced(getattr(owner, method), phase, reports, committed))
     steps = Eraser.steps
 
-    def watched(self: Eraser, begun: Entry, time: str) -> list[Step]:
+    def watched(self: Eraser, begun: Deletion, time: str) -> list[Step]:
         found = steps(self, begun, time)
         tell(reports, "steps", *(each.name for each in found))
         return [Step(each.name, mortal(at, each)) for at, each in enumerate(found)]

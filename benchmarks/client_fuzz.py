@@ -26,6 +26,7 @@ from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
 from rescind.flower import Recorded
 from rescind.flower.wire import Instructions
+from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
@@ -430,8 +431,8 @@ def outcome(on: Hostile, kind: str, rounds: int = ROUNDS, *, bounded: bool = Tru
             unserved = 1 - len(history.outcomes()) + len(history.verify())
         except Exception as error:
             return Outcome(repr(error), 1, 0, found, most)
-        noted = [list(entry.body["rejected"]) for entry in history.ledger.entries("rejection")]
-    rejected = sum(each["client"] in clients for round_ in noted for each in round_)
+        noted = [event.rejected for _, event in history.timeline.of(RepliesRejected)]
+    rejected = sum(client in clients for round_ in noted for client, _ in round_)
     return Outcome(ended, unserved, rejected, found, most)
 
 

@@ -36,13 +36,13 @@ from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.planning import candidates
 from rescind.core.summary import Request
 from rescind.errors import LockedError
-from rescind.history.codec import decode
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.lineage import branches, newest
 from rescind.history.recorder import Recorder
-from rescind.history.requests import FiledRequest, RecordedPlan, ask, filed_requests, plans, record_plan
+from rescind.history.requests import ask, record_plan
+from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.contract import Ledger
-from rescind.ledger.records import ROOT, Entry, ErasureLevel, ErasurePlan, ModelId, Span
+from rescind.ledger.records import ROOT, Entry, ErasureLevel, ModelId, Span
 
 # Large enough that writing a model takes a moment: 24,160 numbers.
 FEATURES, CLASSES = 150, 160
@@ -72,7 +72,7 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
             while True:
                 tell(reports, "phase", "between")
                 owed = to_be_erased(history.ledger)
-                asked = [each for each in filed_requests(history.ledger) if each.open]
+                asked = [each for each in history.timeline.requests if each.open]
                 if owed:
                     level = ErasureLevel.OUTPUT if rng.random() < 0.25 else ErasureLevel.PURGE
                     plan = history.plan_erasure(level)
@@ -92,9 +92,9 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
 
 def to_be_erased(ledger: Ledger) -> list[int]:
     """Return the requests that were served and whose erasure was not begun."""
-    plans = (decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure"))
-    begun = {number for plan in plans for number in plan.requests}
-    return [asked.number for asked in filed_requests(ledger) if asked.served and asked.number not in begun]
+    timeline = Timeline.read(ledger)
+    begun = {number for deletion in timeline.deletions for number in deletion.plan.requests}
+    return [filed.number for filed in timeline.requests if filed.served and filed.number not in begun]
 
 
 def retained(history: History) -> list[int]:
@@ -109,7 +109,7 @@ def serve(
     history: History, recorder: Recorder, clients: Federation, asked: FiledRequest, rng: np.random.Generator
 ) -> None:
     """Plan a request unless it is planned already, and restart by the plan."""
-    planned = plans(history.ledger).get(asked.number)
+    planned = history.timeline.plans.get(asked.number)
     if planned is None:
         found = candidates(history.summary(asked.request.group), asked.request)
         planned = RecordedPlan((asked.number,), found[rng.integers(len(found))], public_plan=False)
@@ -187,8 +187,9 @@ class Witness:
 
     def _incomplete(self, history: History, _: Recorder) -> Iterator[str]:
         ledger = history.ledger
-        begun = {entry.sequence: decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure")}
-        done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
+        timeline = Timeline.read(ledger)
+        begun = {deletion.number: deletion.plan for deletion in timeline.deletions}
+        done = {deletion.number for deletion in timeline.deletions if deletion.completed}
         yield from (f"erasure {number} is not complete" for number in begun.keys() - done)
         finished = {begun[number].branch for number in done}
         yield from (f"the erasure of branch {each} is gone" for each in self.erased - finished)
@@ -217,9 +218,9 @@ class Witness:
 def torn(history: History, recorder: Recorder) -> Iterator[str]:
     """Tell what is half there, in the ledger's own tables and against each other."""
     ledger = history.ledger
-    spans = [span for entry in ledger.entries("erasure") for span in decode(ErasurePlan, entry.body).spans]
+    spans = [span for deletion in history.timeline.deletions for span in deletion.plan.spans]
     entries = {read_model_id(entry) for entry in ledger.entries("round")}
-    started, kept = branches(ledger), ledger.kept()
+    started, kept = history.timeline.branches, ledger.kept()
     rounds = {each.model_id: each for number in started for each in ledger.rounds(Span(number, 0, 2**31 - 1))}
     yield from (f"{at} has numbers and no entry" for at in rounds.keys() - entries)
     for at in entries - rounds.keys():
@@ -236,7 +237,7 @@ def torn(history: History, recorder: Recorder) -> Iterator[str]:
             yield f"clients {group} are not found in their rounds"
     yield from (f"{at} is kept without a file" for at, digest in kept.items() if digest not in history.models)
     yield from (f"{at} is kept and was never there" for at in kept if at not in entries and at.round)
-    if recorder.model_id != newest(ledger) or ROOT not in kept:
+    if recorder.model_id != history.newest or ROOT not in kept:
         yield f"recording goes on from {recorder.model_id}"
     recorder.model()
 

@@ -38,9 +38,7 @@ from rescind.errors import LockedError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import stored_updates
 from rescind.history.history import History
-from rescind.history.lineage import branches
 from rescind.history.recorder import Recorder
-from rescind.history.requests import filed_requests
 from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import FedAccum, FedEraser, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
@@ -82,14 +80,14 @@ def forget_all(history: History) -> None:
     revocable = Revocable(history, simulation(12), capacity=4, update_interval=2, seed=b"crash")
     asked = 0
     for method, groups, level in STEPS:
-        if not filed_requests(history.ledger):
+        if not history.timeline.requests:
             revocable.train(TRAINED)
         for group in groups:
             asked += 1
-            if len(filed_requests(history.ledger)) < asked:
+            if len(history.timeline.requests) < asked:
                 history.ask(group, Budget(8.0, 0.01))
         served = {each.number for outcome in history.outcomes() for each in outcome.asked}
-        numbers = [each.number for each in filed_requests(history.ledger)][asked - len(groups) : asked]
+        numbers = [each.number for each in history.timeline.requests][asked - len(groups) : asked]
         if not served.issuperset(numbers):
             revocable.forget(method, RETRAINED, level=level, together=True)
 
@@ -110,7 +108,7 @@ def snapshot(location: Location) -> dict[str, object]:
     with location.open() as history:
         ledger = history.ledger
         salted = {"remains": ["digest"], "erased": ["roots", "suppressed"], "request": ["forgotten"]}
-        spans = [Span(number, 1, 2**31 - 1) for number in branches(ledger)]
+        spans = [Span(number, 1, 2**31 - 1) for number in history.timeline.branches]
         return {
             "entries": [
                 (
@@ -121,7 +119,7 @@ def snapshot(location: Location) -> dict[str, object]:
                 for entry in ledger.entries()
             ],
             "kept": ledger.kept(),
-            "updates": stored_updates(ledger),
+            "updates": stored_updates(ledger, history.timeline.branches),
             "identities": ledger.identities(),
             "numbers": [
                 (

@@ -61,7 +61,7 @@ from rescind.engines.server import Average, NoisedAverage, Server, compute_updat
 from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.lineage import branch_exits, branches
+from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Outcome, claim_of
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, Span
 from rescind.methods import Scratch
@@ -289,11 +289,11 @@ class Case:
 
         Infinite: noise that is not there, a model that is not what the recorded rounds make of it.
         """
-        known, newest = branches(history.ledger), history.newest
+        known, newest = history.timeline.branches, history.newest
         if outcome.branch and self.kind != "DP-FedAvg" and not self.is_remade(history, outcome.branch):
             yield np.inf
         for promise in self.promises:
-            claim, said = claim_of(history.ledger, promise.number), certified(history, promise.number)
+            claim, said = claim_of(history.timeline, promise.number), certified(history, promise.number)
             # A request that was settled speaks of its own clients only.
             for group in promise.groups[:1] if claim.asked.settled else promise.groups:
                 if self.kind == "DP-FedAvg":
@@ -351,7 +351,7 @@ class Case:
 
     def audited(self, history: History, outcome: Outcome, said: Predicate) -> float | None:
         """Release both worlds over and over, and give what was reached as a share of what the certificate allows."""
-        known, branch, promise = branches(history.ledger), outcome.branch, self.promises[-1]
+        known, branch, promise = history.timeline.branches, outcome.branch, self.promises[-1]
         # A release of a crowd takes its time, and rounding is not what an audit can see.
         if said.guarantee is None or branch is None or branch.parent is None or self.kind == "crowd":
             return None
@@ -494,7 +494,7 @@ def pair(folder: str | None, over_all: bool = False) -> Pair:
         # Who takes part after the restart does not depend on where it is.
         (outcome,) = revocable.forget(Scratch(), Rounds(RETRAINED + 1), level=ErasureLevel.OUTPUT)
         assert outcome.branch is not None
-        without = dict(train_without(tape, branches(history.ledger), [leaver], parent))[parent]
+        without = dict(train_without(tape, history.timeline.branches, [leaver], parent))[parent]
     return Pair(tape, leaver, shards[leaver], outcome.branch.number, tape.model(parent), without, bound)
 
 

@@ -24,6 +24,7 @@ import rescind.flower
 from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from rescind import History
+from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 
@@ -87,8 +88,7 @@ class Trial:
 
     def reasons(self) -> list[str]:
         with History(self.folder / "history", create=False) as history:
-            noted = (each for entry in history.ledger.entries("rejection") for each in entry.body["rejected"])
-            return [str(each["reason"]) for each in noted]
+            return [reason for _, event in history.timeline.of(RepliesRejected) for _, reason in event.rejected]
 
     def wait_for(self, condition: str, name: str, run: str) -> None:
         """Wait until a node is at work in a run."""

@@ -29,9 +29,10 @@ from benchmarks.recorded import FACTS, TRAINING
 from rescind.core.edges import Clients, Edge
 from rescind.core.sensitivity import group_sensitivity
 from rescind.history.codec import encode
-from rescind.history.lineage import lineage_of, newest
+from rescind.history.lineage import Lineage, lineage_of, newest_model
 from rescind.history.recorder import replay_bounds
 from rescind.history.run import Run
+from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, ModelId, RoundRecord, pack_participants
 from rescind.ledger.sql import SqlLedger
 
@@ -211,7 +212,7 @@ def planned(place: Callable[[str], Location], size: Size, label: str) -> dict[st
         one_seconds = [timed_plan(ledger, each)[0] for each in progress(ones, f"{label}: plans for one")]
         many_seconds, many_edges = timed_plan(ledger, many)
         start = perf_counter()
-        whole = lineage_of(ledger, newest(ledger), TRAINING)
+        whole = newest_lineage(ledger)
         replay_bounds(whole, Run(FACTS, ()), [])
         replay = perf_counter() - start
         groups = [(ones[0], timed_plan(ledger, ones[0])[1]), (many, many_edges)]
@@ -229,9 +230,14 @@ def planned(place: Callable[[str], Location], size: Size, label: str) -> dict[st
     }
 
 
+def newest_lineage(ledger: SqlLedger, group: Clients | None = None) -> Lineage:
+    timeline = Timeline.read(ledger)
+    return lineage_of(ledger, timeline.branches, newest_model(ledger, timeline), TRAINING, group)
+
+
 def timed_plan(ledger: SqlLedger, group: Clients) -> tuple[float, Sequence[Edge]]:
     start = perf_counter()
-    edges = lineage_of(ledger, newest(ledger), TRAINING, group).edges
+    edges = newest_lineage(ledger, group).edges
     return perf_counter() - start, edges
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments import harness, tables
-from experiments.data import NoFolder
+from experiments.data import NoFolderError
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
         if not verb:
             try:
                 harness.run(figure, todo, chosen.data, rows)
-            except (NoFolder, FileNotFoundError) as missing:
+            except (NoFolderError, FileNotFoundError) as missing:
                 options.error(str(missing))
         found = harness.flat(harness.stored(figure, rows), todo)
         if not found:

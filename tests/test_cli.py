@@ -58,14 +58,14 @@ def test_a_request_that_is_being_served_is_not_called_served(folder: Path) -> No
     said("request", "add", folder, "clinic-1")
     with History(folder) as history:
 
-        class Dies(Exception):
+        class DiesError(Exception):
             pass
 
         def die(*_: object) -> None:
-            raise Dies
+            raise DiesError
 
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s", watch=die)
-        with pytest.raises(Dies):
+        with pytest.raises(DiesError):
             federation.forget(Scratch(), Rounds(2))
     assert "being served" in said("request", "list", folder).output
 

@@ -29,10 +29,8 @@ from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
-from rescind.history.doubts import facts_since, not_means, standing_doubts
 from rescind.history.outcomes import claim_of
 from rescind.history.overview import overview
-from rescind.ledger.contract import Until
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Beginning, Exact, Heuristic, Last, OwnRounds, Scratch
 from rescind.testing.small import TRAINING, simulation
@@ -84,7 +82,7 @@ def test_where_half_of_a_round_contradicts_the_training_nothing_with_noise_is_pr
 ) -> None:
     engine = Lying(liars, clients, at=ModelId(0, 2))
     assert planned(history, engine) is Mode.HEURISTIC  # type: ignore[arg-type]
-    (doubt,) = standing_doubts(history.ledger)
+    (doubt,) = history.timeline.standing_doubts
     assert (doubt.model_id, f"{liars} of {clients} replies" in doubt.reason) == (ModelId(0, 2), True)
     assert history.facts.doubts == (str(doubt),)
     assert "rescind doubts HISTORY --lift" in str(doubt)
@@ -110,11 +108,11 @@ def test_replies_that_are_rejected_for_another_reason_say_nothing_of_the_trainin
 def test_a_doubt_is_recorded_once_a_branch_and_again_after_it_was_lifted(history: History) -> None:
     federation = Revocable(history, Lying(4))  # type: ignore[arg-type]
     federation.train(Rounds(3))
-    assert [doubt.model_id for doubt in standing_doubts(history.ledger)] == [ModelId(0, 1)]
+    assert [doubt.model_id for doubt in history.timeline.standing_doubts] == [ModelId(0, 1)]
     history.lift_doubts("it was a mistake in the app")
-    assert standing_doubts(history.ledger) == ()
+    assert history.timeline.standing_doubts == ()
     federation.train(Rounds(5))
-    assert [doubt.model_id for doubt in standing_doubts(history.ledger)] == [ModelId(0, 4)]
+    assert [doubt.model_id for doubt in history.timeline.standing_doubts] == [ModelId(0, 4)]
 
 
 def test_a_doubt_is_lifted_with_a_reason_and_only_where_there_is_one(history: History) -> None:
@@ -150,19 +148,19 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
     federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
     before = history.ledger.entries()
     last = max(entry.sequence for entry in before)
-    assert claim_of(history.ledger, hidden).mode is Mode.INSTANCE
+    assert claim_of(history.timeline, hidden).mode is Mode.INSTANCE
     federation.train(Rounds(2))
     exact = history.ask(["clinic-1"], BUDGET)
     federation.forget(Scratch(), Rounds(1), level=ErasureLevel.OUTPUT)
-    claim = claim_of(history.ledger, exact)
+    claim = claim_of(history.timeline, exact)
     assert (claim.mode, claim.contradictions) == (Mode.EXACT, ())
     assert [outcome.modes for outcome in history.outcomes()] == [(Mode.EXACT,), (Mode.EXACT,)]
     # As it was before the doubt, and as it is before the second restart.
-    assert claim_of(Until(history.ledger, last), hidden).mode is Mode.INSTANCE
-    doubted = Until(history.ledger, max(entry.sequence for entry in history.ledger.entries("doubt")))
+    assert claim_of(history.timeline.until(last), hidden).mode is Mode.INSTANCE
+    doubted = history.timeline.until(max(entry.sequence for entry in history.ledger.entries("doubt")))
     claim = claim_of(doubted, hidden)
     assert claim.mode is Mode.HEURISTIC
-    assert claim.contradictions == facts_since(history.run.facts, doubted).doubts != ()
+    assert claim.contradictions == doubted.facts.doubts != ()
 
 
 def test_the_mode_of_what_was_served_comes_back_when_its_doubt_is_lifted(history: History) -> None:
@@ -173,7 +171,7 @@ def test_the_mode_of_what_was_served_comes_back_when_its_doubt_is_lifted(history
     assert outcome.modes == (Mode.HEURISTIC,)
     history.lift_doubts("the four were asked, and had an old version")
     assert history.outcomes()[0].modes == (Mode.INSTANCE,)
-    assert claim_of(history.ledger, number).mode is Mode.INSTANCE
+    assert claim_of(history.timeline, number).mode is Mode.INSTANCE
 
 
 def test_a_doubt_stands_in_the_way_of_a_heads_strict_claim_and_not_of_dp_fedavg() -> None:
@@ -238,7 +236,7 @@ def test_a_server_that_does_not_average_is_seen_and_nothing_with_noise_is_proven
     history: History, server: Callable[[], Any]
 ) -> None:
     assert planned(history, honest(), server()) is Mode.HEURISTIC
-    (stray,) = not_means(history.ledger)
+    (stray,) = history.timeline.missed_means
     # The first step has no momentum yet.
     assert stray == ModelId(0, 2 if server is Momentum else 1)
     assert history.facts.averages is False
@@ -259,7 +257,7 @@ def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(histo
     assert outcome.planned is not None
     assert outcome.planned.candidate.mode is Mode.EXACT
     assert outcome.modes == (Mode.HEURISTIC,)
-    claim = claim_of(history.ledger, number)
+    claim = claim_of(history.timeline, number)
     assert claim.mode is Mode.HEURISTIC
     assert "not the weighted mean" in claim.contradictions[0]
 
@@ -268,7 +266,7 @@ def test_a_branch_that_averages_again_is_exact(history: History) -> None:
     Revocable(history, honest(), Momentum()).train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     Revocable(history, honest()).forget(Exact(), Rounds(2), level=ErasureLevel.OUTPUT)
-    assert claim_of(history.ledger, number).mode is Mode.EXACT
+    assert claim_of(history.timeline, number).mode is Mode.EXACT
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -305,7 +303,7 @@ def test_a_server_that_says_it_is_no_mean_is_not_compared(history: History) -> N
         facts = replace(engine.facts, training=replace(engine.facts.training, server_momentum=0.9))
 
     assert planned(history, Told(), Momentum()) is Mode.HEURISTIC  # type: ignore[arg-type]
-    assert not_means(history.ledger) == ()
+    assert history.timeline.missed_means == ()
 
 
 def test_an_unbounded_branch_is_not_compared_as_nothing_is_claimed_of_it(history: History) -> None:

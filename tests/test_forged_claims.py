@@ -104,10 +104,10 @@ def test_a_strict_claim_does_not_survive_a_restart_that_looked_at_data() -> None
         federation.train(Rounds(5))
         first = history.ask(["clinic-1"], BUDGET)
         federation.forget(StrictNewest(), Rounds(4), level=ErasureLevel.OUTPUT)
-        assert claim_of(history.ledger, first).mode is Mode.STRICT
+        assert claim_of(history.timeline, first).mode is Mode.STRICT
         history.ask(["clinic-2"], BUDGET)
         federation.forget(Peek(), Rounds(0), level=ErasureLevel.OUTPUT)
-        assert claim_of(history.ledger, first).mode is Mode.INSTANCE
+        assert claim_of(history.timeline, first).mode is Mode.INSTANCE
 
 
 @pytest.mark.parametrize(

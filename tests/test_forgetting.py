@@ -27,8 +27,8 @@ from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.engines.training import train
 from rescind.errors import ForgottenClientError, StalePlanError, UnknownClientError
 from rescind.forgetting import Revocable
-from rescind.history.lineage import branches
-from rescind.history.requests import RecordedPlan, filed_requests, plans, withdraw
+from rescind.history.events import RecordedPlan
+from rescind.history.requests import withdraw
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import (
     Beginning,
@@ -128,7 +128,7 @@ def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable
     )
     edges, end = history.lineage().edges, len(history.lineage().edges)
     plan = revocable.plan(Last(), *numbers)
-    asked = {each.number: each.request for each in filed_requests(history.ledger)}
+    asked = {each.number: each.request for each in history.timeline.requests}
     needed = max(
         group_sensitivity(edges, one)[end] / asked[numbers[0]].mu,
         group_sensitivity(edges, two)[end] / asked[numbers[1]].mu,
@@ -289,9 +289,9 @@ def test_no_release_has_two_noised_models(revocable: Revocable) -> None:
         revocable.forget(Last(), Rounds(2))
     history.ledger.start_branch = start_branch  # type: ignore[method-assign]
     drawn = history.model(ModelId(1, 0))
-    plan = plans(history.ledger)[number]
+    plan = history.timeline.plans[number]
     (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
-    assert [branch.requests for branch in branches(history.ledger).values()] == [(), (number,)]
+    assert [branch.requests for branch in history.timeline.branches.values()] == [(), (number,)]
     assert outcome.planned == plan
     assert all(np.array_equal(tensor, drawn[name]) for name, tensor in history.model(ModelId(1, 0)).items())
 
@@ -516,10 +516,10 @@ def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeyp
     assert revocable.plan(PaperSifu(0.25), number).candidate.sigma == 0.25
     assert revocable.plan(PaperSifu(2.0), number).candidate.sigma == 2.0
     plan = revocable.plan(Last(), number)
-    before = len(branches(history.ledger))
+    before = len(history.timeline.branches)
     with pytest.raises(ValueError, match=f"request {number} was planned by Last, not by Scratch"):
         revocable.forget(Scratch(), Rounds(2), approved=plan)
-    assert len(branches(history.ledger)) == before
+    assert len(history.timeline.branches) == before
     # Somebody trains on while the history is being looked at.
     summary = History.summary
 

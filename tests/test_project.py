@@ -1,5 +1,6 @@
 """The project's own files: citation, decision records, metadata, changelog, links, names, the gate."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -155,3 +156,39 @@ def test_the_gate_reads_measurements_strictly(output, arguments, code, said):
     done = subprocess.run(command, input=output, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
     assert said in done.stdout + done.stderr
+
+
+def sources(*but: str) -> list[Path]:
+    found = sorted((ROOT / "src" / "rescind").rglob("*.py"))
+    return [path for path in found if path.relative_to(ROOT / "src" / "rescind").parts[0] not in but]
+
+
+def test_a_history_is_asked_not_its_ledger():
+    for path in sources("history", "ledger", "testing"):
+        accesses = [
+            node.lineno
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Attribute) and node.attr in ("ledger", "_ledger")
+        ]
+        assert not accesses, f"{name_of(path)}: line {accesses[0]} reads a history's ledger"
+
+
+def test_no_event_is_named_by_a_bare_string():
+    for path in sources("testing"):
+        if path.name in ("events.py", "contract.py"):
+            continue
+        calls = [
+            node.lineno
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (
+                (node.func.attr in ("entries", "_append") and any(map(is_text, node.args)))
+                or (node.func.attr == "append" and len(node.args) > 1 and is_text(node.args[0]))
+            )
+        ]
+        assert not calls, f"{name_of(path)}: line {calls[0]} names an event by a string"
+
+
+def is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -27,7 +27,7 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.doubts import DOUBT
+from rescind.history.events import TrainingDoubted, record
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.texts import is_plain, make_plain
@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         federation.forget(Scratch(), Rounds(2))
         history.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
         reason = "because \x1b[2J [/] \u202eof it"
-        history.ledger.append(DOUBT, {"branch": 1, "round": 1, "reason": reason}, history._now())
+        record(history.ledger, TrainingDoubted(1, 1, reason), history._now())
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
     said("keys", "new", folder / "key")

@@ -1,5 +1,5 @@
 """Public data sets, split into clients and turned into features."""
 
-from experiments.data._files import NoFolder
+from experiments.data._files import NoFolderError
 
-__all__ = ["NoFolder"]
+__all__ = ["NoFolderError"]

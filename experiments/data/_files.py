@@ -8,7 +8,7 @@ from pathlib import Path
 VARIABLE = "RESCIND_DATA"
 
 
-class NoFolder(ValueError):
+class NoFolderError(ValueError):
     """Nobody said where the data lie."""
 
 
@@ -16,7 +16,7 @@ def place(folder: str | Path | None) -> Path:
     """Return the folder of the data."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
-        raise NoFolder(
+        raise NoFolderError(
             f"no folder of data: give one (`folder`, or --data), or set the environment variable {VARIABLE}"
         )
     return Path(chosen)

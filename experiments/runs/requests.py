@@ -38,7 +38,6 @@ from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, n
 from rescind.engines.simulation import Federation, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
-from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
@@ -129,7 +128,7 @@ class Assuming(Departing):
         return replace(facts, training=replace(facts.training, loss=UnprovenLoss()))
 
 
-class BrokenDown(Exception):
+class BrokenDownError(Exception):
     """Noise has made the weights so large that nobody can train on."""
 
     def __init__(self, newest: ModelId) -> None:
@@ -140,7 +139,7 @@ def run(configuration: Configuration) -> list[Row]:
     """Train one federation, then serve its requests one after the other."""
     try:
         return in_turn(configuration)
-    except BrokenDown as refusal:
+    except BrokenDownError as refusal:
         return [{"method": configuration["method"], "request": 1, "refusal": str(refusal)}]
 
 
@@ -163,7 +162,7 @@ def in_turn(configuration: Configuration) -> list[Row]:
         except ValueError as error:
             if not isinstance(method, Dp):
                 raise
-            raise BrokenDown(history.newest) from error
+            raise BrokenDownError(history.newest) from error
 
     with trained(configuration, engine, train) as history:
         served, training = serving(history), history.newest.round
@@ -179,10 +178,10 @@ def in_turn(configuration: Configuration) -> list[Row]:
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
             except ValueError as refusal:
                 # Weights under noise, or noise, that no grid holds: what comes after it cannot be served either.
-                begun = branches(history.ledger)[history.newest.branch]
+                begun = history.timeline.branches[history.newest.branch]
                 noisy = begun.sigma > 0 or isinstance(method, Dp | NoisedStart)
                 if begun.number > before and noisy:
-                    why: Exception = BrokenDown(history.newest)
+                    why: Exception = BrokenDownError(history.newest)
                 elif isinstance(method, Last):
                     why = refusal
                 else:

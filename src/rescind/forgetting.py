@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
 
-from rescind.core.edges import sorted_group
 from rescind.core.facts import REPRODUCIBLE, Mode
 from rescind.core.noise import Tensor, grid_rounding
 from rescind.core.planning import assess
@@ -22,20 +21,12 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
 from rescind.errors import PendingRequestError, StalePlanError
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.recorder import Recorder
-from rescind.history.requests import (
-    FiledRequest,
-    RecordedPlan,
-    are_unknown,
-    filed_requests,
-    is_stale,
-    last_change,
-    plans,
-)
 from rescind.history.run import Goal
+from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
 
@@ -100,12 +91,12 @@ class Revocable:
         _check_method(method)
         if self._in_work() is not None:
             raise ValueError("a request is being served: finish it with forget, then plan")
-        known = {asked.number: asked for asked in filed_requests(self.history.ledger) if asked.open}
+        known = self.history.timeline.open_requests
         missing = [number for number in numbers if number not in known]
         if missing or not numbers:
             raise ValueError(f"give the numbers of open requests, not {list(missing)}: open are {list(known)}")
         batch = [known[number] for number in numbers]
-        unknown = are_unknown(self.history.ledger, [asked.request for asked in batch], self.history.run.facts)
+        unknown = self.history.are_unknown([asked.request for asked in batch])
         for asked, not_known in zip(batch, unknown, strict=True):
             if not_known:
                 raise ValueError(
@@ -160,13 +151,13 @@ class Revocable:
 
     def _planned(self, method: Method, batch: Sequence[FiledRequest]) -> RecordedPlan:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
-        numbers, ledger = tuple(asked.number for asked in batch), self.history.ledger
-        known = plans(ledger).get(numbers[0])
+        numbers = tuple(asked.number for asked in batch)
+        known = self.history.timeline.plans.get(numbers[0])
         same = known and known.requests == numbers and known.method == str(method)
-        if known and same and not is_stale(ledger, known) and self._follows(method, known):
+        if known and same and not self.history.is_stale(known) and self._follows(method, known):
             return known
         # Before the history is looked at: training may go on meanwhile.
-        seen = last_change(ledger)
+        seen = self.history.last_change()
         summary, requests = self._to_hide(batch)
         candidate, public = method.plan(summary, *requests), False
         if isinstance(method, Certifying):
@@ -192,7 +183,7 @@ class Revocable:
         """Return whether a recorded plan claims what follows from the history, and nothing else."""
         if not isinstance(method, Certifying):
             return plan.candidate.mode is Mode.HEURISTIC
-        said, known = plan.candidate, {asked.number: asked for asked in filed_requests(self.history.ledger)}
+        said, known = plan.candidate, {asked.number: asked for asked in self.history.timeline.requests}
         summary, requests = self._to_hide([known[number] for number in plan.requests])
         try:
             worth = assess(summary, *requests, node=said.node, sigma=said.sigma, strict=method.public_plan)
@@ -208,9 +199,9 @@ class Revocable:
         numbers = " and ".join(map(str, plan.requests))
         if plan.method != str(method):
             raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
-        if self._in_work() is not None or is_stale(self.history.ledger, plan):
+        if self._in_work() is not None or self.history.is_stale(plan):
             raise StalePlanError(f"the history has changed since request {numbers} was planned: plan again")
-        if plans(self.history.ledger)[plan.requests[0]] != plan:
+        if self.history.timeline.plans[plan.requests[0]] != plan:
             raise StalePlanError(f"request {numbers} was planned again since: approve that plan, or plan again")
         if not self._follows(method, plan):
             raise StalePlanError(f"the plan of request {numbers} does not follow from the history: plan again")
@@ -247,12 +238,12 @@ class Revocable:
 
     def _retrain(self, recorder: Recorder, branch: Branch, method: Method, until: Stop) -> None:
         """Train a branch that serves requests to its end, with everybody who remains."""
-        planned = plans(self.history.ledger)[branch.requests[0]].method
+        planned = self.history.timeline.plans[branch.requests[0]].method
         if planned != str(method):
             raise ValueError(f"request {branch.requests[0]} is being served by {planned}: go on with that method")
         server = self.server
         if isinstance(method, Heuristic):
-            tip = ModelId(branch.number - 1, self.history.ledger.last_round(branch.number - 1))
+            tip = self.history.newest_of(branch.number - 1)
             own = method.rounds(self.history, tip, self._leaving(branch.requests))
             server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
         # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
@@ -261,9 +252,8 @@ class Revocable:
 
     def _waiting(self, recorder: Recorder) -> list[FiledRequest]:
         """Return the open requests; those whose clients the newest model does not know are settled here and now."""
-        waiting, ledger = [], self.history.ledger
-        asked_now = [each for each in filed_requests(ledger) if each.open]
-        unknown = are_unknown(ledger, [each.request for each in asked_now], self.history.run.facts)
+        waiting, asked_now = [], list(self.history.timeline.open_requests.values())
+        unknown = self.history.are_unknown([asked.request for asked in asked_now])
         for asked, not_known in zip(asked_now, unknown, strict=True):
             if not_known:
                 recorder.settle(asked.number)
@@ -287,8 +277,8 @@ class Revocable:
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""
         model = recorder.model()
-        gone = self.history.ledger.names(sorted_group(self._leaving(branch.requests)))
-        names = [name for name in gone.values() if name in self.engine.clients]
+        gone = self.history.names(self._leaving(branch.requests))
+        names = [name for name in gone if name in self.engine.clients]
         remaining = self.history.remaining(self.engine.clients)
         return Scores(
             retain=self.engine.accuracy(model, remaining) if remaining else None,
@@ -298,14 +288,13 @@ class Revocable:
 
     def _in_work(self) -> Branch | None:
         """Return the newest branch if it serves requests and is not trained to its end."""
-        known = branches(self.history.ledger)
-        branch = known[max(known)]
-        done = {int(entry.body["branch"]) for entry in self.history.ledger.entries("retrained")}
-        return branch if branch.requests and branch.number not in done else None
+        timeline = self.history.timeline
+        branch = timeline.branches[max(timeline.branches)]
+        return branch if branch.requests and branch.number not in timeline.retrained else None
 
     def _leaving(self, numbers: Sequence[int]) -> set[int]:
         """Return everybody whom these requests are about."""
-        asked = (each for each in filed_requests(self.history.ledger) if each.number in numbers)
+        asked = (each for each in self.history.timeline.requests if each.number in numbers)
         return {client for each in asked for client in each.request.group}
 
     def _recording(self) -> AbstractContextManager[Recorder]:

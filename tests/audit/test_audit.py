@@ -38,7 +38,6 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.lineage import branches
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import FineTuning, Sifu
 from rescind.testing.small import simulation
@@ -80,7 +79,7 @@ def test_leaving_nobody_out_changes_no_bit() -> None:
     tape = RecordingEngine(simulation(6))
     with History.in_memory() as history:
         Revocable(history, tape, seed=b"replay").train(Rounds(4))
-        again = dict(train_without(tape, branches(history.ledger), (), history.newest))
+        again = dict(train_without(tape, history.timeline.branches, (), history.newest))
         newest = history.model(history.newest)
     assert all((newest[name] == again[ModelId(0, 4)][name]).all() for name in newest)
     assert distance(tape.model(ModelId(0, 4)), newest) == 0
@@ -120,7 +119,7 @@ def test_a_replay_says_what_it_cannot_repeat() -> None:
         revocable.train(Rounds(3))
         history.ask(["clinic-0"], Budget(8.0, 0.01))
         revocable.forget(FineTuning(), Rounds(2), level=ErasureLevel.OUTPUT)
-        known = branches(history.ledger)
+        known = history.timeline.branches
         assert not known[1].unbounded
         with pytest.raises(ValueError, match="cannot be repeated"):
             list(train_without(tape, {**known, 1: replace(known[1], unbounded=True)}, (), ModelId(1, 2)))

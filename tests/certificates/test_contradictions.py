@@ -222,7 +222,7 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
                 for number, sum_ in zip(each.branch.requests, each.branch.participations, strict=True)
             }
             if {0} < set(counted.values()):
-                modes = {number: claim_of(history.ledger, number).mode for number in numbers if number in counted}
+                modes = {number: claim_of(history.timeline, number).mode for number in numbers if number in counted}
                 assert {modes[number] for number, sum_ in counted.items() if sum_ == 0} == {Mode.EXACT}
                 assert {modes[number] for number, sum_ in counted.items() if sum_ > 0} == {Mode.STRICT}
                 for number in counted:

@@ -19,9 +19,9 @@ from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.outcomes import claim_of, outcomes
+from rescind.history.events import ErasureFinished
+from rescind.history.outcomes import claim_of, find_outcomes
 from rescind.ledger.commitments import NO_HEAD
-from rescind.ledger.contract import Until
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
@@ -74,7 +74,7 @@ def test_it_verifies_after_more_training_and_after_others_were_forgotten(federat
 def test_a_strict_claim_that_is_an_instance_today_verifies_and_says_so(federation: Revocable) -> None:
     number = forgotten(federation, "clinic-3", StrictSifu())
     content = certified(federation, number)
-    assert claim_of(federation.history.ledger, number).mode.value == "strict"
+    assert claim_of(federation.history.timeline, number).mode.value == "strict"
     forgotten(federation, "clinic-4", Last())
     found = checked(content, federation)
     assert found.statement.predicate.mode == "strict"
@@ -113,13 +113,13 @@ def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation
     before = build_statement(federation.history, number)
     federation.history.ask(["clinic-4"], BUDGET)
 
-    class Dies(Exception):
+    class DiesError(Exception):
         pass
 
     def die(*_: object) -> None:
-        raise Dies
+        raise DiesError
 
-    with pytest.raises(Dies):
+    with pytest.raises(DiesError):
         Revocable(federation.history, federation.engine, update_interval=1, watch=die).forget(Scratch(), Rounds(2))
     now = build_statement(federation.history, number)
     assert now.subject[0] == before.subject[0]
@@ -206,12 +206,12 @@ def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocab
 
 def test_a_journal_can_be_read_as_it_was(federation: Revocable) -> None:
     forgotten(federation, "clinic-3", Scratch())
-    ledger, last = federation.history.ledger, len(list(federation.history.ledger.entries()))
-    before = next(ledger.entries("erased")).sequence - 1
-    assert len(outcomes(Until(ledger, last))) == 1
-    assert outcomes(Until(ledger, before)) == []
-    assert [entry.sequence for entry in Until(ledger, 3).entries()] == [1, 2, 3]
-    assert list(Until(ledger, 3).entries("request")) == []
+    timeline = federation.history.timeline
+    before = next(entry.sequence for entry, _ in timeline.of(ErasureFinished)) - 1
+    assert len(find_outcomes(timeline.until(timeline.last))) == 1
+    assert find_outcomes(timeline.until(before)) == []
+    assert [entry.sequence for entry, _ in timeline.until(3).moments] == [1, 2, 3]
+    assert timeline.until(3).requests == ()
 
 
 def test_noise_in_every_round_hides_without_a_restarts_own() -> None:

@@ -25,9 +25,10 @@ from rescind.core.summary import Request, Summary
 from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.codec import encode
 from rescind.history.erasure import Eraser
+from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
 from rescind.history.recorder import Recorder
+from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.testing.small import simulation
@@ -55,7 +56,7 @@ def forgotten(federation: Revocable, method: Method, level: ErasureLevel = Erasu
 
 def audited(federation: Revocable) -> VerifiedCertificate:
     history = federation.history
-    (number,) = (entry.sequence for entry in history.ledger.entries("request"))
+    (number,) = (filed.number for filed in history.timeline.requests)
     return verify(sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
 
 
@@ -87,8 +88,8 @@ def test_an_honest_server_is_believed(federation: Revocable, method: Method, lev
 
 def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: Revocable) -> None:
     history = federation.history
-    (asked,) = history.ledger.entries("request")
-    history.ledger.append("settlement", {"request": asked.sequence}, asked.time)
+    (filed,) = history.timeline.requests
+    record(history.ledger, RequestSettled(filed.number), filed.time)
     history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
     with pytest.raises(HistoryMismatchError, match="never to have seen them"):
         audited(federation)
@@ -110,7 +111,7 @@ def test_whoever_is_forgotten_does_not_come_back(
     federation: Revocable, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(History, "remaining", lambda _, names: list(names))
-    monkeypatch.setattr("rescind.history.recorder.forgotten_clients", lambda _: frozenset())
+    monkeypatch.setattr(Timeline, "forgotten", property(lambda _: frozenset()))
     forgotten(federation, method)
     with pytest.raises(HistoryMismatchError, match="after they had been forgotten"):
         audited(federation)
@@ -145,8 +146,8 @@ def test_the_model_that_a_restart_led_to_is_the_recorded_one(
     time = next(federation.history.ledger.entries("request")).time
 
     def record_retrained(recorder: Recorder) -> None:
-        body = {"branch": recorder.model_id.branch, "rounds": recorder.model_id.round, "model": old}
-        federation.history.ledger.append("retrained", body, time)
+        event = BranchRetrained(recorder.model_id.branch, recorder.model_id.round, old)
+        record(federation.history.ledger, event, time)
 
     monkeypatch.setattr(Recorder, "record_retrained", record_retrained)
     forgotten(federation, Scratch())
@@ -198,8 +199,8 @@ def test_an_erasure_that_was_not_carried_out_is_found(
     federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def erase(_: Eraser, plan: ErasurePlan, time: str) -> tuple[str, ...]:
-        begun = federation.history.ledger.append("erasure", encode(plan), time)
-        federation.history.ledger.append("erased", {"erasure": begun.sequence, "left": []}, time)
+        begun = record(federation.history.ledger, plan, time)
+        record(federation.history.ledger, ErasureFinished(begun.sequence, 0, "", (), ""), time)
         return ()
 
     monkeypatch.setattr(Eraser, "erase", erase)

@@ -25,6 +25,7 @@ from flwr.serverapp.strategy import (
 from safetensors.numpy import load_file
 
 import rescind.flower
+import rescind.flower.recorded as recorded_module
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
@@ -38,7 +39,7 @@ from rescind.flower.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.witnesses import LOGGED, read_heads
 from rescind.ledger.records import ErasureLevel, ModelId, Span
-from rescind.methods import Last, Scratch
+from rescind.methods import Last, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -116,7 +117,7 @@ def history() -> Iterator[History]:
 
 
 def engine_of(strategy: Recorded, on: InProcessGrid) -> Any:
-    return rescind.flower._engine(strategy, on, initial(), 5.0, None, None)
+    return recorded_module._engine(strategy, on, initial(), 5.0, None, None)
 
 
 class TestConformanceOfEverybody(EngineConformance):
@@ -194,7 +195,7 @@ def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: H
         revocable = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED)
         revocable.train(rescind.flower.Rounds(12))
         other.ask(["clinic-2"], Budget(8.0, 0.01))
-        revocable.forget(rescind.flower.Sifu(), rescind.flower.Rounds(12), **options)
+        revocable.forget(Sifu(), rescind.flower.Rounds(12), **options)
         (own,), (simulated,) = history.outcomes(), other.outcomes()
         assert own.planned is not None
         assert simulated.planned is not None
@@ -565,9 +566,9 @@ def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: Histo
     pseudonym = history.ledger.pseudonyms(["clinic-2"])["clinic-2"]
     assert [entry.model_id for entry in entries] == [ModelId(0, 2), ModelId(0, 3)]
     for entry in entries:
-        (noted,) = entry.body["rejected"]
-        assert noted["client"] == pseudonym
-        assert reason in noted["reason"]
+        ((client, told),) = entry.body["rejected"]
+        assert client == pseudonym
+        assert reason in told
     with History.in_memory() as without:
         quiet = grid()
         rescind.flower.run(recorded(without), quiet, initial(), num_rounds=1)
@@ -631,7 +632,7 @@ def test_what_was_begun_goes_on_by_its_own_method_though_it_is_doubted_since(his
     rescind.flower.run(strategy, on, initial(), num_rounds=3)
     (outcome,) = history.outcomes()
     assert outcome.planned is not None
-    assert outcome.planned.method == str(rescind.flower.Sifu())
+    assert outcome.planned.method == str(Sifu())
 
 
 def test_an_array_in_the_other_order_is_the_same_array(history: History) -> None:
@@ -1111,7 +1112,7 @@ def test_who_asks_in_the_last_round_of_a_run_is_forgotten_in_the_same_run(asking
 def test_who_asks_in_the_very_last_moment_is_forgotten_in_the_same_run(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = rescind.flower._save
+    save = recorded_module._save
 
     def slow(*arguments: Any) -> ModelId:
         saved = save(*arguments)
@@ -1119,7 +1120,7 @@ def test_who_asks_in_the_very_last_moment_is_forgotten_in_the_same_run(
             asking.ask()
         return saved
 
-    monkeypatch.setattr(rescind.flower, "_save", slow)
+    monkeypatch.setattr(recorded_module, "_save", slow)
     result = asking.run(grid(), num_rounds=3)
     check_forgotten(asking, result, branch=1, rounds=3)
 

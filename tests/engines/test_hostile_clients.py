@@ -41,6 +41,7 @@ from rescind.core.training import NO_BOUND
 from rescind.engines.engine import TOO_LONG, Replies
 from rescind.engines.server import norm
 from rescind.flower.arrays import is_usable
+from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
 
 EVIL, HONEST = NAMES[4], NAMES[:4]
@@ -72,7 +73,7 @@ def participants(history: History, rounds: int = 3) -> list[set[str]]:
 
 
 def reasons(history: History) -> list[str]:
-    return [each["reason"] for entry in history.ledger.entries("rejection") for each in entry.body["rejected"]]
+    return [reason for _, event in history.timeline.of(RepliesRejected) for _, reason in event.rejected]
 
 
 def honest_sensitivities(kind: str, on: Hostile, rounds: int = 3, **options: Any) -> dict[str, float]:

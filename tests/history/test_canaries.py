@@ -23,8 +23,9 @@ from rescind.core.contribution import client_deltas
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.requests import RecordedPlan, ask, record_plan
+from rescind.history.requests import ask, record_plan
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

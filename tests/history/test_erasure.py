@@ -20,9 +20,10 @@ from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
 from rescind.errors import ForgottenClientError
-from rescind.history.erasure import Eraser, unfinished
+from rescind.history.erasure import Eraser
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.requests import RecordedPlan, record_plan
+from rescind.history.requests import record_plan
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -209,7 +210,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
             history.erase(plan)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 1, range(1, 6))
-    assert unfinished(history.ledger) == []
+    assert history.timeline.unfinished_deletions == []
     assert len(list(history.ledger.entries("erased"))) == 1
     assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch, RoundEdge]
     assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}

@@ -32,8 +32,10 @@ from rescind.errors import (
     UnknownClientError,
     UnsafePermissionsError,
 )
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.requests import RecordedPlan, ask, filed_requests, obligations, record_plan, withdraw
+from rescind.history.obligations import find_obligations
+from rescind.history.requests import ask, record_plan, withdraw
 from rescind.history.run import Goal
 from rescind.ledger.records import ROOT, ModelId
 
@@ -164,13 +166,13 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     assert (owed.protected_from, owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
     # Back to before the noise: the first client has to be hidden again.
     branch = served(history, frozenset(second), ModelId(0, 2))
-    one, two = obligations(history.ledger)
+    one, two = find_obligations(history.timeline)
     assert one.branch == two.branch == branch
     assert one.spent == (one.request.mu,) * 2
     assert [each.protected_from for each in history.summary({*second, 3}).forgotten] == [3, 3]
     # Back to the start: nobody needs noise any more.
     third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT)
-    assert [(each.mode, each.branch) for each in obligations(history.ledger)] == [(Mode.EXACT, None)] * 3
+    assert [(each.mode, each.branch) for each in find_obligations(history.timeline)] == [(Mode.EXACT, None)] * 3
     assert history.newest == ModelId(third, 0)
     assert history.verify() == []
 
@@ -183,7 +185,7 @@ def test_withdrawn_and_open_requests(reopened: Opened) -> None:
     request = Request(history.clients([name(1)]), BUDGET, PrivacyScope.SEQUENCE)
     first, second = (ask(history.ledger, request, NOON, NOON + timedelta(days=30)) for _ in range(2))
     withdraw(history.ledger, first, NOON)
-    one, two = filed_requests(reopened().ledger)
+    one, two = reopened().timeline.requests
     assert (one.number, one.open, one.withdrawn) == (first, False, True)
     assert (two.number, two.open, two.request, two.deadline) == (second, True, request, "2026-12-01T12:00:00+00:00")
     for number in (first, 99):

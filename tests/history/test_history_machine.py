@@ -24,9 +24,11 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
+from rescind.history.obligations import find_obligations
 from rescind.history.recorder import Recorder
-from rescind.history.requests import RecordedPlan, ask, filed_requests, obligations, record_plan, withdraw
+from rescind.history.requests import ask, record_plan, withdraw
 from rescind.history.run import Goal
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.records import ErasureLevel
@@ -120,22 +122,22 @@ class Histories(RuleBasedStateMachine):
         request = Request(frozenset(known[name] for name in names), Budget(1.0, 1e-2))
         self.on_both(lambda history: ask(history.ledger, request, NOON, NOON))
 
-    @precondition(lambda self: any(asked.open for asked in filed_requests(self.memory.ledger)))
+    @precondition(lambda self: any(asked.open for asked in self.memory.timeline.requests))
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from([each.number for each in filed_requests(self.memory.ledger) if each.open]))
+        number = data.draw(st.sampled_from([each.number for each in self.memory.timeline.requests if each.open]))
         self.on_both(lambda history: withdraw(history.ledger, number, NOON))
 
-    @precondition(lambda self: any(asked.open for asked in filed_requests(self.memory.ledger)))
+    @precondition(lambda self: any(asked.open for asked in self.memory.timeline.requests))
     @rule(data=st.data(), level=st.sampled_from([None, *ErasureLevel]))
     def go_back(self, data: st.DataObject, level: ErasureLevel | None) -> None:
-        asked = next(each for each in filed_requests(self.memory.ledger) if each.open)
+        asked = next(each for each in self.memory.timeline.requests if each.open)
         names = set(self.memory.ledger.names(sorted_group(asked.request.group)).values())
-        path = self.memory.path()
+        path = self.memory.lineage()
         place = data.draw(st.sampled_from([each for each in self.memory.ledger.kept() if each in path.index]))
         node, noise = path.index[place], self.stream.normal(size=3)
         touched = first_joined(path.edges, asked.request.group) < node
-        owed = [each for each in obligations(self.memory.ledger) if each.branch is not None]
+        owed = [each for each in find_obligations(self.memory.timeline) if each.branch is not None]
         hidden = [
             each.request.group
             for each in owed
@@ -182,8 +184,8 @@ class Histories(RuleBasedStateMachine):
         assert one.ledger.kept() == two.ledger.kept()
         assert one.models.digests() == two.models.digests() == set(one.ledger.kept().values())
         assert one.ledger.identities() == two.ledger.identities()
-        assert obligations(one.ledger) == obligations(two.ledger)
-        first, second = one.path(), two.path()
+        assert find_obligations(one.timeline) == find_obligations(two.timeline)
+        first, second = one.lineage(), two.lineage()
         assert (first.model_ids, first.trained, first.behind_noise) == (
             second.model_ids,
             second.trained,

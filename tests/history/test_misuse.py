@@ -21,9 +21,11 @@ from rescind.core.planning import Candidate, candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, StillReadError
-from rescind.history.erasure import _coarse, unfinished
+from rescind.history.erasure import _coarse
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.requests import RecordedPlan, obligations, plans, record_plan
+from rescind.history.obligations import find_obligations
+from rescind.history.requests import record_plan
 from rescind.ledger.records import ModelId, Span
 
 BUDGET = Budget(5.0, 1e-3)
@@ -55,7 +57,7 @@ def planned(history: History, client: int, parent: ModelId, scope: PrivacyScope 
 
 def restarted(history: History, number: int) -> int:
     """Restart by the plan of a request; give the branch."""
-    candidate = plans(history.ledger)[number].candidate
+    candidate = history.timeline.plans[number].candidate
     parent = ModelId(candidate.node.branch, candidate.node.round)
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
@@ -137,7 +139,7 @@ def test_a_restart_does_what_was_planned_or_nothing(
 ) -> None:
     trained(history, 6)
     number = planned(history, 0, ModelId(0, 4))
-    sigma = plans(history.ledger)[number].candidate.sigma
+    sigma = history.timeline.plans[number].candidate.sigma
     own = history.model(ModelId(0, 4))
     given: dict[str, object] = {
         "parent": ModelId(0, 4),
@@ -176,7 +178,7 @@ def test_noise_that_only_earlier_clients_need_is_not_the_leavers(history: Histor
     restarted(history, planned(history, 0, ModelId(0, 3)))
     trained(history, 2, range(1, 6))
     restarted(history, planned(history, 5, ModelId(0, 2)))
-    first, late = obligations(history.ledger)
+    first, late = find_obligations(history.timeline)
     assert (first.mode, first.branch, len(first.spent)) == (Mode.INSTANCE, 2, 2)
     assert (late.mode, late.branch, late.spent) == (Mode.EXACT, None, ())
     assert [each.protected_from for each in history.summary([2]).forgotten] == [3, None]
@@ -190,7 +192,7 @@ def test_a_promise_to_a_sequence_is_kept(history: History) -> None:
     restarted(history, planned(history, 1, ModelId(0, 4), PrivacyScope.SEQUENCE))
     trained(history, 2, range(2, 6))
     restarted(history, planned(history, 2, ModelId(0, 2)))
-    assert [each.branch for each in obligations(history.ledger)] == [3, 3, 3]
+    assert [each.branch for each in find_obligations(history.timeline)] == [3, 3, 3]
 
 
 def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
@@ -216,7 +218,7 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
 def test_plans_are_for_open_requests(history: History) -> None:
     trained(history, 4)
     number = planned(history, 0, ModelId(0, 3))
-    plan = plans(history.ledger)[number]
+    plan = history.timeline.plans[number]
     restarted(history, number)
     for wrong in (number, 12345):
         with pytest.raises(ValueError, match=f"no open request {wrong}"):
@@ -226,7 +228,7 @@ def test_plans_are_for_open_requests(history: History) -> None:
 def test_what_a_plan_records_was_not_computed_to_the_last_digit(history: History) -> None:
     trained(history, 4)
     number = planned(history, 0, ModelId(0, 3))
-    assert plans(history.ledger)[number].candidate.predicted_rounds.is_integer()
+    assert history.timeline.plans[number].candidate.predicted_rounds.is_integer()
 
 
 def test_runs_that_share_an_address_do_not_share_models(tmp_path: Path) -> None:
@@ -309,7 +311,7 @@ def test_an_erasure_that_has_to_wait_is_not_called_done(
         assert "was begun and not finished" in problem
         other.execute("COMMIT")
         waiting.erase(waiting.plan_erasure())
-        assert unfinished(waiting.ledger) == []
+        assert waiting.timeline.unfinished_deletions == []
         assert waiting.verify() == []
 
 

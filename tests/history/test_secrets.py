@@ -25,7 +25,7 @@ from rescind.cli.shared import open_history
 from rescind.core.calibration import Budget
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, UnknownClientError
 from rescind.history.history import History
-from rescind.history.requests import blind_name, filed_requests
+from rescind.history.requests import blind_name
 from rescind.ledger.commitments import name_leaf, round_root
 from rescind.ledger.contract import RETURNING, derive_secret, name_digest
 from rescind.ledger.records import ErasureLevel, ModelId, RoundRecord, Span
@@ -164,7 +164,7 @@ def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History
     restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
     history.erase(plan)
-    (asked,) = filed_requests(history.ledger)
+    (asked,) = history.timeline.requests
     there = everything(tmp_path / "history")
     listed = next(
         each for each in there if len(each) == 64 and name_digest(_key(history), name(0)).hex().encode() == each

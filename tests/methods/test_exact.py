@@ -13,7 +13,6 @@ from rescind.core.noise import Tensor, public_sigma
 from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.lineage import branches
 from rescind.history.retention import exact_rounds, exact_shares
 from rescind.history.run import Goal
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
@@ -84,7 +83,7 @@ def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: 
         seen = set[int]()
 
         def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-            path, kept, known = history.lineage(), history.ledger.kept(), branches(history.ledger)
+            path, kept, known = history.lineage(), history.ledger.kept(), history.timeline.branches
             there = {path.index[each] for each in kept if each in path.index}
             assert len(there - {0, path.index[model_id]}) <= capacity
             shares = exact_shares(known, capacity)
@@ -100,7 +99,7 @@ def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: 
         for number, method in enumerate([Last(), PaperSifu(public_sigma(1.0)), Exact(), Last()]):
             history.ask([f"clinic-{9 - number}"], BUDGET)
             revocable.forget(method, Rounds(15), level=level)
-        assert len(branches(history.ledger)) == 5
+        assert len(history.timeline.branches) == 5
         # Some of what was kept is for noise only, and some of what is not is on a later branch.
         assert -1 in seen
         assert capacity < 4 or len(seen) > 3

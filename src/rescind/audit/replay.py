@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rescind.core.calibration import reached_epsilon
-from rescind.core.edges import sorted_group
 from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
 from rescind.core.noise import Tensor
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import average, norm
 from rescind.history.history import History
-from rescind.history.lineage import branch_exits, branches
+from rescind.history.lineage import branch_exits
 from rescind.ledger.records import ROOT, Branch, ModelId
 
 
@@ -141,12 +140,12 @@ def compare_worlds(
         return [max(each, key=_nearness) for each in zip(*alone, strict=True)]
     group = history.clients(list(leaving))
     # People may have called them by their labels.
-    names = set(history.ledger.names(sorted_group(group)).values())
+    names = set(history.names(group))
     path = history.lineage(group=group)
     bounds = group_sensitivity(path.edges, group)
     return [
         Comparison(model_id, distance(tape.model(model_id), other), float(bounds[path.index[model_id]]))
-        for model_id, other in train_without(tape, branches(history.ledger), names, history.newest)
+        for model_id, other in train_without(tape, history.timeline.branches, names, history.newest)
         if model_id in path.index
     ]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from rescind.certificates.errors import AnnexMismatchError
-from rescind.certificates.issue import deletion_digest, deletion_log, journal_at
+from rescind.certificates.issue import deletion_digest, deletion_log
 from rescind.certificates.predicate import (
     STATEMENT_TYPE,
     Count,
@@ -30,10 +30,10 @@ from rescind.core.strict import strict_sensitivity
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode, encode
 from rescind.history.history import History
+from rescind.history.obligations import groups_of
 from rescind.history.outcomes import Claim, claim_of
-from rescind.history.requests import groups_of
+from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.contract import Journal
 from rescind.ledger.records import ErasurePlan
 
 ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
@@ -112,9 +112,9 @@ class Annex(InToto):
 def build_annex(history: History, certificate: Statement) -> Annex:
     """Return the annex of a certificate that this history gave."""
     said = certificate.predicate
-    journal = journal_at(history.ledger, bytes.fromhex(certificate.subject[1].digest.sha256))
-    claim = claim_of(journal, said.request)
-    salt, log = deletion_log(history.ledger, claim.outcome)
+    timeline = history.timeline_at(bytes.fromhex(certificate.subject[1].digest.sha256))
+    claim = claim_of(timeline, said.request)
+    salt, log = deletion_log(history, claim.outcome)
     return Annex(
         type_=STATEMENT_TYPE,
         subject=(_subject(certificate),),
@@ -124,7 +124,7 @@ def build_annex(history: History, certificate: Statement) -> Annex:
             version=1,
             run=said.run,
             request=said.request,
-            restart=_restart(history, journal, claim),
+            restart=_restart(history, timeline, claim),
             salt=salt.hex(),
             log=log.decode(),
         ),
@@ -188,12 +188,12 @@ def _subject(certificate: Statement) -> CertificateSubject:
     return CertificateSubject(name="payload of the certificate", digest=Sha256(sha256=digest))
 
 
-def _restart(history: History, journal: Journal, claim: Claim) -> Restart | None:
+def _restart(history: History, timeline: Timeline, claim: Claim) -> Restart | None:
     branch, planned = claim.restart, claim.planned
     if branch is None or planned is None or branch.parent is None:
         return None
     chosen = planned.candidate
-    sensitivity = _sensitivity(history, journal, claim) if claim.noise else None
+    sensitivity = _sensitivity(history, timeline, claim) if claim.noise else None
     hidden = None if sensitivity is None else Hidden(sensitivity=sensitivity, mu=sensitivity / branch.sigma)
     return Restart(
         branch=branch.number,
@@ -212,11 +212,11 @@ def _restart(history: History, journal: Journal, claim: Claim) -> Restart | None
     )
 
 
-def _sensitivity(history: History, journal: Journal, claim: Claim) -> float | None:
+def _sensitivity(history: History, timeline: Timeline, claim: Claim) -> float | None:
     """Compute the bound by which the noise hides the clients; ``None`` if the numbers for it are gone."""
     assert claim.restart is not None  # noqa: S101, what is hidden by noise has a restart
     assert claim.restart.parent is not None  # noqa: S101, and that went back somewhere
-    groups, parent = groups_of(journal, claim.asked), claim.restart.parent
+    groups, parent = groups_of(timeline, claim.asked), claim.restart.parent
     try:
         path = history.lineage(parent, frozenset().union(*groups))
     except BrokenHistoryError:

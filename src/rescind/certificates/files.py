@@ -25,7 +25,7 @@ def read_head(path: Path, history: History, number: int) -> bytes | None:
     if not path.exists():
         return None
     there = read_statement(Statement, read_content(path))
-    if (there.predicate.run, there.predicate.request) != (history.ledger.identifier(), number):
+    if (there.predicate.run, there.predicate.request) != (history.identifier, number):
         raise NotACertificateError(f"{path} holds something else already: choose another file")
     for weaker in find_weakened(there, history):
         raise NotACertificateError(f"{path} is not signed once more: {weaker}, in another file")

@@ -36,13 +36,12 @@ from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.history.clocks import later
 from rescind.history.codec import encode
-from rescind.history.doubts import facts_since
 from rescind.history.history import History
-from rescind.history.lineage import branch_exits, branches, newest_at
+from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Claim, Outcome, claim_of
+from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.contract import Journal, Ledger, Until
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import ModelId
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
@@ -76,21 +75,21 @@ def gather_claims(
 
     What came after that head changes nothing of it.
     """
-    journal = journal_at(history.ledger, head)
-    facts = facts_since(history.run.facts, journal)
-    claim = claim_of(journal, number)
+    timeline = history.timeline_at(head)
+    facts = timeline.facts
+    claim = claim_of(timeline, number)
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
     # What was settled without a restart hides nobody else.
     scope = (
         PrivacyScope.GROUP if asked.settled and asked.request.scope is PrivacyScope.SEQUENCE else asked.request.scope
     )
     training, parameters = describe_training(facts.training), history.run.parameters
-    noise, rounds = _noise(history, journal, claim), _rounds(facts, journal, claim)
+    noise, rounds = _noise(history, timeline, claim), _rounds(facts, timeline, claim)
     recorded, frozen = describe_facts(facts, parameters), facts.frozen or None
     predicate = Predicate(
         **write_texts(mode, scope, recorded, training, frozen=frozen, noised_rounds=rounds is not None),
         version=1,
-        run=history.ledger.identifier(),
+        run=history.identifier,
         request=asked.number,
         asked=asked.time,
         deadline=asked.deadline,
@@ -108,42 +107,25 @@ def gather_claims(
             level=outcome.erasure.level.value,
             # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
             completed=later(asked.time, outcome.completed),
-            log=deletion_digest(*deletion_log(history.ledger, outcome)),
+            log=deletion_digest(*deletion_log(history, outcome)),
             stays=outcome.erasure.stays,
             unreachable=outcome.left,
         ),
         reasons=_reasons(claim) if mode is Mode.HEURISTIC else (),
         evidence=tuple(evidence),
     )
-    return predicate, claim.model or _newest_model(history.ledger, journal)
+    return predicate, claim.model or history.digest_of(history.newest_at(head))
 
 
-def journal_at(ledger: Ledger, head: bytes) -> Journal:
-    """Return the journal as it was at a head of the chain."""
-    for entry in ledger.entries():
-        if entry.head == head:
-            return Until(ledger, entry.sequence)
-    raise ValueError(f"the head {head.hex()} is not in the chain of this history")
-
-
-def deletion_log(ledger: Ledger, outcome: Outcome) -> tuple[bytes, bytes]:
+def deletion_log(history: History, outcome: Outcome) -> tuple[bytes, bytes]:
     """Return the salt of the list of what was erased, which is the run's own, and the list itself."""
     listed = canonical(encode(outcome.erasure))
-    return hmac.digest(ledger.secret("deletion log"), listed, "sha256"), listed
+    return hmac.digest(history.secret("deletion log"), listed, "sha256"), listed
 
 
 def deletion_digest(salt: bytes, listed: bytes) -> str:
     """Commit to the list of what was erased, under its salt: the list itself tells too much."""
     return hashlib.sha256(salt + listed).hexdigest()
-
-
-def _newest_model(ledger: Ledger, journal: Journal) -> str | None:
-    """Return the digest of the model that was the newest then, as far as its round is still there."""
-    model_id = newest_at(journal)
-    if not model_id.round:
-        return branches(journal)[model_id.branch].model
-    found = ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
-    return next((round_.model for round_ in found), None)
 
 
 def _reasons(claim: Claim) -> tuple[str, ...]:
@@ -203,10 +185,10 @@ def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) ->
     raise ValueError("neither noise on the model nor noise in every round hides anybody")
 
 
-def _noise(history: History, journal: Journal, claim: Claim) -> Noise | None:
+def _noise(history: History, timeline: Timeline, claim: Claim) -> Noise | None:
     if not claim.noise or claim.restart is None:
         return None
-    known = branches(journal)
+    known = timeline.branches
     cut = branch_exits(known, ModelId(claim.restart.number - 1, 0))
     return Noise(
         sigma=claim.noise,
@@ -216,14 +198,14 @@ def _noise(history: History, journal: Journal, claim: Claim) -> Noise | None:
     )
 
 
-def _rounds(facts: Facts, journal: Journal, claim: Claim) -> NoisedRounds | None:
+def _rounds(facts: Facts, timeline: Timeline, claim: Claim) -> NoisedRounds | None:
     """Return what hides in DP-FedAvg, where a restart needs no noise of its own."""
     branch = claim.outcome.branch
     if not isinstance(facts.public, DpFedAvg) or claim.mode not in _NOISED or branch is None or branch.parent is None:
         return None
     # Later restarts are from before this one or have only rounds without these clients, so this sum is the largest.
     counted = dict(zip(branch.requests, branch.participations, strict=True))[claim.asked.number]
-    before = sum(model_id.round for model_id in branch_exits(branches(journal), branch.parent))
+    before = sum(model_id.round for model_id in branch_exits(timeline.branches, branch.parent))
     return describe_noised_rounds(facts.public.sigma, facts.public.clip, facts.public.denominator, before, counted)
 
 

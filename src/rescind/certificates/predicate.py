@@ -18,7 +18,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # What is shown on a terminal is one line of it: no control characters, and none that turn the direction of writing.
 _SHOWN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
 Words = Annotated[str, Field(min_length=1, max_length=2000, pattern=_SHOWN)]
-# As ``history.ledger.run_identifier`` makes it.
+# As ``ledger.contract.run_identifier`` makes it.
 Run = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
-from rescind.history.doubts import facts_since
+from rescind.history.events import EndByData
 from rescind.history.history import History
-from rescind.history.lineage import newest_at
+from rescind.history.obligations import groups_of
 from rescind.history.outcomes import Claim
-from rescind.history.requests import groups_of
-from rescind.ledger.contract import Journal
+from rescind.history.timeline import Timeline
 from rescind.ledger.records import ModelId
 
 
-def find_unfounded(history: History, journal: Journal, claim: Claim, knows_them: bool | None) -> Iterator[str]:
-    """Say why the recorded facts and rounds do not bear a claim in its mode; ``knows_them`` is ``touched``."""
-    number, facts = claim.asked.number, facts_since(history.run.facts, journal)
+def find_unfounded(timeline: Timeline, claim: Claim, knows_them: bool | None) -> Iterator[str]:
+    """Say why the recorded facts and rounds do not bear a claim in its mode; ``knows_them`` is ``has_touched``."""
+    number, facts = claim.asked.number, timeline.facts
     if claim.mode is Mode.EXACT and knows_them:
         yield f"clients of request {number} took part on the way to a model that is said never to have seen them"
     if claim.mode is Mode.INSTANCE and facts.strict_obstacles:
@@ -27,16 +26,19 @@ def find_unfounded(history: History, journal: Journal, claim: Claim, knows_them:
         yield from (f"what is recorded proves nothing strict: {obstacle}" for obstacle in facts.strict_obstacles)
         plans = (claim.outcome.planned, claim.planned if claim.noise else None)
         seen = max((plan.seen for plan in plans if plan is not None), default=0)
-        if any(entry.sequence <= seen for entry in journal.entries("ends by data")):
+        if any(entry.sequence <= seen for entry, _ in timeline.of(EndByData)):
             yield "a rule that looks at data had ended training before it was planned, so it is not strict"
 
 
-def has_touched(history: History, journal: Journal, claim: Claim) -> bool | None:
+def has_touched(history: History, head: bytes, claim: Claim) -> bool | None:
     """Return whether a client of the request took part on the way to the model; ``None`` if that is erased."""
     if claim.restart is None:
-        model_id, groups = newest_at(journal), [claim.asked.request.group]
+        model_id, groups = history.newest_at(head), [claim.asked.request.group]
     else:
-        model_id, groups = ModelId(claim.restart.number, claim.rounds), groups_of(journal, claim.asked)
+        model_id, groups = (
+            ModelId(claim.restart.number, claim.rounds),
+            groups_of(history.timeline_at(head), claim.asked),
+        )
     try:
         path = history.lineage(model_id, frozenset().union(*groups))
     except BrokenHistoryError:

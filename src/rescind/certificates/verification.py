@@ -29,7 +29,6 @@ from rescind.certificates.issue import (
     describe_noised_rounds,
     describe_training,
     gather_claims,
-    journal_at,
     read_request,
 )
 from rescind.certificates.predicate import (
@@ -48,12 +47,11 @@ from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
 from rescind.core.training import LocalTraining
-from rescind.errors import BrokenHistoryError, HistoryError, MissingSecretError, UnsafePermissionsError
-from rescind.history.clocks import entry_times, find_steps_back, parse_time
+from rescind.errors import BrokenHistoryError, HistoryError
+from rescind.history.clocks import find_steps_back, parse_time
 from rescind.history.history import History
+from rescind.history.obligations import groups_of
 from rescind.history.outcomes import claim_of
-from rescind.history.requests import groups_of
-from rescind.ledger.contract import RETURNING
 
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
@@ -206,7 +204,7 @@ def describe_evidence(measured: Evidence) -> str:
 def find_weakened(found: Statement, history: History) -> Iterator[str]:
     """Say what may be claimed of today's model, if that is less."""
     order, said = [mode.value for mode in Mode], found.predicate
-    now = claim_of(history.ledger, said.request)
+    now = claim_of(history.timeline, said.request)
     today = now.mode
     if order.index(today.value) <= order.index(said.mode):
         return
@@ -219,7 +217,7 @@ def find_weakened(found: Statement, history: History) -> Iterator[str]:
 
 def find_superseded(found: Statement, history: History) -> Iterator[str]:
     """Say so if the newest restart led to another model than the certificate's."""
-    today = claim_of(history.ledger, found.predicate.request).model
+    today = claim_of(history.timeline, found.predicate.request).model
     if today is not None and today != found.subject[0].digest.sha256:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
 
@@ -411,7 +409,7 @@ def _check_model(found: Statement, path: Path) -> None:
 def _check_history(found: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
     """Compare a certificate with what the history said at the signed head; give what cannot be told any more."""
     said, head = found.predicate, bytes.fromhex(found.subject[1].digest.sha256)
-    if history.ledger.identifier() != said.run:
+    if history.identifier != said.run:
         raise HistoryMismatchError("it is about another history")
     problems = history.verify({head, *witnessed})
     if problems:
@@ -426,21 +424,19 @@ def _check_history(found: Statement, history: History, witnessed: Collection[byt
     different = [name for name in Predicate.model_fields if not _close(getattr(expected, name), getattr(said, name))]
     if different:
         raise HistoryMismatchError(f"the history says something else about {', '.join(different)}")
-    journal = journal_at(history.ledger, head)
-    claim = claim_of(journal, said.request)
-    knows_them = has_touched(history, journal, claim) if claim.mode is Mode.EXACT else False
-    for wrong in find_unfounded(history, journal, claim, knows_them):
+    timeline = history.timeline_at(head)
+    claim = claim_of(timeline, said.request)
+    knows_them = has_touched(history, head, claim) if claim.mode is Mode.EXACT else False
+    for wrong in find_unfounded(timeline, claim, knows_them):
         raise HistoryMismatchError(wrong)
-    unchecked = [f"its times: {each}" for each in find_steps_back(entry_times(journal))]
+    unchecked = [f"its times: {each}" for each in find_steps_back(history.entry_times(head))]
     if not model:
         unchecked.append("which model was the newest when it was signed: its round was erased since")
     if knows_them is None:
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
         )
-    try:
-        history.ledger.outside_secret(RETURNING)
-    except (MissingSecretError, UnsafePermissionsError):
+    if history.secret_problem() is not None:
         unchecked.append(
             "that no erased name is known again and nobody added an entry: the history's secret file is not at hand"
         )
@@ -471,9 +467,9 @@ def _took_part_as_stated(found: Statement, history: History | None) -> bool:
     said, rounds = found.predicate, found.predicate.rounds
     if history is None or rounds is None:
         return False
-    journal = journal_at(history.ledger, bytes.fromhex(found.subject[1].digest.sha256))
-    claim = claim_of(journal, said.request)
-    groups, branch = groups_of(journal, claim.asked), claim.outcome.branch
+    timeline = history.timeline_at(bytes.fromhex(found.subject[1].digest.sha256))
+    claim = claim_of(timeline, said.request)
+    groups, branch = groups_of(timeline, claim.asked), claim.outcome.branch
     if branch is None or branch.parent is None:
         return False
     try:

@@ -47,7 +47,7 @@ def certify(
         from rescind.private_files import open_private, read_bounded
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
-        claim_of(there.ledger, number)
+        claim_of(there.timeline, number)
         again = read_head(output, there, number)
         with show_progress("looking up what may be claimed"):
             found = build_statement(there, number, head=again, evidence=measured)

@@ -22,11 +22,9 @@ def doubts(
     fact, and cannot be lifted. Example: rescind doubts hospital-history --lift "an old app; updated"
     """
     with open_existing(history) as there:
-        from rescind.history import doubts as recorded
-
         lifted = there.lift_doubts(lift) if lift is not None else ()
-        found = recorded.doubts(there.ledger)
-        strays = recorded.not_means(there.ledger)
+        found = there.timeline.doubts
+        strays = there.timeline.missed_means
     result = {
         "doubts": [
             {

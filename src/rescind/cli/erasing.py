@@ -45,7 +45,7 @@ def erase(
                 finished = there.finish_erasures()
         plan = there.plan_erasure(ErasureLevel(level.value))
         left: tuple[str, ...] | None = None
-        copied = there.ledger.copies()
+        copied = there.copies()
         if plan.requests and not dry_run:
             said = [*map(make_plain, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
             if not yes and not typer.confirm("\n".join(said), err=True):

@@ -20,11 +20,9 @@ from rescind.certificates.keys import is_public, load_public_key, read_key
 from rescind.certificates.sealing import is_slow
 from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED
-from rescind.errors import HistoryError, LockedError
-from rescind.history.clocks import entry_times, find_future, find_steps_back
-from rescind.history.doubts import not_means, standing_doubts
+from rescind.errors import HistoryError
+from rescind.history.clocks import find_future, find_steps_back
 from rescind.history.history import UNREADABLE, History
-from rescind.ledger.contract import RETURNING
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -163,17 +161,17 @@ def _history(location: str) -> Iterator[Finding]:
 
 
 def _recorded(history: History) -> Iterator[Finding]:
-    yield Finding("history", "fine", f"run {history.ledger.identifier()} opens")
+    yield Finding("history", "fine", f"run {history.identifier} opens")
     yield _secret(history)
     yield _lock(history)
-    told = entry_times(history.ledger)
+    told = history.entry_times()
     yield from _clock(told)
     broken = history.verify() if told else []
     yield from (Finding("chain", "repair", each) for each in broken)
     if not broken:
         yield Finding("chain", "fine", "unbroken")
-        yield Finding("models", "fine", f"all {len(history.ledger.kept())} that are kept can be read")
-    yield from (Finding("server", "note", each) for each in history.ledger.copies())
+        yield Finding("models", "fine", f"all {len(history.kept())} that are kept can be read")
+    yield from (Finding("server", "note", each) for each in history.copies())
     yield from _declarations(history)
 
 
@@ -186,26 +184,25 @@ def _clock(found: list[tuple[datetime, int]]) -> Iterator[Finding]:
 
 
 def _declarations(history: History) -> Iterator[Finding]:
-    against = [*map(str, standing_doubts(history.ledger)), *([NOT_AVERAGED] if not_means(history.ledger) else [])]
+    against = [
+        *map(str, history.timeline.standing_doubts),
+        *([NOT_AVERAGED] if history.timeline.missed_means else []),
+    ]
     yield from (Finding("declarations", "note", each) for each in against)
     if not against:
         yield Finding("declarations", "fine", "nothing that was recorded contradicts them")
 
 
 def _secret(history: History) -> Finding:
-    try:
-        history.ledger.outside_secret(RETURNING)
-    except HistoryError as problem:
+    problem = history.secret_problem()
+    if problem is not None:
         return Finding("secret", "repair", str(problem))
-    return Finding("secret", "fine", f"{history.ledger.secret_file}, readable by you alone")
+    return Finding("secret", "fine", f"{history.secret_file}, readable by you alone")
 
 
 def _lock(history: History) -> Finding:
-    try:
-        with history.ledger.writing():
-            return Finding("lock", "fine", "nobody is writing")
-    except LockedError as held:
-        return Finding("lock", "note", str(held))
+    writer = history.writer()
+    return Finding("lock", "note", writer) if writer else Finding("lock", "fine", "nobody is writing")
 
 
 def _disk(folder: Path) -> Finding:

@@ -36,10 +36,9 @@ def plan(
         from rescind.core.facts import REPRODUCIBLE
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
         from rescind.core.summary import Request
-        from rescind.history.requests import is_unknown
 
         request = Request(there.clients(clients), Budget(epsilon, delta))
-        if is_unknown(there.ledger, request, there.run.facts):
+        if there.are_unknown([request])[0]:
             words = ["The newest model never saw them: there is nothing to forget but their names and numbers."]
             show({"candidates": [], "chosen": None}, words, as_json)
             return

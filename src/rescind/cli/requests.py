@@ -9,7 +9,7 @@ import typer
 from rescind.cli.shared import AsJson, Location, open_existing, show
 
 if TYPE_CHECKING:
-    from rescind.history.requests import FiledRequest
+    from rescind.history.timeline import FiledRequest
 
 app = typer.Typer(
     help="Requests to be forgotten: add one, list them, extend one, take one back.", no_args_is_help=True
@@ -31,12 +31,10 @@ def add(
     """
     with open_existing(history) as there:
         from rescind.core.calibration import Budget
-        from rescind.core.edges import sorted_group
-        from rescind.history.requests import check_open
 
         number = there.ask(clients, Budget(epsilon, delta))
-        asked = check_open(there.ledger, number)
-        names = there.ledger.names(sorted_group(asked.request.group)).values()
+        asked = there.timeline.open_requests[number]
+        names = there.names(asked.request.group)
         receipts = {name: there.receipt(name) for name in names}
     words = [
         f"Request {number} is recorded, for epsilon {epsilon:g} and delta {delta:g}, to be served by "
@@ -56,10 +54,8 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     Example: rescind request list hospital-history
     """
     with open_existing(history) as there:
-        from rescind.history.requests import filed_requests, name_groups
-
-        everything = filed_requests(there.ledger)
-        names = name_groups(there.ledger, [asked.request.group for asked in everything])
+        everything = there.timeline.requests
+        names = there.describe_groups([asked.request.group for asked in everything])
         done = {asked.number for outcome in there.outcomes() for asked in outcome.asked}
         rows: list[dict[str, Any]] = [
             {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 
-from rescind.ledger.contract import Journal
+from rescind.ledger.records import Entry
 
 # Clocks are set right by seconds every day, and two processes do not append in the order in which they looked.
 _USUAL = timedelta(minutes=1)
@@ -26,10 +26,10 @@ def later(one: str, other: str) -> str:
     return max(one, other, key=parse_time)
 
 
-def entry_times(journal: Journal) -> list[tuple[datetime, int]]:
+def entry_times(entries: Iterable[Entry]) -> list[tuple[datetime, int]]:
     """Return the times of all entries with their numbers; one that is no time is passed over."""
     found = []
-    for entry in journal.entries():
+    for entry in entries:
         with suppress(ValueError):
             found.append((parse_time(entry.time), entry.sequence))
     return found

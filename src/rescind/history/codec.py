@@ -75,6 +75,11 @@ def decode(kind: type[Value], document: object) -> Value:
     return value
 
 
+def decode_fields(document: Mapping[str, object]) -> dict[str, Any]:
+    """Return the fields of a value, each decoded, of which only these were encoded."""
+    return {name: _decoded(value) for name, value in document.items()}
+
+
 def _decoded(document: object) -> Any:
     if isinstance(document, list):
         return tuple(_decoded(item) for item in document)

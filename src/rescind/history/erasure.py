@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,14 +30,15 @@ from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
-from rescind.history.codec import decode, encode
-from rescind.history.lineage import Lineage, branch_exits, branches, lineage_of, newest, steps_back
+from rescind.history.events import ErasureFinished, RepliesRejected, StretchKept, record, write_body
+from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
 from rescind.history.naming import check_names
+from rescind.history.obligations import find_obligations
 from rescind.history.progress import report_progress
-from rescind.history.requests import filed_requests, forgotten_clients, obligations
+from rescind.history.timeline import Deletion, Timeline
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
-from rescind.ledger.contract import Ledger
-from rescind.ledger.records import REMAINING, Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
+from rescind.ledger.contract import ROUND, Ledger
+from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -73,15 +74,15 @@ _WEIGHTS_PER_OCTAVE = 4
 
 def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -> ErasurePlan:
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
-    known, tip, kept = branches(ledger), newest(ledger), ledger.kept()
-    trained = {int(entry.body["branch"]) for entry in ledger.entries("retrained")}
-    if known[tip.branch].unbounded and tip.branch not in trained:
+    timeline = Timeline.read(ledger)
+    known, tip, kept = timeline.branches, newest_model(ledger, timeline), ledger.kept()
+    if known[tip.branch].unbounded and tip.branch not in timeline.retrained:
         raise ValueError(f"branch {tip.branch} may still need stored updates: finish forgetting, then erase")
-    covered = _covered(ledger, level)
-    due = [asked for asked in filed_requests(ledger) if asked.served and asked.number not in covered]
-    clients = frozenset(client for asked in due for client in asked.request.group)
+    covered = _covered(timeline, level)
+    due = [filed for filed in timeline.requests if filed.served and filed.number not in covered]
+    clients = frozenset(client for filed in due for client in filed.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
-    touched = lineage_of(ledger, ModelId(tip.branch, 0), training, sorted_group(clients))
+    touched = lineage_of(ledger, known, ModelId(tip.branch, 0), training, sorted_group(clients))
     # What no bound covers lies in no round, so that erasing rounds does not reach it.
     in_rounds = [AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in touched.edges]
     first = first_joined(in_rounds, clients)
@@ -89,37 +90,36 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
     origin = touched.model_ids[first] if on_path and level is ErasureLevel.PURGE else None
     stretch = [] if origin is None else list(_between(known, origin, tip.branch))
     erased = (*abandoned, *stretch)
-    numbers = {asked.number for asked in due}
-    unproven = any(each.mode is Mode.HEURISTIC for each in obligations(ledger) if each.number in numbers)
+    numbers = {filed.number for filed in due}
+    owed = (each for each in find_obligations(timeline) if each.number in numbers)
+    unproven = any(each.mode is Mode.HEURISTIC for each in owed)
     origins = {each.branch: each.origin for each in ledger.stretches().values()}
-    noised_rounds = any(known[asked.branch].participations for asked in due if asked.branch)
+    noised_rounds = any(known[filed.branch].participations for filed in due if filed.branch)
     output_stays = _NOISED_OUTPUT_STAYS if noised_rounds else _OUTPUT_STAYS
     needed = steps_back(known, origins | ({tip.branch: origin} if origin else {}), tip)
     return ErasurePlan(
         level=level,
         branch=tip.branch,
-        requests=tuple(asked.number for asked in due),
+        requests=tuple(filed.number for filed in due),
         clients=tuple(sorted(clients)),
         abandoned=tuple(abandoned),
         stretch=tuple(stretch),
         origin=origin,
         superseded=tuple(sorted(set(origins).difference(model_id.branch for model_id in needed))),
-        keys=tuple(_without_numbers(ledger, sorted_group(forgotten_clients(ledger)), erased).tolist()),
+        keys=tuple(_without_numbers(ledger, sorted_group(timeline.forgotten), erased).tolist()),
         models=sum(_inside(model_id, erased) for model_id in kept),
-        updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger)),
+        updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger, known)),
         stays=(_UNPROVEN_STAYS if unproven else ())
-        + (_REJECTED_STAYS if _rejected(ledger, clients) else ())
+        + (_REJECTED_STAYS if _has_rejections(timeline, clients) else ())
         + (_NOISED_STAYS if noised_rounds else ())
         + (_PURGE_STAYS if stretch else output_stays if on_path else ())
         + _ALWAYS_STAYS,
     )
 
 
-def _rejected(ledger: Ledger, clients: frozenset[int]) -> bool:
+def _has_rejections(timeline: Timeline, clients: frozenset[int]) -> bool:
     """Return whether the journal notes a reply of these clients that was not used."""
-    return any(
-        int(each["client"]) in clients for entry in ledger.entries("rejection") for each in entry.body["rejected"]
-    )
+    return any(client in clients for _, event in timeline.of(RepliesRejected) for client, _ in event.rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,67 +147,64 @@ class Eraser:
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, plan.clients)
-        self._ledger.append("erasure", encode(plan), time)
+        record(self._ledger, plan, time)
         self.finish(time)
-        *_, log = self._ledger.entries("erased")
-        return tuple(log.body["left"])
+        return Timeline.read(self._ledger).deletions[-1].left
 
     def finish(self, time: str) -> None:
         """Carry out every plan that was recorded and not carried out to the end."""
-        plans = unfinished(self._ledger)
-        if plans:
+        deletions = Timeline.read(self._ledger).unfinished_deletions
+        if deletions:
             self._ledger.check_stamps()
-        for begun in plans:
+        for begun in deletions:
             for step in self.steps(begun, time):
                 step.run()
 
-    def steps(self, begun: Entry, time: str) -> list[Step]:
+    def steps(self, begun: Deletion, time: str) -> list[Step]:
         """Return the steps of a recorded plan in their order: identities first, the log last."""
-        plan = decode(ErasurePlan, begun.body)
+        plan = begun.plan
         clients = np.array(plan.clients, dtype=np.int64)
         return [
             Step("identities", lambda: self._ledger.erase_identities(clients)),
-            Step("rounds", lambda: self._erase_rounds(begun, plan, time)),
+            Step("rounds", lambda: self._erase_rounds(begun, time)),
             Step("updates", lambda: self._ledger.erase_updates(clients)),
             Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
             Step("files", self.sweep),
-            Step("space and log", lambda: self._log(begun, plan, time)),
+            Step("space and log", lambda: self._log(begun, time)),
         ]
 
     def sweep(self) -> None:
         """Delete every file that nothing refers to, and what killed writers left."""
-        needed = (set(self._ledger.kept().values()), set(stored_updates(self._ledger).values()))
+        updates = stored_updates(self._ledger, Timeline.read(self._ledger).branches)
+        needed = (set(self._ledger.kept().values()), set(updates.values()))
         for store, digests in zip((self._models, self._updates), needed, strict=True):
             store.remove_unfinished()
             gone = store.digests() - digests
             for digest in report_progress(gone, "deleting files", len(gone)):
                 store.delete(digest)
 
-    def _erase_rounds(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
-        stretch = remains = None
+    def _erase_rounds(self, begun: Deletion, time: str) -> None:
+        plan, stretch, remains = begun.plan, None, None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
-            path = lineage_of(self._ledger, ModelId(plan.branch, 0), self._training)
-            forgotten = sorted_group(forgotten_clients(self._ledger))
+            timeline = Timeline.read(self._ledger)
+            path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
+            forgotten = sorted_group(timeline.forgotten)
             salt = secrets.token_bytes(KEY_BYTES)
             stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)
             # Later bounds start from these numbers, so they belong to the chain.
-            body = {"erasure": begun.sequence, "branch": plan.branch, "digest": stretch_digest(stretch)}
-            remains = (body, time)
+            remains = (write_body(StretchKept(begun.number, plan.branch, stretch_digest(stretch))), time)
         self._ledger.erase_rounds(plan.spans, stretch, plan.superseded, remains)
 
-    def _log(self, begun: Entry, plan: ErasurePlan, time: str) -> None:
+    def _log(self, begun: Deletion, time: str) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()
-        roots = [entry.root for entry in self._ledger.entries("round") if _inside(entry.model_id, plan.spans)]
+        roots = [entry.root for entry in self._ledger.entries(ROUND) if _inside(entry.model_id, begun.plan.spans)]
         digest = hashlib.sha256(b"".join(roots)).hexdigest()
-        body = {"erasure": begun.sequence, "rounds": len(roots), "roots": digest, "left": list(left)}
-        self._ledger.append("erased", body | {"suppressed": suppression_digest(self._ledger)}, time)
-
-
-def unfinished(ledger: Ledger) -> list[Entry]:
-    """Return the plans that were recorded and not carried out to the end."""
-    done = {int(entry.body["erasure"]) for entry in ledger.entries("erased")}
-    return [entry for entry in ledger.entries("erasure") if entry.sequence not in done]
+        record(
+            self._ledger,
+            ErasureFinished(begun.number, len(roots), digest, left, suppression_digest(self._ledger)),
+            time,
+        )
 
 
 def suppression_digest(ledger: Ledger) -> str:
@@ -216,16 +213,16 @@ def suppression_digest(ledger: Ledger) -> str:
     return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
 
 
-def stored_updates(ledger: Ledger) -> dict[tuple[ModelId, int], str]:
-    """Return the digests of all stored updates."""
-    spans = (Span(number, 1, ledger.last_round(number)) for number in branches(ledger))
+def stored_updates(ledger: Ledger, branches: Iterable[int]) -> dict[tuple[ModelId, int], str]:
+    """Return the digests of all stored updates of these branches."""
+    spans = (Span(number, 1, ledger.last_round(number)) for number in branches)
     return {key: digest for span in spans for key, digest in ledger.updates(span).items()}
 
 
-def _covered(ledger: Ledger, level: ErasureLevel) -> set[int]:
+def _covered(timeline: Timeline, level: ErasureLevel) -> set[int]:
     """Return the requests that were erased at this level or a stronger one."""
     order = list(ErasureLevel)
-    plans = (decode(ErasurePlan, entry.body) for entry in ledger.entries("erasure"))
+    plans = (deletion.plan for deletion in timeline.deletions)
     return {number for plan in plans if order.index(plan.level) >= order.index(level) for number in plan.requests}
 
 

@@ -25,23 +25,26 @@ from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Node, Request, Summary
 from rescind.errors import (
     BrokenHistoryError,
+    HistoryError,
+    LockedError,
     MissingSecretError,
-    NoHistoryError,
     UnknownClientError,
     UnsafePermissionsError,
 )
 from rescind.history import erasure, requests, verification
-from rescind.history.codec import decode, encode
-from rescind.history.doubts import Doubt, facts_since, lift_doubts
-from rescind.history.lineage import Lineage, branches, lineage_of, newest
+from rescind.history.clocks import entry_times
+from rescind.history.events import EVENTS, RecordedPlan, record, write_body
+from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, newest_model_at
 from rescind.history.locations import open_stores
-from rescind.history.outcomes import Outcome, outcomes
+from rescind.history.obligations import find_obligations
+from rescind.history.outcomes import Outcome, find_outcomes
 from rescind.history.recorder import Recorder
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, describe_model
-from rescind.ledger.contract import Ledger
+from rescind.history.timeline import Doubt, FiledRequest, Timeline
+from rescind.ledger.contract import RETURNING, Ledger
 from rescind.ledger.memory import MemoryLedger
-from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
 
 # What reading tampered values may end with, whatever they were made into.
 UNREADABLE = (
@@ -99,7 +102,8 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-        self._seen, self._known, self._unknown = -1, list[requests.FiledRequest](), list[requests.FiledRequest]()
+        self._timeline = Timeline()
+        self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
 
     def __enter__(self) -> Self:
@@ -120,17 +124,71 @@ class History:
     # Reading
 
     @property
+    def timeline(self) -> Timeline:
+        """What the journal tells, up to now."""
+        new = tuple(self.ledger.entries(*EVENTS, after=self._timeline.last))
+        if new:
+            self._timeline = self._timeline.follow(new)
+        return self._timeline
+
+    def timeline_at(self, head: bytes) -> Timeline:
+        """Return what the journal told when this was the head of the chain; ``ValueError`` if it never was."""
+        return self.timeline.until(self._number_of(head))
+
+    def newest_at(self, head: bytes) -> ModelId:
+        """Return the model that was the newest when this was the head of the chain."""
+        return newest_model_at(self.ledger, self.timeline, self._number_of(head))
+
+    def entry_times(self, head: bytes | None = None) -> list[tuple[datetime, int]]:
+        """Return the times of all entries with their numbers, or of those up to a head of the chain."""
+        last = math.inf if head is None else self._number_of(head)
+        return entry_times(entry for entry in self.ledger.entries() if entry.sequence <= last)
+
+    def _number_of(self, head: bytes) -> int:
+        for entry in self.ledger.entries():
+            if entry.head == head:
+                return entry.sequence
+        raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+
+    @property
     def run(self) -> Run:
         """What the run is; an error if nothing was recorded yet."""
-        run = self._recorded_run()
-        if run is None:
-            raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
-        return run
+        return self.timeline.run
 
     @property
     def facts(self) -> Facts:
         """The run's facts, with what happened since: whether data ever ended the training, and what is doubted."""
-        return facts_since(self.run.facts, self.ledger)
+        return self.timeline.facts
+
+    @property
+    def identifier(self) -> str:
+        """A name of this run that no other run has."""
+        return self.ledger.identifier()
+
+    def secret(self, purpose: str) -> bytes:
+        """Return 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
+        return self.ledger.secret(purpose)
+
+    @property
+    def secret_file(self) -> os.PathLike[str] | None:
+        """Where the secret lies, if it has a file."""
+        return self.ledger.secret_file
+
+    def writer(self) -> str | None:
+        """Return in words who is writing now; ``None`` if nobody is."""
+        try:
+            with self.ledger.writing():
+                return None
+        except LockedError as held:
+            return str(held)
+
+    def secret_problem(self) -> HistoryError | None:
+        """Return why the secret file cannot be used; ``None`` if it can."""
+        try:
+            self.ledger.outside_secret(RETURNING)
+        except (MissingSecretError, UnsafePermissionsError) as problem:
+            return problem
+        return None
 
     @property
     def head(self) -> bytes:
@@ -140,7 +198,11 @@ class History:
     @property
     def newest(self) -> ModelId:
         """The newest model, from which training goes on."""
-        return newest(self.ledger)
+        return newest_model(self.ledger, self.timeline)
+
+    def newest_of(self, branch: int) -> ModelId:
+        """Return the last model of a branch."""
+        return ModelId(branch, self.ledger.last_round(branch))
 
     def model(self, model_id: ModelId) -> dict[str, Tensor]:
         """Load a kept model."""
@@ -152,7 +214,10 @@ class History:
     def lineage(self, model_id: ModelId | None = None, group: Iterable[int] | None = None) -> Lineage:
         """Return the path to a model, the newest unless told; with a group, only its own rounds in full."""
         chosen = None if group is None else sorted_group(group)
-        return lineage_of(self.ledger, model_id or self.newest, self.run.facts.training, chosen)
+        timeline = self.timeline
+        return lineage_of(
+            self.ledger, timeline.branches, model_id or self.newest, timeline.run.facts.training, chosen
+        )
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
         """Return the pseudonyms of these names or labels; ``UnknownClientError`` if nobody is called so."""
@@ -182,10 +247,58 @@ class History:
             raise UnknownClientError(f"no client is called {', '.join(map(repr, unknown))} here{hint}{unsure}")
         return same.union(found.values())
 
+    def digest_of(self, model_id: ModelId) -> str | None:
+        """Return the SHA-256 of a model as it was recorded; ``None`` if its round was erased since."""
+        if not model_id.round:
+            return self.timeline.branches[model_id.branch].model
+        rounds = self.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
+        return next((round_.model for round_ in rounds), None)
+
+    def kept(self) -> dict[ModelId, str]:
+        """Return the digests of the kept models."""
+        return self.ledger.kept()
+
+    def known_names(self) -> dict[str, int]:
+        """Return all names that are known, with their pseudonyms."""
+        return self.ledger.identities()
+
+    def names(self, clients: Iterable[int]) -> list[str]:
+        """Return the names of those of the clients whose names are not erased, in the order of their pseudonyms."""
+        return list(self.ledger.names(sorted_group(clients)).values())
+
+    def stored_updates(self, tip: ModelId) -> Iterator[tuple[RoundRecord, dict[int, str]]]:
+        """Return the rounds on the line to a model whose updates are stored, in order, with the updates' digests."""
+        for leg in branch_exits(self.timeline.branches, tip):
+            span = Span(leg.branch, 1, leg.round)
+            digests = self.ledger.updates(span)
+            for round_ in self.ledger.rounds(span) if digests else ():
+                own = [client for client in round_.clients.tolist() if (round_.model_id, client) in digests]
+                yield round_, {client: digests[round_.model_id, client] for client in own}
+
+    def copies(self) -> tuple[str, ...]:
+        """Return in words where the database copies what is written to it, out of reach of every erasure."""
+        return self.ledger.copies()
+
+    def describe_groups(self, groups: Sequence[Iterable[int]]) -> list[list[str]]:
+        """Return what people call the clients of each group, or their names; of the erased the pseudonyms."""
+        return requests.name_groups(self.ledger, groups)
+
+    def is_stale(self, plan: RecordedPlan) -> bool:
+        """Return whether a plan is about a history that has changed, or a request that is not open any more."""
+        return requests.is_stale(self.ledger, self.timeline, plan)
+
+    def last_change(self) -> int:
+        """Return the number of the last entry that a plan depends on."""
+        return requests.last_change(self.ledger, self.timeline)
+
+    def are_unknown(self, asked: Sequence[Request]) -> list[bool]:
+        """Return of each request whether nobody of it ever touched the newest model."""
+        return requests.are_unknown(self.ledger, self.timeline, asked)
+
     def remaining(self, names: Sequence[str]) -> list[str]:
         """Return those of the names who may take part: neither forgotten nor waiting to be."""
         # Asked for every round with the same names, and requests are rare: what was found for these is still true.
-        asked = (sum(1 for _ in self.ledger.entries("request", "withdrawal")), tuple(names))
+        asked = (self.timeline.last, tuple(names))
         if asked not in self._remaining:
             self._remaining = {asked: self._found_remaining(names)}
         return list(self._remaining[asked])
@@ -193,21 +306,18 @@ class History:
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
         known = self.ledger.pseudonyms(names)
         leaving = {
-            client
-            for asked in requests.filed_requests(self.ledger)
-            if not asked.withdrawn
-            for client in asked.request.group
+            client for filed in self.timeline.requests if not filed.withdrawn for client in filed.request.group
         }
         gone = self.ledger.forgotten([name for name in names if name not in known])
         return [name for name in names if name not in gone and known.get(name) not in leaving]
 
-    def waiting(self) -> list[requests.FiledRequest]:
+    def waiting(self) -> list[FiledRequest]:
         """Return the open requests whose clients the newest model knows; while there is one, it is not released."""
         # Asked for in every round, and requests are rare: as long as none is open, no more than this is read.
-        seen = sum(1 for _ in self.ledger.entries("request", "withdrawal", "settlement", "branch"))
+        seen = self.timeline.last
         if seen != self._seen:
             self._seen, self._known = seen, []
-            self._unknown = [asked for asked in requests.filed_requests(self.ledger) if asked.open]
+            self._unknown = list(self.timeline.open_requests.values())
             self._looked = None
         if self._unknown:
             known = self._found_known(self._unknown)
@@ -215,11 +325,11 @@ class History:
             self._unknown = [asked for asked in self._unknown if asked not in known]
         return list(self._known)
 
-    def _found_known(self, waiting: Sequence[requests.FiledRequest]) -> list[requests.FiledRequest]:
+    def _found_known(self, waiting: Sequence[FiledRequest]) -> list[FiledRequest]:
         """Return those of the requests whose clients the newest model knows; of a branch only new rounds are read."""
         facts, tip, looked = self.run.facts, self.newest, self._looked
         if looked is None or looked.branch != tip.branch or facts.redrawn_rounds:
-            unknown = requests.are_unknown(self.ledger, [asked.request for asked in waiting], facts)
+            unknown = self.are_unknown([asked.request for asked in waiting])
             known = [asked for asked, not_known in zip(waiting, unknown, strict=True) if not not_known]
         else:
             # Somebody who asked while a round was under way is part of that round.
@@ -240,12 +350,12 @@ class History:
 
     def summary(self, group: Iterable[int]) -> Summary:
         """Return what planning needs to know to forget a group."""
-        run, owed = self.run, requests.obligations(self.ledger)
+        run, owed = self.run, find_obligations(self.timeline)
         hidden = (client for each in owed for client in each.request.group)
         path = self.lineage(group={*group, *hidden})
         if not path.trained[-1]:
             raise ValueError("no round has been trained on this line yet: there is nothing to plan")
-        there = [model_id for model_id in self.ledger.kept() if model_id in path.index]
+        there = [model_id for model_id in self.kept() if model_id in path.index]
         kept = {path.index[model_id]: model_id for model_id in there}
         # A branch that starts without noise gives its parent's node a second name: either may be set aside.
         eligible = {path.index[model_id] for model_id in self._eligible(run, there)}
@@ -263,11 +373,11 @@ class History:
         """Return those of the kept models that are there whatever anybody's data are."""
         if run.goal is None or run.facts.public_schedule:
             return kept
-        return exact_places(kept, branches(self.ledger), self.ledger.last_round, run.capacity)
+        return exact_places(kept, self.timeline.branches, self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
         """Return what became of all requests that were served to the end, in the order in which they were."""
-        return outcomes(self.ledger)
+        return find_outcomes(self.timeline)
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
         """Return in words all that does not agree with the chain; empty if everything does.
@@ -276,7 +386,7 @@ class History:
         looked at again.
         """
         with self.ledger.snapshot():
-            problems = _read_all(lambda: verification.find_ledger_problems(self.ledger, self.run, witnessed))
+            problems = _read_all(lambda: verification.find_ledger_problems(self.ledger, witnessed))
         for _ in range(_LOOKS):
             before = self.head
             with_files = _read_all(lambda: verification.find_file_problems(self.ledger, self.models, self.updates))
@@ -307,9 +417,9 @@ class History:
             self.ledger.check_stamps()
             self._check_run(Run(facts, describe_model(start), capacity, goal, update_interval))
             self._recover()
-            if not branches(self.ledger):
+            if not self.timeline.branches:
                 model = self.models.put(start)
-                self.ledger.start_branch(0, model, encode(Branch(0, model)), self._now())
+                self.ledger.start_branch(0, model, write_body(Branch(0, model)), self._now())
             yield Recorder(self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock)
 
     def ask(
@@ -327,7 +437,7 @@ class History:
         Without another ``deadline``, a year from now at most, it is a month from now, as in GDPR art. 12.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
-        for asked in requests.filed_requests(self.ledger):
+        for asked in self.timeline.requests:
             if not asked.withdrawn and asked.request.group & request.group:
                 raise ValueError(
                     f"request {asked.number} is about some of these clients already: leave them out, or take it back "
@@ -362,21 +472,21 @@ class History:
         """Record that a request was taken back; only an open one can be."""
         requests.withdraw(self.ledger, number, self._clock())
 
-    def record_plan(self, plan: requests.RecordedPlan) -> requests.RecordedPlan:
+    def record_plan(self, plan: RecordedPlan) -> RecordedPlan:
         """Record how open requests are going to be served, and give the plan as it was recorded."""
         return requests.record_plan(self.ledger, plan, self._clock())
 
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         with self.ledger.writing():
-            requests.settle(self.ledger, number, self.run.facts, self._now())
+            requests.settle(self.ledger, number, self._now())
 
     def lift_doubts(self, reason: str) -> tuple[Doubt, ...]:
         """Record why the declared training is right although it was doubted, and return the doubts that this lifts.
 
         It is the operator's word; what was planned while the doubts stood stays what it was.
         """
-        return lift_doubts(self.ledger, reason, self._clock())
+        return requests.lift_doubts(self.ledger, reason, self._clock())
 
     def plan_erasure(self, level: ErasureLevel = ErasureLevel.PURGE) -> ErasurePlan:
         """List what has to go of all clients that were forgotten, without touching anything."""
@@ -393,7 +503,7 @@ class History:
     def finish_erasures(self) -> int:
         """Finish erasures that were cut off, and give how many there were."""
         with self.ledger.writing():
-            begun = len(erasure.unfinished(self.ledger))
+            begun = len(self.timeline.unfinished_deletions)
             self._eraser().finish(self._now())
         return begun
 
@@ -405,15 +515,11 @@ class History:
     def _eraser(self) -> erasure.Eraser:
         return erasure.Eraser(self.ledger, self.models, self.updates, self.run.facts.training)
 
-    def _recorded_run(self) -> Run | None:
-        return next((decode(Run, entry.body) for entry in self.ledger.entries("run")), None)
-
     def _check_run(self, run: Run) -> None:
-        recorded = self._recorded_run()
-        if recorded is None:
-            self.ledger.append("run", encode(run), self._now())
+        if not any(self.timeline.of(Run)):
+            record(self.ledger, run, self._now())
         else:
-            recorded.check_same(run)
+            self.run.check_same(run)
 
     def _curve(self, path: Lineage, kept: Mapping[int, ModelId]) -> RecoveryCurve:
         """Measure how far each kept model is from the next one and from the first."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rescind.core.edges import AbsentRound, Clients, Edge, NoiseEdge, UnboundedEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, NoHistoryError
-from rescind.history.codec import decode
 from rescind.history.progress import report_progress
-from rescind.ledger.contract import ABSENT_ROUNDS, Journal, Ledger
+from rescind.history.timeline import Timeline
+from rescind.ledger.contract import ABSENT_ROUNDS, ROUND, Ledger
 from rescind.ledger.records import Branch, ModelId, RoundRecord, Span
 
 # Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
@@ -36,25 +36,19 @@ class Lineage:
     behind_noise: Mapping[int, int]
 
 
-def branches(journal: Journal) -> dict[int, Branch]:
-    """Return all branches by number."""
-    found = (decode(Branch, entry.body) for entry in journal.entries("branch"))
-    return {branch.number: branch for branch in found}
-
-
-def newest(ledger: Ledger) -> ModelId:
+def newest_model(ledger: Ledger, timeline: Timeline) -> ModelId:
     """Return the newest model: the last one of the branch that was started last."""
-    number = max(branches(ledger), default=None)
+    number = max(timeline.branches, default=None)
     if number is None:
         raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
     return ModelId(number, ledger.last_round(number))
 
 
-def newest_at(journal: Journal) -> ModelId:
-    """Return the newest model as a journal has it."""
-    number = max(branches(journal))
-    rounds = [entry.model_id.round for entry in journal.entries("round") if entry.model_id.branch == number]
-    return ModelId(number, max(rounds, default=0))
+def newest_model_at(ledger: Ledger, timeline: Timeline, last: int) -> ModelId:
+    """Return the model that was the newest when the journal's last entry had this number."""
+    number = max(timeline.until(last).branches)
+    rounds = (entry.model_id for entry in ledger.entries(ROUND) if entry.sequence <= last)
+    return ModelId(number, max((model_id.round for model_id in rounds if model_id.branch == number), default=0))
 
 
 def branch_exits(known: Mapping[int, Branch], model_id: ModelId) -> list[ModelId]:
@@ -62,9 +56,14 @@ def branch_exits(known: Mapping[int, Branch], model_id: ModelId) -> list[ModelId
     return steps_back(known, {}, model_id)[::-1]
 
 
-def lineage_of(ledger: Ledger, model_id: ModelId, training: LocalTraining, group: Clients | None = None) -> Lineage:
+def lineage_of(
+    ledger: Ledger,
+    known: Mapping[int, Branch],
+    model_id: ModelId,
+    training: LocalTraining,
+    group: Clients | None = None,
+) -> Lineage:
     """Build the path to a model; with a group, the rounds that nobody of it joined are ``AbsentRound``."""
-    known = branches(ledger)
     touched = None if group is None or len(group) > _LARGE else set(ledger.rounds_of(group))
     edges: list[Edge] = []
     model_ids: list[ModelId | None] = [ModelId(0, 0)]

@@ -6,12 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode
-from rescind.history.codec import decode
-from rescind.history.doubts import DOUBT_KINDS, facts_since, not_means
-from rescind.history.lineage import branches
-from rescind.history.requests import FiledRequest, RecordedPlan, filed_requests, obligations, plans
-from rescind.history.run import Run
-from rescind.ledger.contract import Journal, Until
+from rescind.history.events import BranchRetrained, RecordedPlan, RequestSettled
+from rescind.history.obligations import find_obligations
+from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasurePlan, ModelId
 
 
@@ -78,57 +75,32 @@ class Claim:
         return self.restart.sigma if self.restart and self.asked.number in self.restart.hidden else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """One line of the deletion log: what had to go; ``completed`` says when it was gone, ``left`` what stayed.
-
-    ``completed`` is empty as long as it is under way.
-    """
-
-    plan: ErasurePlan
-    completed: str
-    left: tuple[str, ...]
-
-
-def deletions(journal: Journal) -> list[Deletion]:
-    """Return all erasures in the order in which they were begun."""
-    done = {int(entry.body["erasure"]): entry for entry in journal.entries("erased")}
-    found = []
-    for begun in journal.entries("erasure"):
-        log = done.get(begun.sequence)
-        plan = decode(ErasurePlan, begun.body)
-        found.append(Deletion(plan, log.time if log else "", tuple(log.body["left"]) if log else ()))
-    return found
-
-
-def outcomes(journal: Journal) -> list[Outcome]:
+def find_outcomes(timeline: Timeline) -> list[Outcome]:
     """Return what became of all requests that were served to the end, in the order in which they were."""
-    asked = {each.number: each for each in filed_requests(journal)}
-    known, planned = branches(journal), plans(journal)
-    modes = {each.number: each.mode for each in obligations(journal)}
-    modes |= _settled(journal)
-    against = _Against.of(journal)
+    asked = {filed.number: filed for filed in timeline.requests}
+    modes = {owed.number: owed.mode for owed in find_obligations(timeline)}
+    modes |= _settled(timeline)
+    against = _Against.of(timeline)
     modes = {number: Mode.HEURISTIC if against.claim(mode, asked[number]) else mode for number, mode in modes.items()}
-    trained = {int(entry.body["branch"]): entry.body for entry in journal.entries("retrained")}
     found: dict[int, Outcome] = {}
-    for deletion in deletions(journal):
+    for deletion in timeline.deletions:
         if not deletion.completed:
             continue
         for number in deletion.plan.requests:
-            branch = None if (at := asked[number].branch) is None else known[at]
-            if branch and branch.number not in trained:
+            branch = None if (at := asked[number].branch) is None else timeline.branches[at]
+            done = timeline.retrained.get(branch.number) if branch else None
+            if branch and not done:
                 continue
             together = branch.requests if branch else (number,)
-            done = trained[branch.number] if branch else None
             # A later erasure goes further than one before it, and takes its place.
             found[together[0]] = Outcome(
                 asked=tuple(asked[each] for each in together),
-                planned=planned[together[0]] if branch else None,
+                planned=timeline.plans[together[0]] if branch else None,
                 modes=tuple(modes[each] for each in together),
                 branch=branch,
-                model_id=ModelId(branch.number, int(done["rounds"])) if branch and done else None,
-                model=str(done["model"]) if done else "",
-                rounds=int(done["rounds"]) if done else 0,
+                model_id=done.model_id if done else None,
+                model=done.model if done else "",
+                rounds=done.rounds if done else 0,
                 erasure=deletion.plan,
                 completed=deletion.completed,
                 left=deletion.left,
@@ -136,40 +108,42 @@ def outcomes(journal: Journal) -> list[Outcome]:
     return list(found.values())
 
 
-def claim_of(journal: Journal, number: int) -> Claim:
-    """Return what may be claimed of a request that was served to the end, as a journal has it."""
-    for outcome in outcomes(journal):
-        for asked in outcome.asked:
-            if asked.number == number:
-                if asked.settled:
-                    claim = Claim(outcome, asked, _settled(journal)[number], None)
+def claim_of(timeline: Timeline, number: int) -> Claim:
+    """Return what may be claimed of a request that was served to the end.
+
+    Raises:
+        ValueError: there is no such request, or it has not been served to the end.
+    """
+    for outcome in find_outcomes(timeline):
+        for filed in outcome.asked:
+            if filed.number == number:
+                if filed.settled:
+                    claim = Claim(outcome, filed, _settled(timeline)[number], None)
                 else:
-                    claim = _claim(journal, outcome, asked)
-                found = _Against.of(journal).claim(claim.mode, asked)
+                    claim = _claim(timeline, outcome, filed)
+                found = _Against.of(timeline).claim(claim.mode, filed)
                 return replace(claim, mode=Mode.HEURISTIC, contradictions=found) if found else claim
-    if number not in {asked.number for asked in filed_requests(journal)}:
+    if number not in {filed.number for filed in timeline.requests}:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
     raise ValueError(
         f"request {number} has not been served to the end: start the federation's next run, then certify"
     )
 
 
-def _claim(journal: Journal, outcome: Outcome, asked: FiledRequest) -> Claim:
-    *_, last = journal.entries("retrained")
+def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
+    *_, (entry, last) = timeline.of(BranchRetrained)
     # A restart that is not trained to its end yet has no model that something could be claimed of.
-    then = Until(journal, last.sequence)
-    known = branches(then)
-    (standing,) = (each for each in obligations(then) if each.number == asked.number)
-    restart = known[int(last.body["branch"]) if standing.branch is None else standing.branch]
-    rounds = {int(entry.body["branch"]): int(entry.body["rounds"]) for entry in then.entries("retrained")}
+    then = timeline.until(entry.sequence)
+    (owed,) = (each for each in find_obligations(then) if each.number == filed.number)
+    restart = then.branches[last.branch if owed.branch is None else owed.branch]
     return Claim(
         outcome=outcome,
-        asked=asked,
-        mode=standing.mode,
-        model=str(last.body["model"]),
+        asked=filed,
+        mode=owed.mode,
+        model=last.model,
         restart=restart,
-        planned=plans(then)[restart.requests[0]],
-        rounds=rounds[restart.number],
+        planned=then.plans[restart.requests[0]],
+        rounds=then.retrained[restart.number].rounds,
     )
 
 
@@ -184,15 +158,14 @@ class _Against:
     strays: tuple[ModelId, ...]
 
     @classmethod
-    def of(cls, journal: Journal) -> Self:
-        if not any(journal.entries(*DOUBT_KINDS)):
+    def of(cls, timeline: Timeline) -> Self:
+        if not timeline.doubts and not timeline.missed_means:
             return cls((), ())
-        run = next(decode(Run, entry.body) for entry in journal.entries("run"))
-        facts = facts_since(run.facts, journal)
+        facts, declared = timeline.facts, timeline.run.facts
         # Training that was doubted once is the operator's word only, by which less may be proven.
-        since = tuple(each for each in facts.training_obstacles if each not in run.facts.training_obstacles)
+        since = tuple(each for each in facts.training_obstacles if each not in declared.training_obstacles)
         noised_rounds = isinstance(facts.public, DpFedAvg)
-        return cls(facts.contradictions + (() if noised_rounds else since), not_means(journal))
+        return cls(facts.contradictions + (() if noised_rounds else since), timeline.missed_means)
 
     def claim(self, mode: Mode, asked: FiledRequest) -> tuple[str, ...]:
         """Return why a mode is not to be claimed of a request any more; empty if it is."""
@@ -203,11 +176,10 @@ class _Against:
         return (NOT_AVERAGED,) if any(model_id.branch >= since for model_id in self.strays) else ()
 
 
-def _settled(journal: Journal) -> dict[int, Mode]:
+def _settled(timeline: Timeline) -> dict[int, Mode]:
     """Return what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
-    begun = [entry.sequence for entry in journal.entries("branch") if decode(Branch, entry.body).unbounded]
-    last = max(begun, default=0)
+    last = max((entry.sequence for entry, branch in timeline.of(Branch) if branch.unbounded), default=0)
     return {
-        int(entry.body["request"]): Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
-        for entry in journal.entries("settlement")
+        event.request: Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
+        for entry, event in timeline.of(RequestSettled)
     }

@@ -12,7 +12,7 @@ from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
 from rescind.history.progress import report_progress
-from rescind.history.requests import FiledRequest, filed_requests, forgotten_clients, name_group, name_groups
+from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
 
 _NOBODY = np.empty(0, dtype=np.int64)
@@ -74,14 +74,14 @@ def overview(history: History, most: int = 10) -> Overview:
     rounds[np.searchsorted(everybody, joined)] = counts
     values = tracker.sensitivities(everybody)
     # Whoever was forgotten is still named in an erased stretch, and is not who is asked about.
-    there = ~find_members(everybody, sorted_group(forgotten_clients(history.ledger)))
+    there = ~find_members(everybody, sorted_group(history.timeline.forgotten))
     everybody, values, rounds = everybody[there], values[there], rounds[there]
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
     served = history.outcomes()
     done = {asked.number for outcome in served for asked in outcome.asked}
     looked = any(outcome.planned and not outcome.planned.public_plan for outcome in served)
-    names = dict(zip(chosen, name_group(history.ledger, chosen), strict=True))
+    names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
     return Overview(
         newest=history.newest,
         rounds=path.trained[-1],
@@ -92,9 +92,9 @@ def overview(history: History, most: int = 10) -> Overview:
                 everybody[order].tolist(), values[order].tolist(), rounds[order].tolist(), strict=True
             )
         ),
-        kept=tuple(sorted(history.ledger.kept())),
+        kept=tuple(sorted(history.kept())),
         open_requests=tuple(
-            asked for asked in filed_requests(history.ledger) if not asked.withdrawn and asked.number not in done
+            asked for asked in history.timeline.requests if not asked.withdrawn and asked.number not in done
         ),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts, looked_at_data=looked),
@@ -126,7 +126,7 @@ class OpenRequest:
 
 def open_requests(history: History, found: Overview, now: datetime) -> list[OpenRequest]:
     """Return the open requests as people want to see them."""
-    names = name_groups(history.ledger, [asked.request.group for asked in found.open_requests])
+    names = history.describe_groups([asked.request.group for asked in found.open_requests])
     return [
         OpenRequest(asked, clients, (datetime.fromisoformat(asked.deadline).date() - now.date()).days)
         for asked, clients in zip(found.open_requests, names, strict=True)

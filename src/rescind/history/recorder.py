@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 
@@ -23,20 +22,13 @@ from rescind.core.facts import DpFedAvg, Mode
 from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ForgottenClientError, HistoryError, StalePlanError
-from rescind.history.codec import encode
-from rescind.history.doubts import DOUBT, NOT_A_MEAN, not_means, standing_doubts
 from rescind.history.erasure import Eraser
-from rescind.history.lineage import Lineage, branches, lineage_of, newest, start_edges
-from rescind.history.requests import (
-    check_all_open,
-    forgotten_clients,
-    hidden_at,
-    participations_at,
-    plans,
-    settle,
-)
+from rescind.history.events import BranchRetrained, EndByData, MeanMissed, TrainingDoubted, record, write_body
+from rescind.history.lineage import Lineage, lineage_of, newest_model, start_edges
+from rescind.history.requests import check_all_open, hidden_at, participations_at, settle
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
+from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
@@ -61,7 +53,7 @@ class Recorder:
     ) -> None:
         self._ledger, self._models, self._updates, self._run = ledger, models, updates, run
         self._eraser, self._clock = eraser, clock
-        self._place: ModelId
+        self._newest: ModelId
         self._kept: dict[ModelId, str]
         self._gone: frozenset[int]
         self._usable: bool
@@ -75,7 +67,7 @@ class Recorder:
     @property
     def model_id(self) -> ModelId:
         """The name of the newest model."""
-        return self._place
+        return self._newest
 
     @property
     def head(self) -> bytes:
@@ -85,7 +77,7 @@ class Recorder:
     @property
     def stores_updates(self) -> bool:
         """Whether the next round is one whose updates are stored."""
-        return self._run.stores_updates(self._place.round + 1)
+        return self._run.stores_updates(self._newest.round + 1)
 
     def took_part(self, names: Sequence[str]) -> list[str]:
         """Return those of the names who took part on the newest model's line."""
@@ -96,7 +88,7 @@ class Recorder:
 
     def model(self) -> dict[str, Tensor]:
         """Load the newest model: training goes on from it."""
-        return self._models.load(self._kept[self._place])
+        return self._models.load(self._kept[self._newest])
 
     def record(
         self,
@@ -143,7 +135,7 @@ class Recorder:
             np.array(steps, dtype=np.int32)[order],
         )
         gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
-        model_id = ModelId(self._place.branch, self._place.round + 1)
+        model_id = ModelId(self._newest.branch, self._newest.round + 1)
         # The factor follows from the others; a first record without it finds it, and checks all numbers.
         bare = RoundRecord(model_id, packed, measured.update_norm, rounding, 1.0, "", gram)
         edge = bare.edge(training)
@@ -160,7 +152,7 @@ class Recorder:
         unused = self._ledger.register(list(rejected or {}), self._now()).tolist()
         reasons = dict(zip(unused, (rejected or {}).values(), strict=True))
         self._ledger.commit_round(round_, self._now(), released, digests, reasons)
-        self._place = model_id
+        self._newest = model_id
         self._kept[model_id] = round_.model
         self._let_go(released)
         self._usable = True
@@ -199,10 +191,11 @@ class Recorder:
         if parent not in self._kept or parent not in self._index:
             there = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
-        asked = check_all_open(self._ledger, requests)
-        hidden = hidden_at(self._ledger, parent, self._run.facts.training, asked)
+        timeline = Timeline.read(self._ledger)
+        filed = check_all_open(timeline, requests)
+        hidden = hidden_at(self._ledger, timeline, parent, self._run.facts.training, filed)
         branch = Branch(
-            number=max(branches(self._ledger)) + 1,
+            number=max(timeline.branches) + 1,
             model=digest(model),
             parent=parent,
             sigma=sigma,
@@ -213,16 +206,16 @@ class Recorder:
             # Where every round was noised nothing more may be needed.
             bare=() if sigma or isinstance(self._run.facts.public, DpFedAvg) else hidden,
             unbounded=unbounded,
-            participations=participations_at(self._ledger, parent, self._run.facts, asked),
+            participations=participations_at(self._ledger, timeline, parent, self._run.facts, filed),
         )
-        self._check_restart(branch, parent, hidden)
+        self._check_restart(timeline, branch, parent, hidden)
         self._usable = False
         self._models.put(model)
-        self._ledger.start_branch(branch.number, branch.model, encode(branch), self._now())
+        self._ledger.start_branch(branch.number, branch.model, write_body(branch), self._now())
         self._reload()
         return branch
 
-    def _check_restart(self, branch: Branch, parent: ModelId, hidden: tuple[int, ...]) -> None:
+    def _check_restart(self, timeline: Timeline, branch: Branch, parent: ModelId, hidden: tuple[int, ...]) -> None:
         """Refuse a restart that is not what was planned, or whose numbers no path could be built from."""
         edges = list(start_edges(branch))
         if branch.sigma and not (branch.noise_rounding > 0 and branch.unit_roundoff > 0):
@@ -240,11 +233,11 @@ class Recorder:
                 )
             return
         numbers = " and ".join(map(str, branch.requests))
-        plan = plans(self._ledger).get(branch.requests[0])
+        plan = timeline.plans.get(branch.requests[0])
         if (
             plan is None
             or plan.requests != branch.requests
-            or plan.seen < max(entry.sequence for entry in self._ledger.entries("branch"))
+            or plan.seen < max(entry.sequence for entry, _ in timeline.of(Branch))
         ):
             raise StalePlanError(f"request {numbers} has no plan since the last restart: plan it, record the plan")
         node = plan.candidate.node
@@ -267,8 +260,9 @@ class Recorder:
     def record_end_by_data(self) -> None:
         """Record, once a branch, that a rule which looks at data decides when its training ends."""
         self._check_usable()
-        if all(int(entry.body["branch"]) != self._place.branch for entry in self._ledger.entries("ends by data")):
-            self._ledger.append("ends by data", {"branch": self._place.branch}, self._now())
+        told = EndByData(self._newest.branch)
+        if told not in (event for _, event in Timeline.read(self._ledger).of(EndByData)):
+            record(self._ledger, told, self._now())
 
     def doubt(self, reason: str) -> None:
         """Record why the round to come contradicts the declared training, once a branch while the doubt stands.
@@ -276,8 +270,9 @@ class Recorder:
         ``reason`` tells nothing of what the replies hold.
         """
         self._check_usable()
-        if all(each.model_id.branch != self._place.branch for each in standing_doubts(self._ledger)):
-            self._ledger.append(DOUBT, self._coming() | {"reason": reason}, self._now())
+        branch, round_ = self._newest.branch, self._newest.round + 1
+        if all(doubt.model_id.branch != branch for doubt in Timeline.read(self._ledger).standing_doubts):
+            record(self._ledger, TrainingDoubted(branch, round_, reason), self._now())
 
     def record_other_mean(self) -> None:
         """Record, once a branch, that the model to come is not the mean which the training says that it is.
@@ -285,25 +280,22 @@ class Recorder:
         An unbounded branch has said so from its start.
         """
         self._check_usable()
-        if branches(self._ledger)[self._place.branch].unbounded:
-            return
-        if all(model_id.branch != self._place.branch for model_id in not_means(self._ledger)):
-            self._ledger.append(NOT_A_MEAN, self._coming(), self._now())
-
-    def _coming(self) -> dict[str, Any]:
-        return {"branch": self._place.branch, "round": self._place.round + 1}
+        timeline, branch = Timeline.read(self._ledger), self._newest.branch
+        missed = {model_id.branch for model_id in timeline.missed_means}
+        if not timeline.branches[branch].unbounded and branch not in missed:
+            record(self._ledger, MeanMissed(branch, self._newest.round + 1), self._now())
 
     def record_retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""
         self._check_usable()
-        body = {"branch": self._place.branch, "rounds": self._place.round, "model": self._kept[self._place]}
-        self._ledger.append("retrained", body, self._now())
+        newest = self._newest
+        record(self._ledger, BranchRetrained(newest.branch, newest.round, self._kept[newest]), self._now())
 
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         self._check_usable()
-        settle(self._ledger, number, self._run.facts, self._now())
-        self._gone = forgotten_clients(self._ledger)
+        settle(self._ledger, number, self._now())
+        self._gone = Timeline.read(self._ledger).forgotten
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""
@@ -315,17 +307,18 @@ class Recorder:
 
     def _reload(self) -> None:
         """Build what is derived from the ledger anew: the bounds, and what to keep."""
-        self._place = newest(self._ledger)
-        path = lineage_of(self._ledger, self._place, self._run.facts.training)
+        timeline = Timeline.read(self._ledger)
+        self._newest = newest_model(self._ledger, timeline)
+        path = lineage_of(self._ledger, timeline.branches, self._newest, self._run.facts.training)
         self._kept = self._ledger.kept()
-        self._gone = forgotten_clients(self._ledger)
+        self._gone = timeline.forgotten
         self._index = dict(path.index)
         stored = [self._index[model_id] for model_id in self._kept if model_id in self._index]
         self._tracker, self._retention = replay_bounds(path, self._run, stored)
         # What exact restarts may take of earlier branches changes with the next restart only.
-        known, capacity = branches(self._ledger), self._run.capacity
-        self._share = exact_shares(known, capacity)[self._place.branch]
-        earlier = [each for each in self._kept if each in self._index and each.branch != self._place.branch]
+        known, capacity = timeline.branches, self._run.capacity
+        self._share = exact_shares(known, capacity)[self._newest.branch]
+        earlier = [each for each in self._kept if each in self._index and each.branch != self._newest.branch]
         chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
         self._set_aside = frozenset(self._index[each] for each in chosen)
         self._usable = True

@@ -11,31 +11,29 @@ import numpy as np
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
-from rescind.core.summary import Request
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
-from rescind.history.codec import decode
-from rescind.history.erasure import stored_updates, suppression_digest, unfinished
-from rescind.history.lineage import branches, newest
+from rescind.history.erasure import stored_updates, suppression_digest
+from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, StretchKept
+from rescind.history.lineage import newest_model
 from rescind.history.naming import find_name_problems
 from rescind.history.progress import report_progress
-from rescind.history.requests import filed_requests
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
+from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import NO_HEAD, broken_links, round_root, stretch_digest
-from rescind.ledger.contract import Ledger
+from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId, Span
 
 # What tells one entry from another of its kind.
-_SAID_ONCE = {
-    "run": (),
-    "round": ("branch", "round"),
-    "branch": ("number",),
-    "retrained": ("branch",),
-    "erased": ("erasure",),
+_SAID_ONCE: Mapping[type, tuple[str, ...]] = {
+    Run: (),
+    Branch: ("number",),
+    BranchRetrained: ("branch",),
+    ErasureFinished: ("erasure",),
 }
 
 
-def find_ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] = ()) -> Iterator[str]:
+def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> Iterator[str]:
     """Return in words everything in a ledger that does not agree; nothing means that all of it does.
 
     ``witnessed`` are heads that clients were handed: one that is not in the chain shows that history was rewritten,
@@ -44,14 +42,14 @@ def find_ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] 
     yield from ledger.strays()
     entries = list(ledger.entries())
     yield from (f"entry {number} does not follow from those before it" for number in broken_links(entries))
-    yield from _stamp_problems(ledger)
-    yield from _repetitions(entries)
+    yield from _find_stamp_problems(ledger)
     heads = {NO_HEAD, *(entry.head for entry in entries)}
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
-    plans = [decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure"]
-    erased = [span for plan in plans for span in plan.spans]
-    roots = {entry.model_id: entry.root for entry in entries if entry.kind == "round"}
-    started = branches(ledger)
+    timeline = Timeline().follow(entries)
+    yield from _find_repetitions(timeline, entries)
+    erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
+    roots = {entry.model_id: entry.root for entry in entries if entry.kind == ROUND}
+    started = timeline.branches
     stored = {ModelId(each.number, 0): each.model for each in started.values()}
     last = {model_id.branch: model_id.round for model_id in sorted(roots)}
     for number in started:
@@ -71,29 +69,30 @@ def find_ledger_problems(ledger: Ledger, run: Run, witnessed: Collection[bytes] 
                 yield f"{round_.model_id} has a participant whose key is gone"
             elif round_root(round_, keys) != root:
                 yield f"the numbers of {round_.model_id} are not those that were recorded"
-            elif not math.isclose(round_.factor, round_.edge(run.facts.training).factor, rel_tol=1e-12):
+            elif not math.isclose(round_.factor, round_.edge(timeline.run.facts.training).factor, rel_tol=1e-12):
                 yield f"the factor of {round_.model_id} does not follow from its participants"
     yield from (
         f"{model_id} has lost its numbers, and no erasure says so"
         for model_id in roots
         if not any(model_id in span for span in erased)
     )
-    yield from _stretch_problems(ledger, entries)
-    waiting = unfinished(ledger)
+    yield from _find_stretch_problems(ledger, timeline)
     yield from (
-        f"erasure {entry.sequence} was begun and not finished: record or erase to finish it" for entry in waiting
+        f"erasure {deletion.number} was begun and not finished: record or erase to finish it"
+        for deletion in timeline.unfinished_deletions
     )
-    yield from _model_problems(entries, started, stored)
-    yield from find_name_problems(ledger, entries)
-    yield from _returned(ledger, entries)
-    yield from _not_erased(ledger, entries, stored)
-    yield from _identity_problems(ledger)
-    if not waiting:
-        yield from _suppression_problems(ledger, entries)
+    recorded = {entry.model_id: entry.sequence for entry in entries if entry.kind == ROUND}
+    yield from _find_model_problems(timeline, recorded, stored)
+    yield from find_name_problems(ledger, timeline)
+    yield from _find_returned(ledger, timeline, recorded)
+    yield from _find_not_erased(ledger, timeline, stored)
+    yield from _find_identity_problems(ledger)
+    if not timeline.unfinished_deletions:
+        yield from _find_suppression_problems(ledger, timeline)
     kept = ledger.kept()
     yield from (
         f"{model_id} has to be kept, and is not"
-        for model_id in sorted(surely_kept(started, newest(ledger), ledger.last_round, run))
+        for model_id in sorted(surely_kept(started, newest_model(ledger, timeline), ledger.last_round, timeline.run))
         if model_id not in kept and not any(model_id in span for span in erased)
     )
     yield from (
@@ -114,8 +113,9 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: Checkpo
         damage = _damage(models, model_id, digest)
         if damage and ledger.kept().get(model_id) == digest:
             yield damage
-    needed = set(ledger.kept().values()), set(stored_updates(ledger).values())
-    erased = any(True for _ in ledger.entries("erased"))
+    timeline = Timeline.read(ledger)
+    needed = set(ledger.kept().values()), set(stored_updates(ledger, timeline.branches).values())
+    erased = any(deletion.completed for deletion in timeline.deletions)
     for (store, there), digests in zip(files, needed, strict=True):
         strays = [digest for digest in there - digests if erased and digest in store]
         if strays:
@@ -129,32 +129,33 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: Checkpo
         yield f"{len(lost)} stored updates are not in {updates.address}"
 
 
-def _stamp_problems(ledger: Ledger) -> Iterator[str]:
+def _find_stamp_problems(ledger: Ledger) -> Iterator[str]:
     # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
     with suppress(MissingSecretError, UnsafePermissionsError):
         yield from (f"entry {number} was added without the secret" for number in ledger.unstamped_entries())
 
 
-def _repetitions(entries: Sequence[Entry]) -> Iterator[str]:
+def _find_repetitions(timeline: Timeline, entries: Sequence[Entry]) -> Iterator[str]:
     """Find entries that say once more what is said once: whoever can write could override what was recorded.
 
     And erasures of other clients than those of the requests that they name.
     """
+    rounds = [(entry, (ROUND, entry.model_id)) for entry in entries if entry.kind == ROUND]
+    others = [
+        (entry, (type(event), *(getattr(event, name) for name in _SAID_ONCE[type(event)])))
+        for entry, event in timeline.moments
+        if type(event) in _SAID_ONCE
+    ]
     said: set[tuple[object, ...]] = set()
-    groups: dict[int, set[int]] = {}
-    for entry in entries:
-        if entry.kind in _SAID_ONCE:
-            what = (entry.kind, *(entry.body[name] for name in _SAID_ONCE[entry.kind]))
-            if what in said:
-                yield f"entry {entry.sequence} says once more what an earlier {entry.kind!r} said"
-            said.add(what)
-        elif entry.kind == "request":
-            groups[entry.sequence] = set(decode(Request, entry.body["request"]).group)
-        elif entry.kind == "erasure":
-            plan = decode(ErasurePlan, entry.body)
-            asked = set().union(*(groups.get(number, set()) for number in plan.requests))
-            if set(plan.clients) != asked:
-                yield f"erasure {entry.sequence} is about other clients than its requests"
+    for entry, what in (*rounds, *others):
+        if what in said:
+            yield f"entry {entry.sequence} says once more what an earlier {entry.kind!r} said"
+        said.add(what)
+    groups = {filed.number: filed.request.group for filed in timeline.requests}
+    for deletion in timeline.deletions:
+        asked = frozenset[int]().union(*(groups.get(number, ()) for number in deletion.plan.requests))
+        if asked != set(deletion.plan.clients):
+            yield f"erasure {deletion.number} is about other clients than its requests"
 
 
 def _damage(models: CheckpointStore, model_id: ModelId, digest: str) -> str:
@@ -168,7 +169,7 @@ def _damage(models: CheckpointStore, model_id: ModelId, digest: str) -> str:
     return ""
 
 
-def _identity_problems(ledger: Ledger) -> Iterator[str]:
+def _find_identity_problems(ledger: Ledger) -> Iterator[str]:
     """Find clients with a name and without a key, and names that were erased and are known again."""
     known = ledger.identities()
     keys = ledger.keys(sorted_group(known.values()))
@@ -179,59 +180,53 @@ def _identity_problems(ledger: Ledger) -> Iterator[str]:
         yield from (f"client {client} has a name that was erased" for name, client in known.items() if name in back)
 
 
-def _suppression_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+def _find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
     """Compare the list by which erased names are recognised with what the last erasure left."""
-    left = [entry.body["suppressed"] for entry in entries if entry.kind == "erased"]
-    plans = (decode(ErasurePlan, entry.body) for entry in entries if entry.kind == "erasure")
-    erased = {client for plan in plans for client in plan.clients}
-    if len([each for each in ledger.erased_name_digests() if re.fullmatch("[0-9a-f]{64}", each)]) != len(erased):
+    left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
+    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients}
+    listed = ledger.erased_name_digests()
+    if len([digest for digest in listed if re.fullmatch("[0-9a-f]{64}", digest)]) != len(erased):
         yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
     if left and left[-1] != suppression_digest(ledger):
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
-    elif not left and ledger.erased_name_digests():
+    elif not left and listed:
         yield "names are listed as erased, and no erasure says so"
 
 
-def _model_problems(
-    entries: Sequence[Entry], started: Mapping[int, Branch], stored: Mapping[ModelId, str]
+def _find_model_problems(
+    timeline: Timeline, recorded: Collection[ModelId], stored: Mapping[ModelId, str]
 ) -> Iterator[str]:
     """Compare what restarts say of the models that they start with and lead to with the models recorded there."""
-    for branch in started.values():
+    for branch in timeline.branches.values():
         before = None if branch.parent is None else stored.get(branch.parent)
         if before is not None and not branch.unbounded and (before == branch.model) is bool(branch.sigma):
             told = "its parent's own model, without its noise" if branch.sigma else "another model than its parent's"
             yield f"branch {branch.number} starts with {told}"
-    trained = {entry.model_id for entry in entries if entry.kind == "round"} | {
-        ModelId(number, 0) for number in started
-    }
-    for entry in entries:
-        if entry.kind == "retrained":
-            model_id = ModelId(int(entry.body["branch"]), int(entry.body["rounds"]))
-            if model_id not in trained or stored.get(model_id, entry.body["model"]) != entry.body["model"]:
-                yield f"entry {entry.sequence} names another model than the one recorded as {model_id}"
+    for entry, event in timeline.of(BranchRetrained):
+        trained = event.model_id in recorded or (event.rounds == 0 and event.branch in timeline.branches)
+        if not trained or stored.get(event.model_id, event.model) != event.model:
+            yield f"entry {entry.sequence} names another model than the one recorded as {event.model_id}"
 
 
-def _returned(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
-    """Find rounds that clients joined after they had been forgotten."""
-    recorded = {entry.model_id: entry.sequence for entry in entries if entry.kind == "round"}
-    begun = {int(entry.body["number"]): entry.sequence for entry in entries if entry.kind == "branch"}
-    settled = {int(entry.body["request"]): entry.sequence for entry in entries if entry.kind == "settlement"}
-    for asked in filed_requests(ledger):
-        if asked.served:
-            since = settled[asked.number] if asked.branch is None else begun[asked.branch]
-            for model_id in ledger.rounds_of(sorted_group(asked.request.group)):
+def _find_returned(ledger: Ledger, timeline: Timeline, recorded: Mapping[ModelId, int]) -> Iterator[str]:
+    """Find rounds that clients joined after they had been forgotten; ``recorded`` are the rounds' entries."""
+    begun = {branch.number: entry.sequence for entry, branch in timeline.of(Branch)}
+    settled = {event.request: entry.sequence for entry, event in timeline.of(RequestSettled)}
+    for filed in timeline.requests:
+        if filed.served:
+            since = settled[filed.number] if filed.branch is None else begun[filed.branch]
+            for model_id in ledger.rounds_of(sorted_group(filed.request.group)):
                 if recorded.get(model_id, 0) > since:
-                    yield f"clients of request {asked.number} took part in {model_id}, after they had been forgotten"
+                    yield f"clients of request {filed.number} took part in {model_id}, after they had been forgotten"
 
 
-def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[ModelId, str]) -> Iterator[str]:
+def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId, str]) -> Iterator[str]:
     """Find what is still there although the journal says that its erasure is done."""
-    done = {int(entry.body["erasure"]) for entry in entries if entry.kind == "erased"}
-    updates = stored_updates(ledger)
-    for entry in entries:
-        if entry.kind != "erasure" or entry.sequence not in done:
+    updates = stored_updates(ledger, timeline.branches)
+    for deletion in timeline.deletions:
+        if not deletion.completed:
             continue
-        plan = decode(ErasurePlan, entry.body)
+        plan = deletion.plan
         clients, gone = sorted_group(plan.clients), set(plan.clients)
         rounds = {model_id for model_id in stored if model_id.round}
         there = {
@@ -245,26 +240,25 @@ def _not_erased(ledger: Ledger, entries: Sequence[Entry], stored: Mapping[ModelI
         }
         left = ", ".join(what for what, still in there.items() if still)
         if left:
-            yield f"erasure {entry.sequence} is said to be done, and what it names is still there: {left}"
+            yield f"erasure {deletion.number} is said to be done, and what it names is still there: {left}"
 
 
-def _stretch_problems(ledger: Ledger, entries: Sequence[Entry]) -> Iterator[str]:
+def _find_stretch_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
     """Compare what is left of erased stretches with what the erasures say they left."""
     digests: dict[int, str] = {}
     done: set[int] = set()
     expected: set[int] = set()
-    for entry in entries:
-        if entry.kind == "remains" and int(entry.body["erasure"]) in done:
+    for entry, event in timeline.moments:
+        if isinstance(event, StretchKept) and event.erasure in done:
             yield f"entry {entry.sequence} changes what an erasure left"
-        elif entry.kind == "remains":
-            digests[int(entry.body["branch"])] = str(entry.body["digest"])
-        elif entry.kind == "erasure":
-            plan = decode(ErasurePlan, entry.body)
-            expected = expected.difference(plan.superseded) | ({plan.branch} if plan.origin else set())
-        elif entry.kind == "erased":
-            done.add(int(entry.body["erasure"]))
+        elif isinstance(event, StretchKept):
+            digests[event.branch] = event.digest
+        elif isinstance(event, ErasurePlan):
+            expected = expected.difference(event.superseded) | ({event.branch} if event.origin else set())
+        elif isinstance(event, ErasureFinished):
+            done.add(event.erasure)
     stretches = ledger.stretches()
-    if not unfinished(ledger):
+    if not timeline.unfinished_deletions:
         yield from (
             f"what an erasure left before {ModelId(branch, 0)} is gone" for branch in expected - set(stretches)
         )

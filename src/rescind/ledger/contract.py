@@ -9,9 +9,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,28 +25,15 @@ SCHEMA_VERSION = 5
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 _LONGEST_NAME = 1024
 
+# The kinds of entries that a ledger writes of its own accord.
+ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS = (
+    *("round", "branch", "registration", "label"),
+    *("rejection", "remains"),
+)
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 ABSENT_ROUNDS = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
-
-
-class Journal(Protocol):
-    """What happened, in order: all that requests and their outcomes are told from."""
-
-    def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Return the entries of these kinds, or all, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Until:
-    """A journal as it was when ``last`` was the number of its last entry."""
-
-    journal: Journal
-    last: int
-
-    def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Return the entries of these kinds that were there then, or all, in order."""
-        return (entry for entry in self.journal.entries(*kinds) if entry.sequence <= self.last)
 
 
 class Ledger(ABC):
@@ -99,8 +85,8 @@ class Ledger(ABC):
         """Add an entry."""
 
     @abstractmethod
-    def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Return the entries of these kinds, or all, in order."""
+    def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
+        """Return the entries of these kinds, or all, in order; those after the one numbered ``after``."""
 
     @abstractmethod
     def identifier(self) -> str:
@@ -373,7 +359,7 @@ def registration_body(clients: Collection[int]) -> dict[str, Any]:
 
 def label_body(leaves: Mapping[int, bytes]) -> dict[str, Any]:
     """Return the body of an entry about labels that changed."""
-    return {"labels": {str(client): leaf.hex() for client, leaf in leaves.items()}}
+    return {"labels": [[client, leaf.hex()] for client, leaf in leaves.items()]}
 
 
 # What a returning client is recognised by, what stamps entries, and what shows that a secret is the right one.
@@ -385,7 +371,7 @@ def rejection_body(model_id: ModelId, rejected: Mapping[int, str]) -> dict[str, 
     return {
         "branch": model_id.branch,
         "round": model_id.round,
-        "rejected": [{"client": client, "reason": reason} for client, reason in sorted(rejected.items())],
+        "rejected": [[client, reason] for client, reason in sorted(rejected.items())],
     }
 
 

@@ -24,7 +24,13 @@ from rescind.ledger.commitments import (
 )
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
+    BRANCH,
+    LABEL,
+    REGISTRATION,
+    REJECTION,
+    REMAINS,
     RETURNING,
+    ROUND,
     STAMPS,
     Ledger,
     bind_secret,
@@ -81,8 +87,8 @@ class MemoryLedger(Ledger):
     def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
         return self._append(kind, body, time, b"")
 
-    def entries(self, *kinds: str) -> Iterator[Entry]:
-        yield from [entry for entry in self._entries if not kinds or entry.kind in kinds]
+    def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
+        yield from [entry for entry in self._entries[after:] if not kinds or entry.kind in kinds]
 
     def identifier(self) -> str:
         return run_identifier(self._secret)
@@ -109,7 +115,7 @@ class MemoryLedger(Ledger):
             self._nonces |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
             self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
             leaves = [name_leaf(self._nonces[client], client, name) for name, client in given.items()]
-            self._append("registration", registration_body(given.values()), time, merkle_root(leaves))
+            self._append(REGISTRATION, registration_body(given.values()), time, merkle_root(leaves))
         return np.array([self._names[name] for name in checked], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
@@ -132,7 +138,7 @@ class MemoryLedger(Ledger):
         new = {client: label for client, label in given.items() if self._labels.get(client) != label}
         if new:
             leaves = {client: label_leaf(self._nonces[client], client, label) for client, label in new.items()}
-            self._append("label", label_body(leaves), time, b"")
+            self._append(LABEL, label_body(leaves), time, b"")
             self._labels |= new
 
     def labels(self) -> dict[int, str]:
@@ -162,9 +168,9 @@ class MemoryLedger(Ledger):
             decode_digest(digest)
         check_round(round_, self.last_round(model_id.branch), keys)
         if rejected:
-            self._append("rejection", rejection_body(model_id, rejected), time, b"")
+            self._append(REJECTION, rejection_body(model_id, rejected), time, b"")
         body = {"branch": model_id.branch, "round": model_id.round}
-        entry = self._append("round", body, time, round_root(round_, keys))
+        entry = self._append(ROUND, body, time, round_root(round_, keys))
         self._last_rounds[model_id.branch] = model_id.round
         self._rounds[model_id], self._kept[model_id] = round_, round_.model
         self._updates |= {(model_id, client): digest for client, digest in (updates or {}).items()}
@@ -176,7 +182,7 @@ class MemoryLedger(Ledger):
         decode_digest(model)
         if number in self._last_rounds:
             raise ValueError(f"branch {number} was started already")
-        entry = self._append("branch", body, time, b"")
+        entry = self._append(BRANCH, body, time, b"")
         self._last_rounds[number], self._kept[ModelId(number, 0)] = 0, model
         return entry
 
@@ -221,7 +227,7 @@ class MemoryLedger(Ledger):
             return not any(model_id in span for span in spans)
 
         if remains is not None:
-            self._append("remains", *remains, b"")
+            self._append(REMAINS, *remains, b"")
         self._rounds = {model_id: each for model_id, each in self._rounds.items() if stays(model_id)}
         self._kept = {model_id: each for model_id, each in self._kept.items() if stays(model_id)}
         self._updates = {key: each for key, each in self._updates.items() if stays(key[0])}

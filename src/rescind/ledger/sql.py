@@ -46,8 +46,14 @@ from rescind.ledger.commitments import (
 )
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
+    BRANCH,
     CHECK,
+    LABEL,
+    REGISTRATION,
+    REJECTION,
+    REMAINS,
     RETURNING,
+    ROUND,
     STAMPS,
     Ledger,
     bind_secret,
@@ -132,12 +138,13 @@ class SqlLedger(Ledger):
         with self._beside_the_writer() as connection:
             return self._append(connection, kind, body, time)
 
-    def entries(self, *kinds: str) -> Iterator[Entry]:
+    def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
         table = schema.journal
-        query = select(table).order_by(table.c.sequence)
+        # Not by the sequence's own index: after an old entry it would read all rounds since.
+        query = select(table).where(table.c.sequence + 0 > after).order_by(table.c.sequence)
         if kinds:
             query = query.where(among(table.c.kind, kinds))
-        if kinds and "round" not in kinds:
+        if kinds and ROUND not in kinds:
             # Said once more, in the words of the index, which is not used otherwise.
             query = query.where(schema.NOT_A_ROUND)
         with self._reading() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
@@ -218,7 +225,7 @@ class SqlLedger(Ledger):
             changed = [row for row in rows if row.label != labels[row.name]]
             leaves = {row.pseudonym: label_leaf(row.nonce, row.pseudonym, labels[row.name]) for row in changed}
             if leaves:
-                self._append(connection, "label", label_body(leaves), time)
+                self._append(connection, LABEL, label_body(leaves), time)
             for row in changed:
                 chosen = table.c.pseudonym == row.pseudonym
                 connection.execute(update(table).where(chosen).values(label=labels[row.name]))
@@ -265,9 +272,9 @@ class SqlLedger(Ledger):
             keys = _keys(connection, round_.clients)
             check_round(round_, _last_round(connection, model_id.branch), keys)
             if rejected:
-                self._append(connection, "rejection", rejection_body(model_id, rejected), time)
+                self._append(connection, REJECTION, rejection_body(model_id, rejected), time)
             body = {"branch": model_id.branch, "round": model_id.round}
-            entry = self._append(connection, "round", body, time, round_root(round_, keys))
+            entry = self._append(connection, ROUND, body, time, round_root(round_, keys))
             _insert_round(connection, entry.sequence, round_, model)
             branch = schema.branch
             connection.execute(
@@ -283,7 +290,7 @@ class SqlLedger(Ledger):
         with self._transaction() as connection:
             if _last_round(connection, number) >= 0:
                 raise ValueError(f"branch {number} was started already")
-            entry = self._append(connection, "branch", body, time)
+            entry = self._append(connection, BRANCH, body, time)
             _insert(connection, schema.branch, [(number, 0)])
             _insert(connection, schema.kept, [(number, 0, digest)])
         return entry
@@ -371,7 +378,7 @@ class SqlLedger(Ledger):
     ) -> None:
         with self._transaction() as connection:
             if remains is not None:
-                self._append(connection, "remains", *remains)
+                self._append(connection, REMAINS, *remains)
             for span in spans:
                 _erase_participations(connection, span)
                 for table in (schema.round_, schema.kept, schema.client_update):
@@ -485,7 +492,7 @@ class SqlLedger(Ledger):
     def _insert_clients(self, connection: Connection, given: Mapping[str, int], time: str) -> None:
         rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in given.items()]
         leaves = [name_leaf(nonce, number, name) for number, name, _, nonce in rows]
-        self._append(connection, "registration", registration_body(given.values()), time, merkle_root(leaves))
+        self._append(connection, REGISTRATION, registration_body(given.values()), time, merkle_root(leaves))
         _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES), None) for each in given.values()])
         _insert(connection, schema.identity, rows)
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescind.core.edges import Floats, sorted_group
+from rescind.core.edges import Floats
 from rescind.core.noise import Tensor
 from rescind.history.history import History
-from rescind.history.lineage import branch_exits, branches
-from rescind.history.requests import forgotten_clients
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,23 +26,19 @@ def find_stored_rounds(history: History, tip: ModelId, leaving: Collection[int])
     """Return the stored rounds on the line to a model, in order; those in which nobody remains are left out."""
     if not history.run.update_interval:
         raise ValueError("this run stores no updates: record it with an update_interval of 1 or more")
-    found, gone = [], forgotten_clients(history.ledger).union(leaving)
-    for leg in branch_exits(branches(history.ledger), tip):
-        span = Span(leg.branch, 1, leg.round)
-        digests = history.ledger.updates(span)
-        for round_ in history.ledger.rounds(span) if digests else ():
-            here = {
-                client: (weight, digests[round_.model_id, client])
-                for client, weight in zip(
-                    round_.clients.tolist(), round_.participants["weight"].tolist(), strict=True
+    rounds, gone = [], history.timeline.forgotten.union(leaving)
+    for round_, digests in history.stored_updates(tip):
+        weights = dict(zip(round_.clients.tolist(), round_.participants["weight"].tolist(), strict=True))
+        staying = [client for client in digests if client not in gone]
+        if staying:
+            rounds.append(
+                StoredRound(
+                    names=tuple(history.names(staying)),
+                    weights=np.array([weights[client] for client in staying]),
+                    digests=tuple(digests[client] for client in staying),
                 )
-                if client not in gone and (round_.model_id, client) in digests
-            }
-            if here:
-                names = history.ledger.names(sorted_group(here))
-                weights, stored = zip(*here.values(), strict=True)
-                found.append(StoredRound(tuple(names[each] for each in here), np.array(weights), stored))
-    return found
+            )
+    return rounds
 
 
 def load_updates(history: History, round_: StoredRound) -> list[Mapping[str, Tensor]]:

@@ -22,10 +22,9 @@ from rescind.core.calibration import sensitivity_threshold
 from rescind.core.edges import ErasedStretch
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
-from rescind.history.lineage import branches
-from rescind.history.outcomes import Outcome, Scores, deletions
+from rescind.history.outcomes import Outcome, Scores
 from rescind.history.overview import Overview, open_requests, overview
-from rescind.history.requests import FiledRequest, is_stale, name_group, plans
+from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ModelId
 from rescind.report.pictures import Line, Picture, Promise, accuracies, noises, powers, sensitivities, sketch, tree
 from rescind.texts import make_plain
@@ -77,7 +76,7 @@ def render_report(
         version=__version__,
         now=f"{now.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         private=private,
-        run=history.ledger.identifier(),
+        run=history.identifier,
         head=history.head.hex(),
         overview=found,
         served=served,
@@ -91,7 +90,7 @@ def render_report(
         accuracies=accuracies(measured or {}, drawn, _PARTS)
         if private
         else _released(measured or {}, history.newest),
-        deletions=deletions(history.ledger),
+        deletions=history.timeline.deletions,
         problems=history.verify(),
         made_of=describe_noise,
     )
@@ -118,19 +117,19 @@ def _served(history: History, certificates: Sequence[VerifiedCertificate]) -> It
 
 def gather_lines(history: History) -> dict[int, Line]:
     """Return the branches as ``tree`` draws them."""
-    ledger = history.ledger
+    timeline = history.timeline
     erased: dict[int, set[int]] = {}
-    for span in (span for deletion in deletions(ledger) for span in deletion.plan.spans):
+    for span in (span for deletion in timeline.deletions for span in deletion.plan.spans):
         erased.setdefault(span.branch, set()).update(range(span.first, span.last + 1))
-    kept = ledger.kept()
+    kept = history.kept()
     return {
         number: Line(
             branch,
-            ledger.last_round(number),
+            history.newest_of(number).round,
             tuple(sorted(model_id.round for model_id in kept if model_id.branch == number)),
             tuple(_stretches(erased.get(number, ()))),
         )
-        for number, branch in branches(ledger).items()
+        for number, branch in timeline.branches.items()
     }
 
 
@@ -149,7 +148,7 @@ def _curves(history: History, found: Overview) -> Picture | None:
     drawn = sorted(list(dict.fromkeys([*waits, *(each.pseudonym for each in found.influences)]))[:_CURVES])
     path = history.lineage(group=drawn)
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
-    names = name_group(history.ledger, drawn)
+    names = history.describe_groups([drawn])[0]
     labels = [
         make_plain(f"{name} ({client})" if names.count(name) > 1 else name)
         for name, client in zip(names, drawn, strict=True)
@@ -164,13 +163,13 @@ def _curves(history: History, found: Overview) -> Picture | None:
     thresholds = {"hidden by the goal's noise": goal.threshold} if goal else {}
     restarts = {
         f"request {', '.join(map(str, each.requests))} restarted": path.trained[path.index[ModelId(number, 0)]]
-        for number, each in branches(history.ledger).items()
+        for number, each in history.timeline.branches.items()
         if each.requests and ModelId(number, 0) in path.index
     }
     asked = {each.number: each for each in found.open_requests}
-    for number, plan in plans(history.ledger).items():
+    for number, plan in history.timeline.plans.items():
         chosen = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
-        if number in asked and not is_stale(history.ledger, plan):
+        if number in asked and not history.is_stale(plan):
             restarts[f"request {number} would go back to"] = path.trained[path.index[chosen]]
             hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget)
             thresholds |= {f"hidden by the noise planned for request {number}": hidden} if hidden > 0 else {}

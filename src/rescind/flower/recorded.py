@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
 from rescind.checkpoints.tensors import digest, save
-from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.noise import Tensor
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
@@ -27,12 +26,11 @@ from rescind.flower.engine import FlowerEngine, Settings, find_average
 from rescind.flower.nodes import Nodes
 from rescind.flower.servers import DelegatedServer, MaskedServer
 from rescind.forgetting import Revocable
-from rescind.history.doubts import standing_doubts
+from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.lineage import branches
 from rescind.history.outcomes import Outcome
-from rescind.history.requests import FiledRequest, RecordedPlan, filed_requests, plans
 from rescind.history.run import Goal, check_head
+from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, Method, Sifu
 
@@ -303,9 +301,9 @@ def _engine(
     mean, history = find_average(strategy.strategy), strategy.history
     least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
-    begun = bool(branches(history.ledger))
+    begun = bool(history.timeline.branches)
     authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
-    nodes = Nodes(grid, history.remaining, lambda: list(history.ledger.identities()), least, timeout, authenticated)
+    nodes = Nodes(grid, history.remaining, lambda: list(history.known_names()), least, timeout, authenticated)
     frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
     if isinstance(strategy.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}
@@ -315,7 +313,7 @@ def _engine(
         settings=Settings(
             facts=strategy.facts(digest(frozen) if frozen else "", nodes.authenticated),
             trained=trained,
-            secret=strategy.seed or history.ledger.secret("training"),
+            secret=strategy.seed or history.secret("training"),
             helper=strategy.helper,
             masked=strategy.masked,
             accuracy=strategy.accuracy,
@@ -358,7 +356,7 @@ def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
 
 def _check_start(history: History, engine: FlowerEngine) -> None:
     """Refuse another theta_0^0 than the recorded one: all that is claimed is about that."""
-    known = branches(history.ledger)
+    known = history.timeline.branches
     if known and known[0].model != digest(engine.start()):
         raise RunMismatchError(
             "the initial arrays are not those that this history began with: make them the same in every run, from a "
@@ -370,7 +368,7 @@ def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str])
     """Write down what people call clients, as far as that is new, and give it."""
     new = {name: label for name, label in labels.items() if told.get(name) != label}
     # Whoever has not taken part yet cannot be labelled.
-    known = history.ledger.pseudonyms(list(new)) if new else {}
+    known = history.known_names().keys() & new.keys() if new else set()
     if known:
         history.label({name: new[name] for name in known})
     return {name: new[name] for name in known}
@@ -389,8 +387,8 @@ def _default_method(strategy: Recorded) -> Method:
     history = strategy.history
     begun = [asked.number for asked in _unfinished(history) if asked.branch is not None]
     # What was begun goes on by the method that began it.
-    planned = {plans(history.ledger)[number].method for number in begun}
-    contradicted = bool(branches(history.ledger)) and history.facts.contradictions
+    planned = {history.timeline.plans[number].method for number in begun}
+    contradicted = bool(history.timeline.branches) and history.facts.contradictions
     if strategy.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
     return Sifu()
@@ -398,20 +396,20 @@ def _default_method(strategy: Recorded) -> Method:
 
 def _warn(history: History, model_id: ModelId) -> None:
     """Say in the run's log what was recorded in a round against the run's declarations."""
-    for doubt in standing_doubts(history.ledger):
+    for doubt in history.timeline.standing_doubts:
         if doubt.model_id == model_id:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
 
 
 def _open(history: History) -> list[int]:
     """Return the numbers of the requests that are still to be served."""
-    return [asked.number for asked in filed_requests(history.ledger) if asked.open]
+    return list(history.timeline.open_requests)
 
 
 def _unfinished(history: History) -> list[FiledRequest]:
     """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
     done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
-    return [asked for asked in filed_requests(history.ledger) if not asked.withdrawn and asked.number not in done]
+    return [asked for asked in history.timeline.requests if not asked.withdrawn and asked.number not in done]
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
@@ -420,13 +418,11 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
         return {}
     members = engine.members
     commands: dict[int, list[str]] = {}
-    for asked in filed_requests(history.ledger):
-        if asked.open:
-            names = history.ledger.names(sorted_group(asked.request.group))
-            commands[asked.number] = [
-                f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
-                for name in names.values()
-            ]
+    for asked in history.timeline.open_requests.values():
+        commands[asked.number] = [
+            f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
+            for name in history.names(asked.request.group)
+        ]
     return commands
 
 

@@ -1,0 +1,247 @@
+"""What can happen in a run: one frozen class for each kind of entry in the journal.
+
+``Run``, ``Branch`` and ``ErasurePlan`` are events too: that the run was begun, that a branch was started, that an
+erasure was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, get_origin, get_type_hints
+
+from rescind.core.planning import Candidate
+from rescind.core.summary import Request
+from rescind.errors import BrokenHistoryError
+from rescind.history.codec import decode_fields, encode
+from rescind.history.run import Run
+from rescind.ledger.contract import BRANCH, LABEL, REGISTRATION, REJECTION, REMAINS, Ledger
+from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsRegistered:
+    """The pseudonyms from ``first`` to ``last`` were given out; the entry's root commits to the names."""
+
+    first: int
+    last: int
+
+    @property
+    def clients(self) -> range:
+        """The pseudonyms."""
+        return range(self.first, self.last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsLabelled:
+    """People call clients otherwise: each pseudonym with the commitment to its new label."""
+
+    labels: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepliesRejected:
+    """No use was made of some replies of a round: of whose, and why."""
+
+    branch: int
+    round: int
+    rejected: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFiled:
+    """Somebody asked to be forgotten by a day; ``forgotten`` are digests that stand for the names in certificates."""
+
+    request: Request
+    deadline: str
+    forgotten: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWithdrawn:
+    """A request was taken back."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineExtended:
+    """A request may be served later, and why."""
+
+    request: int
+    deadline: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettled:
+    """A request was served without a restart, as the newest model did not know its clients."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPlan:
+    """The way that was chosen to serve requests together; ``public_plan`` if it was chosen without looking at data.
+
+    ``method`` says which method chose it, ``seen`` is the number of the journal's last entry that it took into
+    account, that of its own entry unless told.
+    """
+
+    requests: tuple[int, ...]
+    candidate: Candidate
+    public_plan: bool
+    method: str = ""
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRetrained:
+    """A branch that serves requests was trained to its end: ``model`` is the digest of the model after ``rounds``."""
+
+    branch: int
+    rounds: int
+    model: str
+
+    @property
+    def model_id(self) -> ModelId:
+        """The name of that model."""
+        return ModelId(self.branch, self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class StretchKept:
+    """An erasure left something of the rounds before a branch; ``digest`` commits to it."""
+
+    erasure: int
+    branch: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureFinished:
+    """What the entry ``erasure`` planned is done: how many ``rounds`` went, and a digest of their ``roots``.
+
+    ``left`` says in words what was out of reach; ``suppressed`` commits to the list of erased names.
+    """
+
+    erasure: int
+    rounds: int
+    roots: str
+    left: tuple[str, ...]
+    suppressed: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndByData:
+    """A rule that looks at data decides when a branch's training ends."""
+
+    branch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingDoubted:
+    """The replies of a round contradict the declared training."""
+
+    branch: int
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeanMissed:
+    """A model is not the mean that the training says it is."""
+
+    branch: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtsLifted:
+    """The operator said why the declared training is right all the same."""
+
+    reason: str
+
+
+Event: TypeAlias = (
+    Run
+    | Branch
+    | ErasurePlan
+    | ClientsRegistered
+    | ClientsLabelled
+    | RepliesRejected
+    | RequestFiled
+    | RequestWithdrawn
+    | DeadlineExtended
+    | RequestSettled
+    | RecordedPlan
+    | BranchRetrained
+    | StretchKept
+    | ErasureFinished
+    | EndByData
+    | TrainingDoubted
+    | MeanMissed
+    | DoubtsLifted
+)
+
+# Rounds are no events of these: there are too many of them, and they are found by their models.
+EVENTS: Mapping[str, type[Event]] = {
+    "run": Run,
+    BRANCH: Branch,
+    REGISTRATION: ClientsRegistered,
+    LABEL: ClientsLabelled,
+    REJECTION: RepliesRejected,
+    "request": RequestFiled,
+    "withdrawal": RequestWithdrawn,
+    "extension": DeadlineExtended,
+    "settlement": RequestSettled,
+    "plan": RecordedPlan,
+    "retrained": BranchRetrained,
+    "erasure": ErasurePlan,
+    REMAINS: StretchKept,
+    "erased": ErasureFinished,
+    "ends by data": EndByData,
+    "doubt": TrainingDoubted,
+    "not a mean": MeanMissed,
+    "doubt lifted": DoubtsLifted,
+}
+_KINDS = {event: kind for kind, event in EVENTS.items()}
+
+
+def _checkable(hint: Any) -> Any:
+    """Return what ``isinstance`` can tell of a field; a float may have been written as 1."""
+    return tuple if get_origin(hint) is tuple else hint | int if hint is float else hint
+
+
+_HINTS = {event: get_type_hints(event) for event in EVENTS.values()}
+_EXPECTED = {
+    event: {each.name: _checkable(hints[each.name]) for each in fields(event) if each.init}
+    for event, hints in _HINTS.items()
+}
+
+
+def write_body(event: Event) -> dict[str, Any]:
+    """Return the body of the entry that tells of an event."""
+    return {each.name: encode(getattr(event, each.name)) for each in fields(event) if each.init}
+
+
+def record(ledger: Ledger, event: Event, time: str) -> Entry:
+    """Append an event to the journal."""
+    return ledger.append(_KINDS[type(event)], write_body(event), time)
+
+
+def read_event(entry: Entry) -> Event:
+    """Return the event that an entry tells of.
+
+    Raises:
+        BrokenHistoryError: the entry's body is none of its kind: somebody changed it, or a newer version wrote it.
+    """
+    kind = EVENTS[entry.kind]
+    try:
+        event = kind(**decode_fields(entry.body))
+        unfit = [name for name, type_ in _EXPECTED[kind].items() if not isinstance(getattr(event, name), type_)]
+    except (TypeError, ValueError, AttributeError, LookupError) as mismatch:
+        raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) cannot be read: {mismatch}") from mismatch
+    if unfit:
+        raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) cannot be read: its {unfit[0]} is unfit")
+    return event

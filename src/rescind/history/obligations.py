@@ -1,0 +1,96 @@
+"""What served requests are owed, restart after restart: which noise hides their clients, and what may be claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from rescind.core.facts import Mode, PrivacyScope
+from rescind.core.summary import Forgotten, Request
+from rescind.history.events import RecordedPlan
+from rescind.history.lineage import Lineage, branch_exits
+from rescind.history.timeline import FiledRequest, Timeline
+from rescind.ledger.records import ROOT, Branch
+
+_WEAKEST_LAST = list(Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """What an earlier request is owed now: ``branch`` is the one whose noise hides it, if noise does."""
+
+    number: int
+    request: Request
+    mode: Mode
+    public_plan: bool
+    branch: int | None
+    spent: tuple[float, ...]
+
+    def forgotten(self, lineage: Lineage) -> Forgotten:
+        """Return it as planning wants it, on a lineage."""
+        behind = None if self.branch is None else lineage.behind_noise[self.branch]
+        return Forgotten(self.request, self.mode, self.public_plan, behind, self.spent)
+
+
+def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:
+    """Follow every request that a restart served through the restarts after it, in the order of the restarts.
+
+    A later restart from before its noise either hid its clients again or went back to where none of them had been.
+    """
+    requests = {filed.number: filed.request for filed in timeline.requests}
+    owed: tuple[Obligation, ...] = ()
+    for branch in sorted(timeline.branches.values(), key=lambda each: each.number):
+        plan = timeline.plans[branch.requests[0]] if branch.requests else None
+        owed = tuple(_follow(earlier, branch, plan, timeline.branches) for earlier in owed)
+        if plan is None:
+            continue
+        for number in branch.requests:
+            request, hidden = requests[number], number in branch.hidden
+            noise = branch.number if hidden else None
+            spent = (request.mu,) if hidden else ()
+            # Noise that only earlier requests need leaves this one as exact as it was.
+            needless = bool(branch.sigma) and not hidden and plan.candidate.mode is not Mode.HEURISTIC
+            # Where every round was noised, whoever took part in none before the restart is hidden by nothing either.
+            took_part = dict(zip(branch.requests, branch.participations, strict=False))
+            needless |= plan.candidate.mode is Mode.STRICT and took_part.get(number) == 0
+            mode = Mode.EXACT if needless else plan.candidate.mode
+            owed += (Obligation(number, request, mode, plan.public_plan, noise, spent),)
+    return owed
+
+
+def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozenset[int]]:
+    """Return the groups that a request hides, each of them jointly; ``earlier`` are those served before it."""
+    if request.scope is PrivacyScope.INDIVIDUAL:
+        return [frozenset({client}) for client in request.group]
+    if request.scope is PrivacyScope.GROUP:
+        return [request.group]
+    return [request.group, request.group.union(*(each.group for each in earlier))]
+
+
+def groups_of(timeline: Timeline, filed: FiledRequest) -> list[frozenset[int]]:
+    """Return the groups that a request which a restart served hides, each of them jointly."""
+    before = takewhile(lambda each: each.number != filed.number, find_obligations(timeline))
+    return hidden_together(filed.request, (each.request for each in before))
+
+
+def _follow(
+    earlier: Obligation, branch: Branch, plan: RecordedPlan | None, known: Mapping[int, Branch]
+) -> Obligation:
+    """Return what an earlier request is owed after a later restart."""
+    if branch.unbounded or earlier.number in branch.bare:
+        return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
+    if plan is not None and not plan.public_plan:
+        # Its node and its noise follow data, so nothing that holds whatever these are can rest on it.
+        weaker = Mode.INSTANCE if earlier.mode is Mode.STRICT else earlier.mode
+        earlier = replace(earlier, mode=weaker, public_plan=earlier.public_plan and earlier.mode is not Mode.STRICT)
+    if plan is not None and earlier.number in branch.hidden:
+        spent = (*earlier.spent, earlier.request.mu)
+        mode = max(earlier.mode, plan.candidate.mode, key=_WEAKEST_LAST.index)
+        return replace(earlier, mode=mode, branch=branch.number, spent=spent)
+    upstream = {model_id.branch for model_id in branch_exits(known, branch.parent or ROOT)}
+    if earlier.branch is None or earlier.branch in upstream:
+        return earlier
+    # What was never proven may rest on rounds that were drawn again: only theta_0^0 is free of those.
+    unproven = earlier.mode is Mode.HEURISTIC and branch.parent != ROOT
+    return replace(earlier, mode=Mode.HEURISTIC if unproven else Mode.EXACT, branch=None, spent=())

@@ -1,0 +1,229 @@
+"""What a journal tells, read once: every question about requests, plans, branches and erasures is asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self, TypeVar
+
+from rescind.core.facts import Facts, Source
+from rescind.core.summary import Request
+from rescind.errors import NoHistoryError
+from rescind.history.events import (
+    EVENTS,
+    BranchRetrained,
+    DeadlineExtended,
+    DoubtsLifted,
+    EndByData,
+    ErasureFinished,
+    Event,
+    MeanMissed,
+    RecordedPlan,
+    RequestFiled,
+    RequestSettled,
+    RequestWithdrawn,
+    TrainingDoubted,
+    read_event,
+)
+from rescind.history.run import Run
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+
+_E = TypeVar("_E")
+
+
+@dataclass(frozen=True, slots=True)
+class FiledRequest:
+    """A request as it was recorded: ``number`` names it, ``deadline`` is the day it has to be served by.
+
+    It is served by a restart, which began ``branch``, or ``settled`` without one, where the model does not know its
+    clients. ``forgotten`` are salted digests of its clients' names, which outlive the names: whoever has a client's
+    receipt can tell which is its own. ``first_deadline`` is the one before any extension.
+    """
+
+    number: int
+    request: Request
+    time: str
+    deadline: str
+    withdrawn: bool
+    settled: bool
+    branch: int | None
+    forgotten: tuple[str, ...] = ()
+    first_deadline: str = ""
+
+    @property
+    def served(self) -> bool:
+        """Whether its clients are forgotten, and so may not take part any more."""
+        return self.settled or self.branch is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still to be served."""
+        return not self.withdrawn and not self.served
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """One line of the deletion log: what had to go; ``completed`` says when it was gone, ``left`` what stayed.
+
+    ``number`` is that of the entry that planned it; ``completed`` is empty as long as it is under way.
+    """
+
+    number: int
+    plan: ErasurePlan
+    completed: str
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the declared training is doubted since a model; ``answer`` is the operator's, empty while it stands."""
+
+    model_id: ModelId
+    time: str
+    reason: str
+    answer: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"the declared training is doubted since {self.model_id}: {self.reason}. Find out what clients execute; "
+            'where the declaration is right all the same, say so (rescind doubts HISTORY --lift "why")'
+        )
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All events of a journal but its rounds, in order, each with its entry; what follows from them is found once."""
+
+    moments: tuple[tuple[Entry, Event], ...] = ()
+
+    @classmethod
+    def read(cls, ledger: Ledger) -> Self:
+        """Return the timeline of a ledger's whole journal."""
+        return cls().follow(ledger.entries(*EVENTS))
+
+    def follow(self, entries: Iterable[Entry]) -> Self:
+        """Return the timeline with entries that came after it; rounds among them are passed over."""
+        return type(self)((*self.moments, *((entry, read_event(entry)) for entry in entries if entry.kind in EVENTS)))
+
+    def until(self, number: int) -> Self:
+        """Return the timeline as it was when the journal's last entry had this number."""
+        return type(self)(tuple(moment for moment in self.moments if moment[0].sequence <= number))
+
+    def of(self, kind: type[_E]) -> Iterator[tuple[Entry, _E]]:
+        """Return the events of a kind, in order, each with its entry."""
+        return ((entry, event) for entry, event in self.moments if isinstance(event, kind))
+
+    @property
+    def last(self) -> int:
+        """The number of the last entry that is not a round's."""
+        return self.moments[-1][0].sequence if self.moments else 0
+
+    @cached_property
+    def run(self) -> Run:
+        """What the run is; an error if nothing was recorded yet."""
+        for _, run in self.of(Run):
+            return run
+        raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The run's facts, with what happened since: how training ended, and what contradicts them.
+
+        Once the training was doubted, it is declared by the operator, who lifted the doubt, and not known otherwise.
+        """
+        facts = self.run.facts
+        return replace(
+            facts,
+            sources=replace(facts.sources, training=Source.DECLARED) if self.doubts else facts.sources,
+            public_rounds=not any(self.of(EndByData)),
+            doubts=tuple(map(str, self.standing_doubts)),
+            averages=not self.missed_means,
+        )
+
+    @cached_property
+    def branches(self) -> dict[int, Branch]:
+        """All branches by number."""
+        return {branch.number: branch for _, branch in self.of(Branch)}
+
+    @cached_property
+    def retrained(self) -> dict[int, BranchRetrained]:
+        """The branches that were trained to their ends, by number."""
+        return {event.branch: event for _, event in self.of(BranchRetrained)}
+
+    @cached_property
+    def requests(self) -> tuple[FiledRequest, ...]:
+        """All requests in the order in which they arrived."""
+        withdrawn = {event.request for _, event in self.of(RequestWithdrawn)}
+        settled = {event.request for _, event in self.of(RequestSettled)}
+        extended = {event.request: event.deadline for _, event in self.of(DeadlineExtended)}
+        served = {number: branch.number for branch in self.branches.values() for number in branch.requests}
+        return tuple(
+            FiledRequest(
+                number=(number := entry.sequence),
+                request=filed.request,
+                time=entry.time,
+                deadline=extended.get(number, filed.deadline),
+                withdrawn=number in withdrawn,
+                settled=number in settled,
+                branch=served.get(number),
+                forgotten=filed.forgotten,
+                first_deadline=filed.deadline,
+            )
+            for entry, filed in self.of(RequestFiled)
+        )
+
+    @cached_property
+    def open_requests(self) -> dict[int, FiledRequest]:
+        """The requests that are still to be served, by number."""
+        return {filed.number: filed for filed in self.requests if filed.open}
+
+    @cached_property
+    def forgotten(self) -> frozenset[int]:
+        """Everybody whose request was served."""
+        return frozenset(client for filed in self.requests if filed.served for client in filed.request.group)
+
+    @cached_property
+    def plans(self) -> dict[int, RecordedPlan]:
+        """The latest plan of each request."""
+        latest: dict[int, RecordedPlan] = {}
+        for entry, plan in self.of(RecordedPlan):
+            latest |= dict.fromkeys(plan.requests, replace(plan, seen=plan.seen or entry.sequence))
+        return latest
+
+    @cached_property
+    def deletions(self) -> tuple[Deletion, ...]:
+        """All erasures in the order in which they were begun."""
+        done = {event.erasure: (entry, event) for entry, event in self.of(ErasureFinished)}
+        found = []
+        for begun, plan in self.of(ErasurePlan):
+            entry, event = done.get(begun.sequence, (None, None))
+            found.append(Deletion(begun.sequence, plan, entry.time if entry else "", event.left if event else ()))
+        return tuple(found)
+
+    @property
+    def unfinished_deletions(self) -> list[Deletion]:
+        """The erasures that were begun and not carried out to the end."""
+        return [deletion for deletion in self.deletions if not deletion.completed]
+
+    @cached_property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """All doubts in the order in which they arose; an answer lifts all those before it."""
+        found: list[Doubt] = []
+        for entry, event in self.moments:
+            if isinstance(event, TrainingDoubted):
+                found.append(Doubt(ModelId(event.branch, event.round), entry.time, event.reason))
+            elif isinstance(event, DoubtsLifted):
+                found = [doubt if doubt.answer else replace(doubt, answer=event.reason) for doubt in found]
+        return tuple(found)
+
+    @property
+    def standing_doubts(self) -> tuple[Doubt, ...]:
+        """The doubts that nobody has lifted."""
+        return tuple(doubt for doubt in self.doubts if not doubt.answer)
+
+    @cached_property
+    def missed_means(self) -> tuple[ModelId, ...]:
+        """Of each branch the first model that was seen to be no mean of its round's replies."""
+        return tuple(ModelId(event.branch, event.round) for _, event in self.of(MeanMissed))
