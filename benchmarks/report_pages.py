@@ -85,7 +85,7 @@ def made(mode: str, folder: Path, data: str | None, rounds: int) -> list[Path]:
         federation.forget(method, Rounds(rounds // 2))
         federation.plan(method, history.ask([NEXT], budget))
     (folder / "evidence.json").write_text(evidence)
-    rescind(folder, "keys", "new", "operator.key")
+    rescind(folder, "key", "new", "operator.key")
     rescind(folder, "certify", "history", str(number), "--key", "operator.key", "--evidence", "evidence.json")
     shown = ["--certificate", "certificate.json", "--key", "operator.key.pub", "--accuracies", "accuracies.jsonl"]
     rescind(folder, "report", "history", *shown, "-o", "officer.html")

@@ -385,7 +385,7 @@ def growth(samples: Sequence[Sample], since: float, until: float) -> float | Non
 def certify(soak: Soak) -> tuple[Counter[str], int, int]:
     """Certify every request and verify it; returns how many there are of each mode, how many are bad and unserved."""
     address, key = soak.server.address, "operator.key"
-    soak.rescind("keys", "new", key)
+    soak.rescind("key", "new", key)
     modes: Counter[str] = Counter()
     bad = unserved = 0
     listed, _ = soak.rescind("request", "list", address)

@@ -40,13 +40,13 @@ def said(*words: object) -> Result:
 def test_a_request_is_added_listed_and_taken_back(folder: Path) -> None:
     added = said("request", "add", folder, "clinic-1", "--epsilon", 5)
     assert added.exit_code == 0
-    assert "Request 7 is recorded" in added.output
+    assert "Request 1 is recorded" in added.output
     again = said("request", "add", folder, "Clinic of the North")
     assert again.exit_code == 0
     lines = said("request", "list", folder).output.splitlines()
     assert [line.split("\t")[2] for line in lines] == ["clinic-1", "Clinic of the North"]
     assert all("open, due" in line for line in lines)
-    assert said("request", "withdraw", folder, 7).exit_code == 0
+    assert said("request", "withdraw", folder, 1).exit_code == 0
     with History(folder) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
     lines = said("request", "list", folder).output.splitlines()
@@ -96,10 +96,10 @@ def test_a_request_is_certified_by_two_and_verified(
         Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
         save(history.model(history.newest), tmp_path / "model")
     for name in ("operator", "officer"):
-        assert said("keys", "new", tmp_path / name).exit_code == 0
+        assert said("key", "new", tmp_path / name).exit_code == 0
     certificate = tmp_path / "certificate.json"
     for name in ("operator", "officer"):
-        result = said("certify", folder, 7, "--key", tmp_path / name, "-o", certificate)
+        result = said("certify", folder, 1, "--key", tmp_path / name, "-o", certificate)
         assert result.exit_code == 0, result.output
         assert "Certificate of forgetting" in result.output
     words = ["verify", certificate, "--key", tmp_path / "operator.pub", "--key", tmp_path / "officer.pub"]
@@ -121,29 +121,29 @@ def test_what_does_not_hold_ends_with_its_own_code(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
-    assert said("certify", folder, 7, "--key", tmp_path / "key").exit_code == 1
+    assert said("certify", folder, 1, "--key", tmp_path / "key").exit_code == 1
     (tmp_path / "none").write_text("{}")
-    said("keys", "new", tmp_path / "key")
-    assert said("keys", "new", tmp_path / "key").exit_code == 10
+    said("key", "new", tmp_path / "key")
+    assert said("key", "new", tmp_path / "key").exit_code == 10
     assert said("verify", tmp_path / "none", "--key", tmp_path / "key.pub").exit_code == 11
 
 
 @pytest.fixture
 def forgotten(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a history in which request 7 was served; there are two keys."""
+    """Return a history in which request 1 was served; there are two keys."""
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
     said("request", "add", folder, "clinic-1")
     with History(folder) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
     for name in ("operator", "officer"):
-        said("keys", "new", tmp_path / name)
+        said("key", "new", tmp_path / name)
     return folder
 
 
 def test_an_annex_is_written_for_its_owner_alone_and_checked(forgotten: Path, tmp_path: Path) -> None:
     certificate, annex = tmp_path / "certificate.json", tmp_path / "annex.json"
     for name in ("operator", "officer"):
-        words = ("certify", forgotten, 7, "--key", tmp_path / name, "-o", certificate, "--annex", annex)
+        words = ("certify", forgotten, 1, "--key", tmp_path / name, "-o", certificate, "--annex", annex)
         result = said(*words)
         assert result.exit_code == 0, result.output
         assert annex.stat().st_mode & 0o777 == 0o600
@@ -157,11 +157,11 @@ def test_an_annex_is_written_for_its_owner_alone_and_checked(forgotten: Path, tm
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))
     # Another head is another certificate, and has an annex of its own.
     other = tmp_path / "other.json"
-    refused = said("certify", forgotten, 7, "--key", tmp_path / "operator", "-o", other, "--annex", annex)
+    refused = said("certify", forgotten, 1, "--key", tmp_path / "operator", "-o", other, "--annex", annex)
     assert refused.exit_code == 11
     assert not other.exists()
     assert (certificate.read_bytes(), annex.read_bytes()) == before
-    assert said("certify", forgotten, 7, "--key", tmp_path / "operator", "-o", other).exit_code == 0
+    assert said("certify", forgotten, 1, "--key", tmp_path / "operator", "-o", other).exit_code == 0
     assert said("verify", other, "--key", tmp_path / "operator.pub", "--annex", annex).exit_code == 16
 
 
@@ -170,7 +170,7 @@ def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
 ) -> None:
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
     for name in ("operator", "officer"):
-        said("keys", "new", tmp_path / name)
+        said("key", "new", tmp_path / name)
     folder, certificate = tmp_path / "history", tmp_path / "certificate.json"
     with History(folder) as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s", update_interval=1)
@@ -200,7 +200,7 @@ def test_evidence_is_stated_and_shown_as_no_proof(forgotten: Path, tmp_path: Pat
     certificate, evidence = tmp_path / "certificate.json", tmp_path / "evidence.json"
     measured = {"what": "an attack <b>", "found": "epsilon at least 0.1, with 95 %", "bound": "epsilon 0"}
     evidence.write_text(json.dumps([measured]))
-    words = ("certify", forgotten, 7, "--key", tmp_path / "operator", "-o", certificate)
+    words = ("certify", forgotten, 1, "--key", tmp_path / "operator", "-o", certificate)
     assert said(*words, "--evidence", evidence).exit_code == 0
     checking = ("verify", certificate, "--key", tmp_path / "operator.pub", "--history", forgotten)
     result = said(*checking, "--html", tmp_path / "page.html")
@@ -239,7 +239,7 @@ def test_evidence_is_read_strictly(wrong: Any) -> None:
 
 def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: Path, tmp_path: Path) -> None:
     certificate, heads = tmp_path / "certificate.json", tmp_path / "heads"
-    said("certify", forgotten, 7, "--key", tmp_path / "operator", "-o", certificate)
+    said("certify", forgotten, 1, "--key", tmp_path / "operator", "-o", certificate)
     shutil.copytree(forgotten, tmp_path / "backup")
     with History(forgotten) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))
@@ -269,7 +269,7 @@ def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: 
 
 def test_a_sceptics_arguments_are_answered(forgotten: Path, tmp_path: Path) -> None:
     certificate = tmp_path / "certificate.json"
-    said("certify", forgotten, 7, "--key", tmp_path / "operator", "-o", certificate)
+    said("certify", forgotten, 1, "--key", tmp_path / "operator", "-o", certificate)
     own, kept = ("--key", tmp_path / "operator.pub"), certificate.read_bytes()
     tries = [
         ((*own, "--threshold", 0), 1, "from 1 to the number of keys"),

@@ -195,7 +195,7 @@ def test_a_deadline_is_extended_with_a_reason_and_not_for_ever(folder: Path) -> 
 
 def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
-    said("keys", "new", tmp_path / "key")
+    said("key", "new", tmp_path / "key")
     result = said("doctor", folder, "--key", tmp_path / "key")
     assert result.exit_code == 0, result.output
     assert "encrypted, readable by you alone" in result.output

@@ -66,7 +66,7 @@ class Lying:
 def planned(history: History, engine: Engine, server: Any = None) -> Mode:
     """Train if nothing is trained yet, ask for clinic-0 if nobody did, and plan to hide it by noise."""
     federation = Revocable(history, engine, server or Average())
-    number = next((entry.sequence for entry in history.ledger.entries("request")), None)
+    number = next((filed.number for filed in history.timeline.requests), None)
     if number is None:
         federation.train(Rounds(4))
         number = history.ask(["clinic-0"], BUDGET)

@@ -31,17 +31,17 @@ PASSPHRASE = "correct horse battery"  # noqa: S105
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder with a history in which request 10 was served, two keys, and a certificate."""
+    """Make a folder with a history in which request 1 was served, two keys, and a certificate."""
     place = tmp_path_factory.mktemp("made")
     engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
     with History(place / "history") as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(6))
-        assert history.ask(["clinic-1"], Budget(8.0, 0.01)) == 10
+        assert history.ask(["clinic-1"], Budget(8.0, 0.01)) == 1
         federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
         own = create_key(place / "operator", PASSPHRASE)
         create_key(place / "stranger", PASSPHRASE)
-        content = sign(build_statement(history, 10), [load_signer(own.with_suffix(""), PASSPHRASE)])
+        content = sign(build_statement(history, 1), [load_signer(own.with_suffix(""), PASSPHRASE)])
         (place / "certificate.json").write_bytes(content)
     return place
 
@@ -67,10 +67,10 @@ TABLE = [
     (("plan", "nowhere", "clinic-2"), 1, MISSING),
     (("request", "add", "nowhere", "clinic-2"), 1, MISSING),
     (("request", "list", "nowhere"), 1, MISSING),
-    (("request", "extend", "nowhere", 10, "--days", 3, "--reason", "r"), 1, MISSING),
-    (("request", "withdraw", "nowhere", 10), 1, MISSING),
+    (("request", "extend", "nowhere", 1, "--days", 3, "--reason", "r"), 1, MISSING),
+    (("request", "withdraw", "nowhere", 1), 1, MISSING),
     (("erase", "nowhere"), 1, MISSING),
-    (("certify", "nowhere", 10, "--key", "operator"), 1, MISSING),
+    (("certify", "nowhere", 1, "--key", "operator"), 1, MISSING),
     ((*VERIFY, "operator.pub", "--history", "nowhere"), 1, MISSING),
     (("doctor", "nowhere"), 1, MISSING),
     (("status", "operator"), 1, "operator is a file: give the folder of a history"),
@@ -80,24 +80,24 @@ TABLE = [
     (("plan", "history", "clinic-22"), 1, "did you mean 'clinic-2'"),
     (("request", "add", "history", "klinic-2"), 1, "did you mean 'clinic-2'"),
     (("request", "add", "history", "clinic-1"), 1, "was forgotten, and its name erased"),
-    (("request", "withdraw", "history", 10), 1, "no open request 10"),
+    (("request", "withdraw", "history", 1), 1, "no open request 1"),
     (("request", "extend", "history", 77, "--days", 3, "--reason", "r"), 1, "no open request 77"),
     (("certify", "history", 77, "--key", "operator", "-o", "other.json"), 1, "there is no request 77"),
     (("request", "add", "history", "clinic-2", "--epsilon", 0), 1, "epsilon is 0.0"),
     (("plan", "history", "clinic-2", "--delta", 2), 1, "delta is 2.0"),
     # Keys
     (
-        ("certify", "history", 10, "--key", "operator.pub", "-o", "other.json"),
+        ("certify", "history", 1, "--key", "operator.pub", "-o", "other.json"),
         10,
         "is the public key: sign with the private one, operator",
     ),
-    (("certify", "history", 10, "--key", "nobody", "-o", "other.json"), 1, "No such file or directory: nobody"),
-    (("keys", "new", "operator"), 10, "keys are not overwritten"),
+    (("certify", "history", 1, "--key", "nobody", "-o", "other.json"), 1, "No such file or directory: nobody"),
+    (("key", "new", "operator"), 10, "keys are not overwritten"),
     ((*VERIFY, "stranger.pub"), 12, "not verified: 1 different keys have to have signed"),
     ((*VERIFY, "operator"), 10, "holds no public key: give the file that ends in .pub"),
     ((*VERIFY, "operator.pub", "--model", "operator"), 13, "not verified: operator is no safetensors file"),
     (("verify", "operator.pub", "--key", "operator.pub"), 11, "not verified: the file is cut off"),
-    (("certify", "history", 10, "--key", "operator", "-o", "operator.pub"), 11, "the file is cut off"),
+    (("certify", "history", 1, "--key", "operator", "-o", "operator.pub"), 11, "the file is cut off"),
 ]
 
 
@@ -112,7 +112,7 @@ def test_a_mistake_is_answered(scene: Path, words: tuple[object, ...], code: int
 
 def test_a_wrong_passphrase_opens_no_key(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCIND_PASSPHRASE", "incorrect horse battery")
-    result = said("certify", "history", 10, "--key", "operator", "-o", "other.json")
+    result = said("certify", "history", 1, "--key", "operator", "-o", "other.json")
     assert (result.exit_code, "that this passphrase opens" in result.output) == (10, True)
     assert "incorrect horse" not in result.output
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(scene: Path, full_disk: Path) -
     result = said("request", "add", full_disk / "history", "clinic-2")
     assert (result.exit_code, "tells whether the disk is full" in result.output) == (1, True), result.output
     assert "Traceback" not in result.output
-    result = said("certify", "history", 10, "--key", "operator", "-o", full_disk / "certificate.json")
+    result = said("certify", "history", 1, "--key", "operator", "-o", full_disk / "certificate.json")
     assert (result.exit_code, "No space left on device" in result.output) == (1, True), result.output
     (full_disk / "ballast").unlink()
     assert said("request", "add", full_disk / "history", "clinic-2").exit_code == 0

@@ -99,7 +99,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made.plan(Sifu(), history.ask(["clinic-4"], Budget(8.0, 0.01)))
     evidence = [{"what": "a replay", "found": "0 of 7 above", "bound": "at none"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
-    run(folder, "keys", "new", "operator.key")
+    run(folder, "key", "new", "operator.key")
     run(folder, "certify", "history", str(number), "--key", "operator.key", "--evidence", "evidence.json")
     return folder
 
@@ -137,7 +137,7 @@ def test_a_certificate_is_shown_with_its_verification_and_what_was_measured(sign
 
 
 def test_a_certificate_that_does_not_hold_is_not_shown(signed: Path) -> None:
-    run(signed, "keys", "new", "other.key")
+    run(signed, "key", "new", "other.key")
     wrong = ["--certificate", "certificate.json", "--key", "other.key.pub"]
     assert "no valid signature" in run(signed, "report", "history", *wrong, "-o", "none.html", code=12)
     assert "--key" in run(signed, "report", "history", "--certificate", "certificate.json", code=1)

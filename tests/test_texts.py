@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record(history.ledger, TrainingDoubted(1, 1, reason), history._now())
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
-    said("keys", "new", folder / "key")
+    said("key", "new", folder / "key")
     words = ["certify", folder / "history", number, "--key", folder / "key", "--evidence", folder / "evidence.json"]
     assert said(*words, "-o", folder / "certificate.json").exit_code == 0
     return folder

@@ -98,7 +98,7 @@ def test_neither_half_of_a_key_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_fingerprint_is_shown_in_full(tmp_path: Path) -> None:
     result = CliRunner().invoke(
-        app, ["keys", "new", str(tmp_path / "key"), "--json"], env={"RESCIND_PASSPHRASE": PASSPHRASE}
+        app, ["key", "new", str(tmp_path / "key"), "--json"], env={"RESCIND_PASSPHRASE": PASSPHRASE}
     )
     known = fingerprint(load_public_key(tmp_path / "key.pub"))
     assert len(known) == 64

@@ -23,7 +23,7 @@ from rescind.testing.small import simulation
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, int]:
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
-    said("keys", "new", tmp_path / "key")
+    said("key", "new", tmp_path / "key")
     with History(tmp_path / "history") as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))

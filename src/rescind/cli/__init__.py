@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli import certificates, doubting, erasing, keys, planning, reporting, requests, state
+from rescind.cli import certify, doctor, doubts, erase, init, key, plan, report, request, status, verify
 
 app = typer.Typer(
     name="rescind",
@@ -32,14 +32,14 @@ def main(
     """Make federated training revocable: record, plan, forget, verify."""
 
 
-app.command("init")(state.init)
-app.command("status")(state.status)
-app.add_typer(requests.app, name="request")
-app.command("plan")(planning.plan)
-app.command("doubts")(doubting.doubts)
-app.command("erase")(erasing.erase)
-app.add_typer(keys.app, name="keys")
-app.command("certify")(certificates.certify)
-app.command("verify")(certificates.verify)
-app.command("report")(reporting.report)
-app.command("doctor")(state.doctor)
+app.command("init")(init.init)
+app.command("status")(status.status)
+app.add_typer(request.app, name="request")
+app.command("plan")(plan.plan)
+app.command("doubts")(doubts.doubts)
+app.command("erase")(erase.erase)
+app.add_typer(key.app, name="key")
+app.command("certify")(certify.certify)
+app.command("verify")(verify.verify)
+app.command("report")(report.report)
+app.command("doctor")(doctor.doctor)

@@ -78,12 +78,12 @@ def _key(path: Path) -> Finding:
     if mode & 0o077:
         return Finding(what, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
     if b"ENCRYPTED" not in content:
-        return Finding(what, "repair", "it is not encrypted, or is no private key: make one with rescind keys new")
+        return Finding(what, "repair", "it is not encrypted, or is no private key: make one with rescind key new")
     if not is_slow(content):
         return Finding(
             what,
             "note",
-            "encrypted, and its passphrase can be guessed quickly: make another one with rescind keys new, and sign "
+            "encrypted, and its passphrase can be guessed quickly: make another one with rescind key new, and sign "
             "with that from now on",
         )
     return Finding(what, "fine", "encrypted, readable by you alone")

@@ -55,7 +55,8 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) ->
     names = ledger.names(sorted_group(request.group)).values()
     # Sorted, so that their order tells nothing.
     forgotten = sorted(blind_name(receipt(ledger, name), name) for name in names)
-    return record(ledger, RequestFiled(request, deadline.isoformat(), tuple(forgotten)), time.isoformat()).sequence
+    entry = record(ledger, RequestFiled(request, deadline.isoformat(), tuple(forgotten)), time.isoformat())
+    return len(Timeline.read(ledger).until(entry.sequence).requests)
 
 
 def receipt(ledger: Ledger, name: str) -> bytes:

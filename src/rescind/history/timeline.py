@@ -35,7 +35,7 @@ _E = TypeVar("_E")
 
 @dataclass(frozen=True, slots=True)
 class FiledRequest:
-    """A request as it was recorded: ``number`` names it, ``deadline`` is the day it has to be served by.
+    """A request as it was recorded: ``number``, from 1 on, names it; ``deadline`` is the day it has to be served by.
 
     It is served by a restart, which began ``branch``, or ``settled`` without one, where the model does not know its
     clients. ``forgotten`` are salted digests of its clients' names, which outlive the names: whoever has a client's
@@ -161,7 +161,7 @@ class Timeline:
         served = {number: branch.number for branch in self.branches.values() for number in branch.requests}
         return tuple(
             FiledRequest(
-                number=(number := entry.sequence),
+                number=number,
                 request=filed.request,
                 time=entry.time,
                 deadline=extended.get(number, filed.deadline),
@@ -171,7 +171,7 @@ class Timeline:
                 forgotten=filed.forgotten,
                 first_deadline=filed.deadline,
             )
-            for entry, filed in self.of(RequestFiled)
+            for number, (entry, filed) in enumerate(self.of(RequestFiled), start=1)
         )
 
     @cached_property

@@ -1,19 +1,14 @@
-"""``rescind init``, ``status`` and ``doctor``: how a run stands, and whether it stands safely."""
+"""``rescind status``: how a run stands."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from rescind.cli.shared import (
     AsJson,
     Location,
     open_existing,
-    open_history,
-    report_errors,
     show,
     show_progress,
     table,
@@ -28,39 +23,6 @@ if TYPE_CHECKING:
 
 _BAR = 24
 _LINE = 60
-_SERVER = """\
-# In the server app, where the strategy was started:
-import rescind
-from rescind.flower import Recorded, run
-
-history = rescind.History({location!r})
-strategy = Recorded(FedAvg(...), history, training=rescind.LocalTraining(...), trained=["head.weight", "head.bias"])
-run(strategy, grid, arrays, num_rounds=100)
-
-# In the client app's train function, for guarantees with noise:
-from rescind.flower import train_head
-
-return train_head(msg, context, features, labels)"""
-
-
-def init(history: Location, as_json: AsJson = False) -> None:
-    """Make a new history, readable by you alone, and show the lines that a Flower app needs.
-
-    Example: rescind init hospital-history
-    """
-    with report_errors():
-        existed = Path(history).is_dir() and any(Path(history).iterdir())
-        with open_history(history, create=True) as there:
-            identifier, secret = there.identifier, there.secret_file
-    words = [
-        f"There is a history in {history} already, of run {identifier}."
-        if existed
-        else f"A new history is in {history}. Its secret file is {secret}: keep it, and back it up apart from the "
-        "history.",
-        "",
-        *_SERVER.format(location=history).splitlines(),
-    ]
-    show({"history": history, "run": identifier, "new": not existed}, words, as_json)
 
 
 def status(history: Location, as_json: AsJson = False) -> None:
@@ -149,27 +111,3 @@ def _time_line(rounds: list[int]) -> str:
     width = min(_LINE, last - first + 1)
     marked = {(at - first) * (width - 1) // max(last - first, 1) for at in rounds}
     return "".join("o" if at in marked else "." for at in range(width))
-
-
-def doctor(
-    history: Annotated[str | None, typer.Argument(metavar="HISTORY", help="A history to look at, too.")] = None,
-    key: Annotated[list[Path] | None, typer.Option(help="A private key to look at, too.")] = None,
-    database: Annotated[
-        list[Path] | None, typer.Option(help="A database of a Flower SuperLink to look at, too (its --database).")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Look for what is missing or not safe: versions, permissions, clock, disk, keys, the history's chain.
-
-    It ends with 1 if something has to be repaired. Example: rescind doctor hospital-history --key operator.key
-    """
-    with report_errors():
-        from rescind.cli.examination import examine
-
-        with show_progress("examining"):
-            found = list(examine(history, key or [], database or []))
-    words = [f"{each.verdict:>7}  {each.what}: {each.detail}" for each in found]
-    result = {"checks": [{"what": each.what, "verdict": each.verdict, "detail": each.detail} for each in found]}
-    show(result, words, as_json)
-    if any(each.verdict == "repair" for each in found):
-        raise typer.Exit(1)

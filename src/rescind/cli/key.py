@@ -1,4 +1,4 @@
-"""``rescind keys``: keys for signing."""
+"""``rescind key``: keys for signing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def new(
     """Make a key for signing: encrypted, readable by you alone.
 
     The passphrase, of 12 characters or more, is asked for, or taken from the variable RESCIND_PASSPHRASE.
-    Example: rescind keys new operator.key
+    Example: rescind key new operator.key
     """
     with report_errors():
         from rescind.certificates.envelope import fingerprint

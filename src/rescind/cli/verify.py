@@ -1,4 +1,4 @@
-"""``rescind certify`` and ``rescind verify``."""
+"""``rescind verify``: check a certificate with all that is at hand."""
 
 from __future__ import annotations
 
@@ -10,65 +10,14 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli.keys import passphrase
 from rescind.cli.shared import (
     AsJson,
-    Location,
     check_page,
-    open_existing,
     open_history,
     report_errors,
     show,
     show_progress,
 )
-
-
-def certify(
-    history: Location,
-    number: Annotated[int, typer.Argument(metavar="REQUEST", help="The request's number.")],
-    key: Annotated[Path, typer.Option(help="The private key to sign with.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("certificate.json"),
-    annex: Annotated[Path | None, typer.Option(help="Write the operator's annex, too; keep it private.")] = None,
-    evidence: Annotated[Path | None, typer.Option(help="Measured evidence to state in it, a JSON list.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Sign what became of a request; a second signer adds its signature to the same file.
-
-    What is not proven gets a signed report instead, whose title says that it is no certificate.
-    Example: rescind certify hospital-history 23 --key operator.key
-    """
-    with open_existing(history) as there:
-        from rescind.certificates.annex import build_annex as annex_of
-        from rescind.certificates.evidence import LONGEST, read_evidence
-        from rescind.certificates.files import check_verifies, read_head, sign_for
-        from rescind.certificates.issue import build_statement
-        from rescind.certificates.keys import load_signer
-        from rescind.history.outcomes import claim_of
-        from rescind.private_files import open_private, read_bounded
-
-        measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
-        claim_of(there.timeline, number)
-        again = read_head(output, there, number)
-        with show_progress("looking up what may be claimed"):
-            found = build_statement(there, number, head=again, evidence=measured)
-            private = None if annex is None else annex_of(there, found)
-        own = load_signer(key, passphrase())
-        content = sign_for(output, found, own)
-        secret = None if annex is None or private is None else sign_for(annex, private, own)
-        with show_progress("checking what is signed"):
-            check_verifies(content, own, there, secret)
-        if annex is not None and secret is not None:
-            with open(annex, "wb", opener=open_private) as file:
-                file.write(secret)
-        output.write_bytes(content)
-    said = found.predicate
-    result = {"request": number, "mode": said.mode, "title": said.title, "file": str(output)}
-    words = [f"{said.title}: {output}"]
-    if again is not None:
-        words.append(
-            "It was there already and is signed once more, as it stood; for today's model choose another --output."
-        )
-    show(result, words, as_json)
 
 
 def verify(

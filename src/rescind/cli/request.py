@@ -92,7 +92,7 @@ def extend(
 ) -> None:
     """Extend the deadline of an open request, with a reason.
 
-    Example: rescind request extend hospital-history 23 --days 30 --reason "many requests at once"
+    Example: rescind request extend hospital-history 1 --days 30 --reason "many requests at once"
     """
     with open_existing(history) as there:
         deadline = there.extend(number, days, reason)
@@ -104,7 +104,7 @@ def extend(
 def withdraw(history: Location, number: Number, as_json: AsJson = False) -> None:
     """Take back a request that is still open.
 
-    Example: rescind request withdraw hospital-history 23
+    Example: rescind request withdraw hospital-history 1
     """
     with open_existing(history) as there:
         there.withdraw(number)
