@@ -17,13 +17,13 @@ from rescind.core.noise import Tensor, public_sigma
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Made
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
 from rescind.ledger.records import ModelId
 from rescind.methods import Exact, Last, Sifu
 from rescind.methods.method import Method
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
 
 _ROUNDS = 8

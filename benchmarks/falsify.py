@@ -58,7 +58,6 @@ from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
 from rescind.core.summary import Request, Summary
 from rescind.engines.server import Average, NoisedAverage, Server, compute_updates, draw_noise, norm
-from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.lineage import branch_exits
@@ -66,6 +65,7 @@ from rescind.history.outcomes import Outcome, claim_of
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, Span
 from rescind.methods import Scratch
 from rescind.methods.method import Certifying, Method
+from rescind.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 
 Model = Mapping[str, Tensor]
 

@@ -51,12 +51,12 @@ from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request, Summary
 from rescind.engines.engine import Engine
 from rescind.engines.server import average, draw_noise
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method, PaperSifu, Sifu
 from rescind.methods.method import Certifying
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 CLIENTS, EACH, DRAWN, LEAVING = 100, 100, 10, 10
 SIGMA, EXACT, CLASSIC = 0.05, Budget(10.0, 0.01), ClassicBudget(10.0, 0.01)

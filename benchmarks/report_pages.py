@@ -28,10 +28,10 @@ from rescind.audit.evidence import describe_replay, to_json
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead
 from rescind.engines.accuracies import Accuracies
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 CASES: dict[str, tuple[Method, Budget]] = {
     "exact": (Scratch(), Budget(1.0, 1e-5)),

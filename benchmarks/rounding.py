@@ -23,10 +23,10 @@ from rescind import History, LocalTraining, SoftmaxL2
 from rescind.audit import Comparison, RecordingEngine, compare_worlds
 from rescind.core.calibration import Budget
 from rescind.core.planning import Candidate
-from rescind.engines.simulation import Federation, Shard, Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Sifu
+from rescind.simulation import Federation, Shard, Simulation
 
 PRECISIONS = ("float64", "float32")
 # The map's own setting.

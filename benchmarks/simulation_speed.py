@@ -15,11 +15,11 @@ from benchmarks._measure import best_seconds, finish, parser
 from rescind.core.regularity import SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
-from rescind.engines.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
-from rescind.engines.simulation.fast import fast
-from rescind.engines.simulation.loop import Loop
-from rescind.engines.simulation.models import Model
 from rescind.ledger.records import ModelId
+from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
+from rescind.simulation.fast import fast
+from rescind.simulation.loop import Loop
+from rescind.simulation.models import Model
 
 PARTICIPANTS = 10
 EXAMPLES = 100

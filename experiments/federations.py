@@ -13,8 +13,8 @@ from experiments.data.transferred import transferred
 from experiments.harness import Configuration
 from rescind import LocalTraining, SoftmaxL2
 from rescind.core.regularity import UnprovenLoss
-from rescind.engines.simulation import Federation, Network, Shard, SoftmaxHead
-from rescind.engines.simulation.models import Model
+from rescind.simulation import Federation, Network, Shard, SoftmaxHead
+from rescind.simulation.models import Model
 
 EXTRACTORS: Mapping[str, Callable[..., Any]] = {
     "projection": features.random_projection,

@@ -21,11 +21,11 @@ from benchmarks._federation import Deployment, Node
 from rescind import History
 from rescind.cli import app as command_line
 from rescind.core.facts import Mode, Source
-from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ModelId, RoundRecord, Span
+from rescind.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"

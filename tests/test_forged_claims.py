@@ -15,8 +15,6 @@ from rescind.core.noise import public_sigma
 from rescind.core.planning import Candidate, strict_candidates
 from rescind.core.strict import strict_sensitivity
 from rescind.core.summary import Node, Request, Summary
-from rescind.engines.simulation import Simulation
-from rescind.engines.simulation.loop import Loop
 from rescind.engines.stops import Rounds
 from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
@@ -24,6 +22,8 @@ from rescind.history.outcomes import claim_of
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last
 from rescind.methods.method import Beginning, Certifying, Heuristic
+from rescind.simulation import Simulation
+from rescind.simulation.loop import Loop
 from rescind.testing.small import TRAINING, simulation
 
 BUDGET = Budget(10.0, 0.01)

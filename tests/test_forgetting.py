@@ -12,6 +12,7 @@ import pytest
 
 from rescind import Facts, History, LocalTraining
 from rescind.audit.replay import distance
+from rescind.checkpoints.tensors import digest, read
 from rescind.core.calibration import Budget
 from rescind.core.edges import UnboundedEdge
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
@@ -21,11 +22,9 @@ from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, Made, NoisedAverage
-from rescind.engines.simulation import Federation as ImageFederation
-from rescind.engines.simulation import Network, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.engines.training import train
-from rescind.errors import ForgottenClientError, StalePlanError, UnknownClientError
+from rescind.errors import ForgottenClientError, PendingRequestError, StalePlanError, UnknownClientError
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.requests import withdraw
@@ -46,6 +45,8 @@ from rescind.methods import (
     Sifu,
     StrictSifu,
 )
+from rescind.simulation import Federation as ImageFederation
+from rescind.simulation import Network, Shard, Simulation, SoftmaxHead
 from rescind.testing.methods import CutOffError, die_after, pick_names
 from rescind.testing.small import TRAINING, federation, simulation
 
@@ -706,3 +707,17 @@ def test_a_network_is_recorded_and_forgotten_without_a_claim() -> None:
         (scratch,) = revocable.forget(Scratch(), Rounds(1))
         assert scratch.modes == (Mode.EXACT,)
         assert history.verify() == []
+
+
+def test_a_model_is_released_unless_it_knows_who_waits(revocable: Revocable, tmp_path: Path) -> None:
+    revocable.train(Rounds(3))
+    assert revocable.release(tmp_path / "model.safetensors") == ModelId(0, 3)
+    with (tmp_path / "model.safetensors").open("rb") as file:
+        released = dict(read(file))
+    assert digest(released) == revocable.history.kept()[ModelId(0, 3)]
+    revocable.history.ask(pick_names(revocable, 0), BUDGET)
+    with pytest.raises(PendingRequestError, match="call forget first"):
+        revocable.release(tmp_path / "other.safetensors")
+    assert not (tmp_path / "other.safetensors").exists()
+    (outcome,) = revocable.forget(Scratch(), Rounds(2))
+    assert str(outcome) == "request 1 is served (exact): back to model 0.0, 2 rounds since"

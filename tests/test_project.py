@@ -192,3 +192,9 @@ def test_no_event_is_named_by_a_bare_string():
 
 def is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_the_public_face_is_small_and_loads():
+    assert set(dir(rescind)) == {*rescind.__all__, "__version__"}
+    assert len(rescind.__all__) <= 25
+    assert all(getattr(rescind, name) is not None for name in rescind.__all__)

@@ -12,10 +12,10 @@ from rescind.audit import Comparison, RecordingEngine, compare_worlds
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, PublicHead, Source, Sources
 from rescind.core.planning import Candidate
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Sifu
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, federation
 
 PRECISIONS = ("float64", "float32")

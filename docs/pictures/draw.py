@@ -21,12 +21,12 @@ from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.core.calibration import Budget, attack_power, largest_mu, sensitivity_threshold
 from rescind.core.classic import ClassicBudget
 from rescind.core.sensitivity import client_sensitivities
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Sifu
 from rescind.report.page import gather_lines
 from rescind.report.pictures import powers, tree
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 # A picture that is a file of its own can't know the page's colour: this one can be read on white and on dark.
 INK = "#7b808a"

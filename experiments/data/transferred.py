@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from experiments.data import sets
 from experiments.data.features import Pixels, Rows, for_networks, normalised
-from rescind.engines.simulation import Network
+from rescind.simulation import Network
 
 # Whose images have the same shape.
 SOURCES: dict[str, sets.Name] = {"fashion_mnist": "mnist", "cifar10": "cifar100", "cifar100": "cifar10"}

@@ -23,10 +23,10 @@ from rescind.core.noise import Tensor, public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice
 from rescind.core.summary import Request
 from rescind.engines.server import draw_noise
-from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ModelId
+from rescind.simulation import Simulation
 
 HALF_A_POINT = 0.005
 # The paper's for MNIST is 0.05.

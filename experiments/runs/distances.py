@@ -22,9 +22,9 @@ from rescind import History, Sampling
 from rescind.audit.replay import RecordingEngine, compare_worlds
 from rescind.core.edges import Edge, RoundEdge, sorted_group
 from rescind.core.sensitivity import client_sensitivities
-from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.simulation import Simulation
 
 
 def secret_of(configuration: Configuration) -> bytes:

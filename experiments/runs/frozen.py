@@ -19,8 +19,8 @@ from rescind import Sampling
 from rescind.core.calibration import largest_mu
 from rescind.core.noise import Tensor
 from rescind.engines.server import Average, NoisedAverage, Server
-from rescind.engines.simulation import Simulation
 from rescind.ledger.records import ModelId
+from rescind.simulation import Simulation
 
 
 def run(configuration: Configuration) -> list[Row]:

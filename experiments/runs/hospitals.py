@@ -23,9 +23,9 @@ from rescind.core.planning import Candidate, candidates, cheapest
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Request
 from rescind.engines.heads import clip_rows
-from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.simulation import Federation, LogisticHead, Shard, Simulation
 
 HALF_A_POINT = 0.005
 HUNDREDTH = 0.01

@@ -17,7 +17,7 @@ import numpy as np
 from experiments.data.watermarks import watermark
 from experiments.harness import Configuration
 from rescind.core.noise import Tensor
-from rescind.engines.simulation import Federation, Shard, Simulation
+from rescind.simulation import Federation, Shard, Simulation
 
 
 @dataclass(frozen=True, slots=True)

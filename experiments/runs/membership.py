@@ -18,7 +18,7 @@ from scipy.stats import mannwhitneyu
 from rescind.audit.membership import measure_confidence
 from rescind.core.edges import Floats
 from rescind.core.noise import Tensor
-from rescind.engines.simulation import Shard, Simulation
+from rescind.simulation import Shard, Simulation
 
 Model = Mapping[str, Tensor]
 

@@ -35,13 +35,13 @@ from rescind.core.regularity import UnprovenLoss
 from rescind.core.summary import Node, Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, norm
-from rescind.engines.simulation import Federation, Simulation
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
 from rescind.methods.method import Beginning, Certifying, Heuristic
+from rescind.simulation import Federation, Simulation
 
 PUBLISHED = "SIFU as published"
 # FedEraser and FedAccum go back by stored updates; those of every tenth round are kept.

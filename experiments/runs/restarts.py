@@ -9,8 +9,8 @@ from rescind import History
 from rescind.core.noise import Tensor
 from rescind.core.planning import Candidate
 from rescind.engines.server import average, draw_noise
-from rescind.engines.simulation import Simulation
 from rescind.ledger.records import ModelId
+from rescind.simulation import Simulation
 
 Model = Mapping[str, Tensor]
 

@@ -6,10 +6,12 @@ release ever has two.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
 
+from rescind.checkpoints.tensors import save
 from rescind.core.facts import REPRODUCIBLE, Mode
 from rescind.core.noise import Tensor, grid_rounding
 from rescind.core.planning import assess
@@ -146,6 +148,21 @@ class Revocable:
                 approved = None
         served = [each for each in self.history.outcomes() if each.asked[0].number not in before]
         return [replace(each, scores=scores.get(each.asked[0].number)) for each in served]
+
+    def release(self, path: str | os.PathLike[str]) -> ModelId:
+        """Save the newest model as a safetensors file, for whoever may have it, and return its id.
+
+        Args:
+            path: where to write it; a file that is there is replaced.
+
+        Raises:
+            PendingRequestError: the model knows somebody who waits to be forgotten.
+        """
+        if self._is_held():
+            raise PendingRequestError("the newest model knows somebody who waits to be forgotten: call forget first")
+        newest = self.history.newest
+        save(self.history.model(newest), path)
+        return newest
 
     # One step each
 

@@ -22,7 +22,6 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, Sampling
 from rescind.core.planning import Candidate
 from rescind.core.summary import Request, Summary
-from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
@@ -31,6 +30,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
+from rescind.simulation import Simulation
 from rescind.testing.small import simulation
 
 PRIVATE = Ed25519PrivateKey.generate()

@@ -35,12 +35,12 @@ from rescind.core.planning import Candidate, strict_candidates
 from rescind.core.regularity import Curvature, DeclaredLoss, Loss
 from rescind.core.summary import RESERVE, Request, Summary
 from rescind.engines.server import NoisedAverage
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning, Last, Method, Scratch, StrictSifu
 from rescind.methods.method import Certifying
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, simulation
 
 PRIVATE = Ed25519PrivateKey.generate()

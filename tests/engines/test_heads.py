@@ -11,8 +11,8 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.heads import clip_rows, train_head_on
 from rescind.engines.seeds import choose_batches, client_seed
-from rescind.engines.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 from rescind.ledger.records import ModelId
+from rescind.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 
 
 def shards(classes: int, seed: int = 0) -> dict[str, Shard]:

@@ -9,12 +9,12 @@ from rescind.core.facts import PublicHead, Sampling
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.seeds import client_seed, random_stream, toss_coin
-from rescind.engines.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
-from rescind.engines.simulation.fast import fast
-from rescind.engines.simulation.loop import Loop
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ModelId, Span
+from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
+from rescind.simulation.fast import fast
+from rescind.simulation.loop import Loop
 from rescind.testing.engines import EngineConformance, relative_difference, train
 
 HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))
@@ -113,7 +113,7 @@ def test_the_fast_head_agrees_with_the_loop_for_any_l2_term(loss):
 
 @pytest.mark.parametrize("batch", [None, 8])
 def test_many_participants_are_trained_in_portions(batch, monkeypatch):
-    monkeypatch.setattr("rescind.engines.simulation.fast._TOGETHER", 2)
+    monkeypatch.setattr("rescind.simulation.fast._TOGETHER", 2)
     slow, quick = (train(head((10, 9, 12, 3, 10), batch=batch, trainer=each), 5) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 
@@ -127,7 +127,7 @@ def test_the_fast_network_agrees_with_the_loop_after_50_rounds(batch):
 
 @pytest.mark.parametrize(("name", "limit"), [("_TOGETHER", 2), ("_NUMBERS", 100_000), ("_NUMBERS", 1)])
 def test_many_networks_are_trained_in_portions(name, limit, monkeypatch):
-    monkeypatch.setattr(f"rescind.engines.simulation.fast.{name}", limit)
+    monkeypatch.setattr(f"rescind.simulation.fast.{name}", limit)
     slow, quick = (train(network((6, 9, 6, 6, 9), trainer=each), 5) for each in (Loop, fast))
     assert relative_difference(slow, quick) <= 1e-10
 

@@ -7,8 +7,8 @@ import pytest
 
 from experiments.runs.membership import Compared, together, told_apart
 from rescind import LocalTraining, SoftmaxL2
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.ledger.records import ModelId
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 COLUMNS, CLASSES = 600, 3
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.runs import requests
 from experiments.runs.membership import together
-from rescind.engines.simulation import Federation, Shard
+from rescind.simulation import Federation, Shard
 
 CONFIGURATION = {
     "features": "pixels",

@@ -29,7 +29,6 @@ from rescind.certificates.verification import verify
 from rescind.cli.examination import examine
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
-from rescind.engines.simulation import Simulation
 from rescind.engines.stops import Rounds
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.forgetting import Revocable
@@ -38,6 +37,7 @@ from rescind.ledger.commitments import canonical, next_entry, round_root, stamp
 from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
 from rescind.ledger.records import REMAINING, Entry, ErasureLevel, Span
 from rescind.methods import Last, Scratch, Sifu
+from rescind.simulation import Simulation
 from rescind.testing.small import simulation
 
 PRIVATE = Ed25519PrivateKey.generate()

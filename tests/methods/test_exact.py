@@ -10,13 +10,13 @@ from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
 from rescind.core.noise import Tensor, public_sigma
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.retention import exact_rounds, exact_shares
 from rescind.history.run import Goal
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import Exact, Last, PaperSifu, Sifu
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
 BUDGET = Budget(1.0, 1e-5)

@@ -47,6 +47,11 @@ class Outcome:
     left: tuple[str, ...]
     scores: Scores | None = None
 
+    def __str__(self) -> str:
+        numbers = " and ".join(str(filed.number) for filed in self.asked)
+        back = f"back to {self.branch.parent}, {self.rounds} rounds since" if self.branch else "the model knew nobody"
+        return f"request {numbers} is served ({', '.join(mode.value for mode in self.modes)}): {back}"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rescind import LocalTraining, Sampling, SoftmaxL2
-from rescind.engines.simulation import Federation, Shard, Simulation, SoftmaxHead
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 FEATURES, CLASSES = 6, 3
 TRAINING = LocalTraining(steps=3, learning_rate=1.0, loss=SoftmaxL2(l2=0.02, row_norm=1.0))

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
-from rescind.engines.simulation.federation import Examples
-from rescind.engines.simulation.models import Model
+from rescind.simulation.federation import Examples
+from rescind.simulation.models import Model
 
 Tensors = Mapping[str, torch.Tensor]
 # Every participant's examples of every step: (K, b) numbers below its n_i. None: all of them in every step.

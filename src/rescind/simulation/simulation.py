@@ -17,11 +17,11 @@ from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
-from rescind.engines.simulation.fast import channels_last, fast
-from rescind.engines.simulation.federation import Examples, Federation, Shard, examples
-from rescind.engines.simulation.loop import Loop, Trainer
-from rescind.engines.simulation.models import LogisticHead, Model, SoftmaxHead
 from rescind.ledger.records import ModelId
+from rescind.simulation.fast import channels_last, fast
+from rescind.simulation.federation import Examples, Federation, Shard, examples
+from rescind.simulation.loop import Loop, Trainer
+from rescind.simulation.models import LogisticHead, Model, SoftmaxHead
 
 # Nobody is asked here: what is said to happen is what this process does.
 _SOURCES = Sources(

@@ -20,9 +20,9 @@ import torch
 from torch.nn import functional
 
 from rescind.core.training import LocalTraining
-from rescind.engines.simulation.federation import Examples
-from rescind.engines.simulation.loop import Batches, Loop, Tensors, Trainer, l2_of
-from rescind.engines.simulation.models import Model, Network, SoftmaxHead
+from rescind.simulation.federation import Examples
+from rescind.simulation.loop import Batches, Loop, Tensors, Trainer, l2_of
+from rescind.simulation.models import Model, Network, SoftmaxHead
 
 # Participants that are trained as one batch: more would only take more memory.
 _TOGETHER = 32
