@@ -11,9 +11,10 @@ import torch
 
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.audit.replay import distance
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
-from rescind.core.noise import Tensor, public_sigma
+from rescind.core.noise import public_sigma
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Made

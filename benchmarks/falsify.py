@@ -49,10 +49,11 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import verify
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.edges import Edge, RoundEdge
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
-from rescind.core.noise import Tensor, public_sigma
+from rescind.core.noise import public_sigma
 from rescind.core.planning import Candidate, candidates, strict_candidates
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity

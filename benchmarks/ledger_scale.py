@@ -26,7 +26,8 @@ from sqlalchemy import create_engine, text
 from benchmarks._measure import finish, parser, progress
 from benchmarks._postgresql import server
 from benchmarks.recorded import FACTS, TRAINING
-from rescind.core.edges import Clients, Edge
+from rescind.core.arrays import Clients
+from rescind.core.edges import Edge
 from rescind.core.sensitivity import group_sensitivity
 from rescind.history.codec import encode
 from rescind.history.lineage import Lineage, lineage_of, newest_model

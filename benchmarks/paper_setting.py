@@ -35,6 +35,7 @@ from experiments.data import partitions, sets
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.audit.replay import distance
 from rescind.certificates.issue import build_statement
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import (
     Budget,
     attack_power,
@@ -44,7 +45,7 @@ from rescind.core.calibration import (
 )
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import Facts, PrivacyScope
-from rescind.core.noise import Tensor, public_sigma
+from rescind.core.noise import public_sigma
 from rescind.core.planning import Candidate, assess, paper_choice
 from rescind.core.regularity import UnprovenLoss, expansion
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from benchmarks._measure import finish, parser, progress
 from benchmarks.federations import Federation, Logistic, Path, Sampling, train
-from rescind.core.edges import Floats, Members, RoundEdge
+from rescind.core.arrays import Floats, Members
+from rescind.core.edges import RoundEdge
 from rescind.core.regularity import LogisticL2
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.tracker import SensitivityTracker

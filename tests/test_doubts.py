@@ -19,9 +19,9 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.cli import app
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
-from rescind.core.noise import Tensor
 from rescind.core.summary import Node, Summary
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.server import Average, Made, NoisedAverage, average

@@ -18,8 +18,9 @@ import numpy as np
 from experiments.federations import federation_of, head_of
 from experiments.harness import Configuration, Row
 from rescind import History, LocalTraining, SoftmaxL2
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
-from rescind.core.noise import Tensor, public_sigma
+from rescind.core.noise import public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice
 from rescind.core.summary import Request
 from rescind.engines.server import draw_noise

@@ -16,8 +16,8 @@ from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import cost
 from rescind import Sampling
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import largest_mu
-from rescind.core.noise import Tensor
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.data.watermarks import watermark
 from experiments.harness import Configuration
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.simulation import Federation, Shard, Simulation
 
 

@@ -16,8 +16,7 @@ from scipy.special import softmax
 from scipy.stats import mannwhitneyu
 
 from rescind.audit.membership import measure_confidence
-from rescind.core.edges import Floats
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Floats, Tensor
 from rescind.simulation import Shard, Simulation
 
 Model = Mapping[str, Tensor]

@@ -26,10 +26,11 @@ from experiments.runs import marks
 from experiments.runs.membership import Compared, together, told_apart
 from experiments.runs.restarts import trained_on
 from rescind import History, Sampling
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
-from rescind.core.noise import Tensor, grid_rounding, public_sigma
+from rescind.core.noise import grid_rounding, public_sigma
 from rescind.core.planning import Candidate, paper_choice
 from rescind.core.regularity import UnprovenLoss
 from rescind.core.summary import Node, Request, Summary

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rescind import History
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.core.planning import Candidate
 from rescind.engines.server import average, draw_noise
 from rescind.ledger.records import ModelId

@@ -17,8 +17,9 @@ import numpy as np
 from experiments.harness import Configuration, Row
 from experiments.runs.cost import Recovery, engine_of
 from rescind import History
+from rescind.core.arrays import Floats
 from rescind.core.calibration import Budget
-from rescind.core.edges import Floats, RoundEdge
+from rescind.core.edges import RoundEdge
 from rescind.core.planning import candidates, cheapest
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Request, Summary

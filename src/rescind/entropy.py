@@ -16,7 +16,8 @@ from typing import NoReturn, final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from rescind.core.noise import GRID, ByteSource, Tensor, add_noise, is_public_sigma
+from rescind.core.arrays import Tensor
+from rescind.core.noise import GRID, ByteSource, add_noise, is_public_sigma
 
 # ChaCha20's block counter has 32 bits in some libraries, which then repeat the stream after 2^38 bytes.
 _BYTES_PER_KEY = 2**36

@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
 
 from rescind.checkpoints.tensors import save
+from rescind.core.arrays import Tensor
 from rescind.core.facts import REPRODUCIBLE, Mode
-from rescind.core.noise import Tensor, grid_rounding
+from rescind.core.noise import grid_rounding
 from rescind.core.planning import assess
 from rescind.core.sensitivity import never_joined
 from rescind.core.summary import Request, Summary

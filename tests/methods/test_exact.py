@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from rescind import History, Sampling
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
-from rescind.core.noise import Tensor, public_sigma
+from rescind.core.noise import public_sigma
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.retention import exact_rounds, exact_shares

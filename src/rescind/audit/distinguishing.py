@@ -16,8 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from rescind.audit.intervals import Rate
-from rescind.core.edges import Floats
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Floats, Tensor
 
 Model: TypeAlias = Mapping[str, Tensor]
 # How strongly the learned covariance is drawn to a multiple of the identity: from as it is to not at all.

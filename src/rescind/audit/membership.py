@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescind.audit.intervals import Rate
+from rescind.core.arrays import Floats
 from rescind.core.calibration import attack_power
-from rescind.core.edges import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import reached_epsilon
 from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
-from rescind.core.noise import Tensor
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import average, norm

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 
 from rescind.checkpoints.storage import SUFFIX, Storage, is_finished
-from rescind.checkpoints.tensors import SeekableFile, Tensor, chunks, digest, layout
+from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks, digest, layout
 from rescind.errors import HistoryError
 
 # What is read ahead or gathered for a part; S3 takes parts from 5 MiB and at most 10,000 of them.
@@ -37,7 +37,7 @@ class BucketStorage(Storage):
         self._bucket, key, _ = self._fs.split_path(address)
         self._prefix = key.strip("/") + "/" if key.strip("/") else ""
 
-    def put(self, tensors: Mapping[str, Tensor]) -> str:
+    def put(self, tensors: Mapping[str, StoredTensor]) -> str:
         expected = digest(tensors)
         size = len(layout(tensors)) + sum(tensor.nbytes for tensor in tensors.values())
         if self.size(expected + SUFFIX) == size:

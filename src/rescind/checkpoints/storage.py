@@ -15,7 +15,7 @@ from pathlib import Path
 
 import fsspec
 
-from rescind.checkpoints.tensors import SeekableFile, Tensor, chunks
+from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks
 from rescind.private_files import check_private, open_private, sync
 
 SUFFIX = ".safetensors"
@@ -29,7 +29,7 @@ class Storage(ABC):
     address: str
 
     @abstractmethod
-    def put(self, tensors: Mapping[str, Tensor]) -> str:
+    def put(self, tensors: Mapping[str, StoredTensor]) -> str:
         """Store a model and give its digest."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class FolderStorage(Storage):
         if folder.exists():
             check_private(self._folder)
 
-    def put(self, tensors: Mapping[str, Tensor]) -> str:
+    def put(self, tensors: Mapping[str, StoredTensor]) -> str:
         self._prepare()
         temporary = self._folder / (UNFINISHED + secrets.token_hex(16))
         hasher = hashlib.sha256()
@@ -130,7 +130,7 @@ class FolderStorage(Storage):
             return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         return []
 
-    def _holds(self, path: Path, tensors: Mapping[str, Tensor]) -> bool:
+    def _holds(self, path: Path, tensors: Mapping[str, StoredTensor]) -> bool:
         if self.size(path.name) is None:
             return False
         # Comparing is several times as fast as hashing the file, and as good.
@@ -155,7 +155,7 @@ class MemoryStorage(Storage):
         self._fs = fsspec.filesystem("memory")
         self._root = f"/{name}"
 
-    def put(self, tensors: Mapping[str, Tensor]) -> str:
+    def put(self, tensors: Mapping[str, StoredTensor]) -> str:
         data = b"".join(chunks(tensors))
         name = hashlib.sha256(data).hexdigest()
         self._fs.pipe_file(self._path(name + SUFFIX), data)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rescind.checkpoints.bucket import BucketStorage
 from rescind.checkpoints.storage import SUFFIX, FolderStorage, MemoryStorage, Storage, is_digest
-from rescind.checkpoints.tensors import Tensor, read
+from rescind.checkpoints.tensors import StoredTensor, read
 from rescind.errors import DamagedCheckpointError, MissingCheckpointError
 
 
@@ -33,7 +33,7 @@ class CheckpointStore:
         """Where the models are."""
         return self._place.address
 
-    def put(self, tensors: Mapping[str, Tensor]) -> str:
+    def put(self, tensors: Mapping[str, StoredTensor]) -> str:
         """Store a model and give its digest; when this returns, the model is complete and durable.
 
         A model that is there already is not written again. In a folder it is read first and replaced if it is
@@ -42,11 +42,11 @@ class CheckpointStore:
         """
         return self._place.put(tensors)
 
-    def load(self, digest: str) -> dict[str, Tensor]:
+    def load(self, digest: str) -> dict[str, StoredTensor]:
         """Return a model whose bytes are those of its digest."""
         return dict(self.stream(digest))
 
-    def stream(self, digest: str) -> Iterator[tuple[str, Tensor]]:
+    def stream(self, digest: str) -> Iterator[tuple[str, StoredTensor]]:
         """Return a model's tensors one at a time, for models that do not fit into memory.
 
         The digest can be compared only after the last tensor. Until the iteration has ended without an error, what
@@ -54,7 +54,7 @@ class CheckpointStore:
         """
         return self._stream(_check_digest(digest))
 
-    def _stream(self, digest: str) -> Iterator[tuple[str, Tensor]]:
+    def _stream(self, digest: str) -> Iterator[tuple[str, StoredTensor]]:
         hasher = hashlib.sha256()
         try:
             with self._place.open(digest + SUFFIX) as file:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rescind.errors import DamagedCheckpointError
 
-Tensor: TypeAlias = NDArray[Any]
+StoredTensor: TypeAlias = NDArray[Any]
 
 # A piece stays in a core's cache between being copied and being hashed.
 _PIECE = 2**20
@@ -70,7 +70,7 @@ class _Entry:
     end: int
 
 
-def layout(tensors: Mapping[str, Tensor]) -> bytes:
+def layout(tensors: Mapping[str, StoredTensor]) -> bytes:
     """Return the file's beginning, up to the first tensor's bytes.
 
     Names are sorted by code point and data follows data without a gap; spaces fill the header up to 8 bytes.
@@ -97,7 +97,7 @@ def layout(tensors: Mapping[str, Tensor]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def chunks(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
+def chunks(tensors: Mapping[str, StoredTensor]) -> Iterator[memoryview]:
     """Return the file's bytes in order and in small pieces; only a piece is ever copied, and only where it has to be.
 
     A piece may be a view of a tensor: use it before asking for the next one.
@@ -115,7 +115,7 @@ def chunks(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
             yield piece.view(np.uint8).data
 
 
-def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+def save(tensors: Mapping[str, StoredTensor], path: str | os.PathLike[str]) -> None:
     """Write tensors to a file, in the place of one that may be there: a reader sees the old one or the new one."""
     target = Path(path)
     unfinished = target.with_name(f".{target.name}.unfinished")
@@ -127,7 +127,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     unfinished.replace(target)
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
+def digest(tensors: Mapping[str, StoredTensor]) -> str:
     """Return the SHA-256 of the file that these tensors make, as 64 hexadecimal digits."""
     hasher = hashlib.sha256()
     for chunk in chunks(tensors):
@@ -137,7 +137,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 def read(
     file: SeekableFile, observe: Callable[[memoryview], object] = lambda _piece: None
-) -> Iterator[tuple[str, Tensor]]:
+) -> Iterator[tuple[str, StoredTensor]]:
     """Return a file's tensors one at a time, in the order in which they are stored.
 
     ``observe`` sees every byte of the file once and in order, so a hash can be taken on the way. Files of other
@@ -157,7 +157,7 @@ def read(
         yield entry.name, _tensor(file, entry, observe)
 
 
-def _check(name: str, tensor: Tensor) -> None:
+def _check(name: str, tensor: StoredTensor) -> None:
     if not isinstance(name, str) or name == _REMARKS:
         raise ValueError(f"a tensor's name must be a string other than {_REMARKS}, got {name!r}")
     try:
@@ -227,7 +227,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _tensor(file: SeekableFile, entry: _Entry, observe: Callable[[memoryview], object]) -> Tensor:
+def _tensor(file: SeekableFile, entry: _Entry, observe: Callable[[memoryview], object]) -> StoredTensor:
     try:
         tensor = np.empty(entry.shape, entry.dtype)
     except ValueError as error:

@@ -12,7 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import NO_CLIENT, Clients, Members
+from rescind.core.arrays import Clients, Members
+from rescind.core.edges import NO_CLIENT
 
 Records: TypeAlias = NDArray[np.void]
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core._checks import at_most_one
+from rescind.core.arrays import Tensor
 
-Tensor = NDArray[np.floating[Any]]
 Numbers = NDArray[np.float64]
 
 # Above this a mean's rounding would no longer be covered by its term (Theory: 5).

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from rescind.core.edges import Floats, Members, RoundEdge
+from rescind.core.arrays import Floats, Members
+from rescind.core.edges import RoundEdge
 
 # Up to here a round keeps its Gram matrix (8 m^2 bytes); beyond, the cheap bound serves.
 GRAM_LIMIT = 128

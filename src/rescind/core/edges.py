@@ -11,14 +11,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rescind.core._checks import at_most_one, not_negative, positive
+from rescind.core.arrays import Clients, Floats, Members
 from rescind.core.regularity import Factor, server_factor
-
-Floats: TypeAlias = NDArray[np.float64]
-Clients: TypeAlias = NDArray[np.int64]
-Members: TypeAlias = NDArray[np.bool_]
 
 # Marks an empty place where clients are looked up, so no client may have it as its number.
 NO_CLIENT = int(np.iinfo(np.int64).min)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import attack_power
-
-Tensor: TypeAlias = NDArray[np.floating[Any]]
 
 # Coarse on purpose: the noise's own float64 rounding, about 2^-50 sigma, has to vanish inside one step.
 GRID = 2.0**-20

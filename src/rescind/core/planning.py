@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescind.core._checks import positive
+from rescind.core.arrays import Floats
 from rescind.core.calibration import composed_mu
-from rescind.core.edges import Floats
 from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescind.core._checks import not_negative
-from rescind.core.edges import Floats
+from rescind.core.arrays import Floats
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 

@@ -9,14 +9,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
+from rescind.core.arrays import Clients, Floats, Members
 from rescind.core.contribution import client_deltas, group_delta, leave_one_out_sums
 from rescind.core.edges import (
     SMALLEST_FACTOR,
-    Clients,
     Edge,
     ErasedStretch,
-    Floats,
-    Members,
     RoundEdge,
     UnboundedEdge,
     find_members,

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescind.core._checks import not_negative, positive
+from rescind.core.arrays import Clients, Floats, Members
 from rescind.core.edges import (
     RELATIVE_ROUNDING,
     SMALLEST_FACTOR,
-    Clients,
     Edge,
     ErasedStretch,
-    Floats,
-    Members,
     NoiseEdge,
     RoundEdge,
     UnboundedEdge,

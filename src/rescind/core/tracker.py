@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
-from rescind.core.edges import Clients, Edge, ErasedStretch, Floats, Members, RoundEdge, UnboundedEdge, sorted_group
+from rescind.core.arrays import Clients, Floats, Members
+from rescind.core.edges import Edge, ErasedStretch, RoundEdge, UnboundedEdge, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 

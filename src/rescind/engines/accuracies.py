@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.engines.engine import Engine
 from rescind.history.history import History
 from rescind.history.outcomes import Scores

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rescind.core.edges import Floats
+from rescind.core.arrays import Floats, Tensor
 from rescind.core.facts import Facts
-from rescind.core.noise import Tensor
 from rescind.ledger.records import ModelId
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rescind.core.arrays import Tensor
 from rescind.core.facts import Source
-from rescind.core.noise import Tensor
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.progress import bar

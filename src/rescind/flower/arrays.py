@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 
 # What numpy writes before the numbers of an array, in the versions 1.0 and 2.0 of its format. numpy's own reader
 # evaluates this text, and there are many that make it fail in ways of their own.

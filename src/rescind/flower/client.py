@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.engines.heads import train_head_on
 from rescind.engines.seeds import choose_batches
 from rescind.flower.wire import DISTANCE, EXECUTED, OWN, OWN_MODEL, WITNESSED, Instructions

@@ -14,8 +14,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
+from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
-from rescind.core.noise import Tensor
 from rescind.engines.engine import Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 
 from rescind.flower.patience import Patience
 from rescind.flower.wire import EXECUTED
+from rescind.ledger.contract import LONGEST_NAME
 from rescind.texts import is_plain, make_plain
 
 _LOG = logging.getLogger("flwr")
@@ -22,7 +23,6 @@ _LOG = logging.getLogger("flwr")
 _PAUSE = 1.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
-_LONGEST_NAME = 256
 KEYS_END_IT = "Registered keys end this (flwr supernode register)"
 
 
@@ -127,7 +127,7 @@ class Nodes:
             if name is None:
                 self._warn(
                     f"node {node.node_id} does not take part: it has no registered key, or does not say who it is "
-                    f"(rescind.flower.identify) in at most {_LONGEST_NAME} characters that can be seen"
+                    f"(rescind.flower.identify) in at most {LONGEST_NAME} characters that can be seen"
                 )
                 continue
             if name in found:
@@ -135,7 +135,7 @@ class Nodes:
                     f"nodes {found[name].node} and {node.node_id} say that they are the same client: the one that "
                     f"came last takes part, node {node.node_id}. {KEYS_END_IT}"
                 )
-            label = make_plain(node.name)[:_LONGEST_NAME].strip() if self.authenticated else name
+            label = make_plain(node.name)[:LONGEST_NAME].strip() if self.authenticated else name
             found[name] = Member(name, node.node_id, label or name)
         return found
 
@@ -148,7 +148,7 @@ class Nodes:
         for reply in replies:
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
-            if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and is_plain(name):
+            if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and is_plain(name):
                 self._told[reply.metadata.src_node_id] = name
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
         for node in self._patience.heard(unknown, self._told):

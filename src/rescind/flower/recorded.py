@@ -15,8 +15,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
 from rescind.checkpoints.tensors import digest, save
+from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
-from rescind.core.noise import Tensor
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.server import Average, Server, check_public

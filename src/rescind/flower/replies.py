@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Array, Message, MetricRecord, RecordDict
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.engines.engine import TOO_LONG
 from rescind.flower.arrays import UnfitArrayError, is_usable, view_array
 from rescind.flower.wire import EXECUTED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.core.training import NO_BOUND
 from rescind.engines.engine import Engine
 from rescind.engines.server import Made, average, norm

@@ -16,16 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.checkpoints.store import CheckpointStore
-from rescind.core.edges import (
-    AbsentRound,
-    Clients,
-    ErasedStretch,
-    Floats,
-    RoundEdge,
-    UnboundedEdge,
-    find_members,
-    sorted_group,
-)
+from rescind.core.arrays import Clients, Floats
+from rescind.core.edges import AbsentRound, ErasedStretch, RoundEdge, UnboundedEdge, find_members, sorted_group
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker

@@ -17,10 +17,10 @@ import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from rescind.checkpoints.store import CheckpointStore
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PrivacyScope
-from rescind.core.noise import Tensor
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Node, Request, Summary
 from rescind.errors import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rescind.core.edges import AbsentRound, Clients, Edge, NoiseEdge, UnboundedEdge
+from rescind.core.arrays import Clients
+from rescind.core.edges import AbsentRound, Edge, NoiseEdge, UnboundedEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.progress import report_progress

@@ -17,9 +17,9 @@ import numpy as np
 from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import RoundMeasurement
-from rescind.core.edges import ErasedStretch, Floats, RoundEdge
+from rescind.core.arrays import Floats, Tensor
+from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode
-from rescind.core.noise import Tensor
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.erasure import Eraser

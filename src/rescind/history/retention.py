@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core._checks import not_negative
-from rescind.core.edges import Clients, Floats, Members, find_members
+from rescind.core.arrays import Clients, Floats, Members
+from rescind.core.edges import find_members
 from rescind.history.lineage import branch_exits
 from rescind.history.run import Run
 from rescind.ledger.records import ROOT, Branch, ModelId

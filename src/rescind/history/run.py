@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget, sensitivity_threshold
 from rescind.core.facts import Facts
-from rescind.core.noise import GRID, Tensor
+from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2
 from rescind.errors import RunMismatchError
 

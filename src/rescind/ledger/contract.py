@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Clients
+from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError
 from rescind.ledger.commitments import KEY_BYTES, canonical
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
@@ -23,7 +23,7 @@ from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 SCHEMA_VERSION = 5
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
-_LONGEST_NAME = 1024
+LONGEST_NAME = 256
 
 # The kinds of entries that a ledger writes of its own accord.
 ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS = (
@@ -109,12 +109,18 @@ class Ledger(ABC):
 
     # Clients
 
-    @abstractmethod
     def register(self, names: Sequence[str], time: str) -> Clients:
         """Return each name's pseudonym, a new one where the name is new; the new ones share one entry.
 
-        A name whose identity was erased is refused with ``ForgottenClientError``, naming it, and nothing is written.
+        Raises:
+            ForgottenClientError: the identity of some name was erased; nothing is written.
+            ValueError: something is no name.
         """
+        return self._register(check_names_fit(names), time)
+
+    @abstractmethod
+    def _register(self, names: list[str], time: str) -> Clients:
+        """Register names that are fit."""
 
     @abstractmethod
     def identities(self) -> dict[str, int]:
@@ -124,20 +130,33 @@ class Ledger(ABC):
     def names(self, clients: Clients) -> dict[int, str]:
         """Return the names of these pseudonyms, without those that are erased or were never given out."""
 
-    @abstractmethod
     def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
         """Return the pseudonyms of these names, without those that are not known."""
+        return self._pseudonyms(check_names_fit(names))
 
     @abstractmethod
+    def _pseudonyms(self, names: list[str]) -> dict[str, int]:
+        """Look up names that are fit."""
+
     def forgotten(self, names: Sequence[str]) -> set[str]:
         """Return those of the names whose identity was erased; only a keyed digest of each is left to tell."""
+        return self._forgotten(check_names_fit(names))
 
     @abstractmethod
+    def _forgotten(self, names: list[str]) -> set[str]:
+        """Look up names that are fit among the erased ones."""
+
     def label(self, labels: Mapping[str, str], time: str) -> None:
         """Say what people call these clients, by name; names that are not known are passed over.
 
         A client's name tells it from all others, a public key for instance; what people call it need not.
         """
+        check_names_fit([*labels, *labels.values()])
+        self._label(labels, time)
+
+    @abstractmethod
+    def _label(self, labels: Mapping[str, str], time: str) -> None:
+        """Write labels that are fit."""
 
     @abstractmethod
     def labels(self) -> dict[int, str]:
@@ -157,7 +176,6 @@ class Ledger(ABC):
 
     # Rounds and kept models
 
-    @abstractmethod
     def commit_round(
         self,
         round_: RoundRecord,
@@ -172,10 +190,29 @@ class Ledger(ABC):
         participants' updates, where those are stored. ``rejected`` are clients whose replies were not used, with the
         reasons: an entry of kind ``rejection`` before the round's own, if there are any.
         """
+        for digest in (round_.model, *(updates or {}).values()):
+            check_digest(digest)
+        return self._commit_round(round_, time, release, updates or {}, rejected or {})
 
     @abstractmethod
+    def _commit_round(
+        self,
+        round_: RoundRecord,
+        time: str,
+        release: Sequence[ModelId],
+        updates: Mapping[int, str],
+        rejected: Mapping[int, str],
+    ) -> Entry:
+        """Record a round whose digests are fit; whether it follows is checked in the same transaction."""
+
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
         """Record the start of a branch as an entry of kind ``branch``, and keep the model it starts with."""
+        check_digest(model)
+        return self._start_branch(number, model, body, time)
+
+    @abstractmethod
+    def _start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
+        """Start a branch whose model's digest is fit."""
 
     @abstractmethod
     def last_round(self, branch: int) -> int:
@@ -295,10 +332,8 @@ class Ledger(ABC):
 def check_names_fit(names: Sequence[str]) -> list[str]:
     """Refuse what is not a name that every store can hold and give back unchanged."""
     for name in names:
-        if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or "\0" in name or not _encodable(name):
-            raise ValueError(
-                f"{name!r:.80} is no name for a client: it takes 1 to {_LONGEST_NAME} characters, no NUL"
-            )
+        if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or "\0" in name or not _encodable(name):
+            raise ValueError(f"{name!r:.80} is no name for a client: it takes 1 to {LONGEST_NAME} characters, no NUL")
     return list(names)
 
 
@@ -322,11 +357,10 @@ def name_digest(secret: bytes, name: str) -> bytes:
     return hmac.digest(secret, name.encode(), "sha256")
 
 
-def decode_digest(digest: str) -> bytes:
-    """Return the bytes of a SHA-256 that every store gives back unchanged."""
+def check_digest(digest: str) -> None:
+    """Refuse what is no SHA-256 that every store gives back unchanged."""
     if not _DIGEST.fullmatch(digest):
         raise ValueError(f"{digest!r:.80} is no SHA-256 in 64 lower-case hexadecimal digits")
-    return bytes.fromhex(digest)
 
 
 def normalise_body(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Clients
+from rescind.core.arrays import Clients
 from rescind.errors import ForgottenClientError, LockedError
 from rescind.ledger.commitments import (
     KEY_BYTES,
@@ -34,9 +34,7 @@ from rescind.ledger.contract import (
     STAMPS,
     Ledger,
     bind_secret,
-    check_names_fit,
     check_round,
-    decode_digest,
     derive_secret,
     label_body,
     name_digest,
@@ -61,7 +59,7 @@ class MemoryLedger(Ledger):
         self._nonces: dict[int, bytes] = {}
         self._name_leaves: dict[int, bytes] = {}
         self._labels: dict[int, str] = {}
-        self._forgotten: set[bytes] = set()
+        self._erased: set[bytes] = set()
         self._keys: dict[int, bytes] = {}
         self._given_out = 0
         self._last_rounds: dict[int, int] = {}
@@ -102,12 +100,11 @@ class MemoryLedger(Ledger):
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
 
-    def register(self, names: Sequence[str], time: str) -> Clients:
-        checked = check_names_fit(names)
-        gone = self.forgotten(checked)
+    def _register(self, names: list[str], time: str) -> Clients:
+        gone = self.forgotten(names)
         if gone:
             raise ForgottenClientError(sorted(gone))
-        new = [name for name in dict.fromkeys(checked) if name not in self._names]
+        new = [name for name in dict.fromkeys(names) if name not in self._names]
         given = {name: number for number, name in enumerate(new, start=self._given_out + 1)}
         if given:
             self._names |= given
@@ -116,7 +113,7 @@ class MemoryLedger(Ledger):
             self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
             leaves = [name_leaf(self._nonces[client], client, name) for name, client in given.items()]
             self._append(REGISTRATION, registration_body(given.values()), time, merkle_root(leaves))
-        return np.array([self._names[name] for name in checked], dtype=np.int64)
+        return np.array([self._names[name] for name in names], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
         return dict(self._names)
@@ -125,15 +122,14 @@ class MemoryLedger(Ledger):
         wanted = set(clients.tolist())
         return {client: name for name, client in self._names.items() if client in wanted}
 
-    def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
-        return {name: self._names[name] for name in check_names_fit(names) if name in self._names}
+    def _pseudonyms(self, names: list[str]) -> dict[str, int]:
+        return {name: self._names[name] for name in names if name in self._names}
 
-    def forgotten(self, names: Sequence[str]) -> set[str]:
+    def _forgotten(self, names: list[str]) -> set[str]:
         secret = self.outside_secret(RETURNING)
-        return {name for name in check_names_fit(names) if name_digest(secret, name) in self._forgotten}
+        return {name for name in names if name_digest(secret, name) in self._erased}
 
-    def label(self, labels: Mapping[str, str], time: str) -> None:
-        check_names_fit([*labels, *labels.values()])
+    def _label(self, labels: Mapping[str, str], time: str) -> None:
         given = {self._names[name]: label for name, label in labels.items() if name in self._names}
         new = {client: label for client, label in given.items() if self._labels.get(client) != label}
         if new:
@@ -155,17 +151,15 @@ class MemoryLedger(Ledger):
     def keys(self, clients: Clients) -> dict[int, bytes]:
         return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
 
-    def commit_round(
+    def _commit_round(
         self,
         round_: RoundRecord,
         time: str,
-        release: Sequence[ModelId] = (),
-        updates: Mapping[int, str] | None = None,
-        rejected: Mapping[int, str] | None = None,
+        release: Sequence[ModelId],
+        updates: Mapping[int, str],
+        rejected: Mapping[int, str],
     ) -> Entry:
         model_id, keys = round_.model_id, self.keys(round_.clients)
-        for digest in (round_.model, *(updates or {}).values()):
-            decode_digest(digest)
         check_round(round_, self.last_round(model_id.branch), keys)
         if rejected:
             self._append(REJECTION, rejection_body(model_id, rejected), time, b"")
@@ -173,13 +167,12 @@ class MemoryLedger(Ledger):
         entry = self._append(ROUND, body, time, round_root(round_, keys))
         self._last_rounds[model_id.branch] = model_id.round
         self._rounds[model_id], self._kept[model_id] = round_, round_.model
-        self._updates |= {(model_id, client): digest for client, digest in (updates or {}).items()}
+        self._updates |= {(model_id, client): digest for client, digest in updates.items()}
         for each in release:
             self._kept.pop(each, None)
         return entry
 
-    def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        decode_digest(model)
+    def _start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
         if number in self._last_rounds:
             raise ValueError(f"branch {number} was started already")
         entry = self._append(BRANCH, body, time, b"")
@@ -212,7 +205,7 @@ class MemoryLedger(Ledger):
 
     def erase_identities(self, clients: Clients) -> None:
         for client, name in self.names(clients).items():
-            self._forgotten.add(name_digest(self.outside_secret(RETURNING), name))
+            self._erased.add(name_digest(self.outside_secret(RETURNING), name))
             self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 
@@ -255,7 +248,7 @@ class MemoryLedger(Ledger):
         return [entry.sequence for entry, stamped in written if stamp(secret, entry.head) != stamped]
 
     def erased_name_digests(self) -> list[str]:
-        return sorted(digest.hex() for digest in self._forgotten)
+        return sorted(digest.hex() for digest in self._erased)
 
     def strays(self) -> Iterator[str]:
         yield from ()

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.edges import Clients, ErasedStretch, Floats, RoundEdge
+from rescind.core.arrays import Clients, Floats
+from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.training import LocalTraining
 
 Steps: TypeAlias = NDArray[np.int32]

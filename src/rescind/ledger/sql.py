@@ -30,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from rescind.core.edges import Clients
+from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError
 from rescind.ledger import schema
 from rescind.ledger.commitments import (
@@ -57,9 +57,7 @@ from rescind.ledger.contract import (
     STAMPS,
     Ledger,
     bind_secret,
-    check_names_fit,
     check_round,
-    decode_digest,
     derive_secret,
     label_body,
     name_digest,
@@ -177,16 +175,15 @@ class SqlLedger(Ledger):
 
     # Clients
 
-    def register(self, names: Sequence[str], time: str) -> Clients:
-        checked = check_names_fit(names)
+    def _register(self, names: list[str], time: str) -> Clients:
         # Nearly always all are known: then nothing is written, and no turn is waited for.
-        known = self.pseudonyms(checked)
-        if all(name in known for name in checked):
-            return np.array([known[name] for name in checked], dtype=np.int64)
+        known = self.pseudonyms(names)
+        if all(name in known for name in names):
+            return np.array([known[name] for name in names], dtype=np.int64)
         secret = self.outside_secret(RETURNING)
         with self._beside_the_writer() as connection:
-            known = _pseudonyms(connection, checked)
-            new = [name for name in dict.fromkeys(checked) if name not in known]
+            known = _pseudonyms(connection, names)
+            new = [name for name in dict.fromkeys(names) if name not in known]
             # Whoever is known was not erased.
             gone = _forgotten(connection, secret, new)
             if gone:
@@ -196,7 +193,7 @@ class SqlLedger(Ledger):
             if given:
                 self._insert_clients(connection, given, time)
         known |= given
-        return np.array([known[name] for name in checked], dtype=np.int64)
+        return np.array([known[name] for name in names], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
         table = schema.identity
@@ -208,17 +205,16 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             return _names(connection, clients)
 
-    def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
+    def _pseudonyms(self, names: list[str]) -> dict[str, int]:
         with self._reading() as connection:
-            return _pseudonyms(connection, check_names_fit(names))
+            return _pseudonyms(connection, names)
 
-    def forgotten(self, names: Sequence[str]) -> set[str]:
-        checked, secret = check_names_fit(names), self.outside_secret(RETURNING)
+    def _forgotten(self, names: list[str]) -> set[str]:
+        secret = self.outside_secret(RETURNING)
         with self._reading() as connection:
-            return _forgotten(connection, secret, checked)
+            return _forgotten(connection, secret, names)
 
-    def label(self, labels: Mapping[str, str], time: str) -> None:
-        check_names_fit([*labels, *labels.values()])
+    def _label(self, labels: Mapping[str, str], time: str) -> None:
         table = schema.identity
         with self._beside_the_writer() as connection:
             rows = connection.execute(select(table).where(among(table.c.name, labels))).all()
@@ -258,16 +254,16 @@ class SqlLedger(Ledger):
 
     # Rounds and kept models
 
-    def commit_round(
+    def _commit_round(
         self,
         round_: RoundRecord,
         time: str,
-        release: Sequence[ModelId] = (),
-        updates: Mapping[int, str] | None = None,
-        rejected: Mapping[int, str] | None = None,
+        release: Sequence[ModelId],
+        updates: Mapping[int, str],
+        rejected: Mapping[int, str],
     ) -> Entry:
-        model_id, model = round_.model_id, decode_digest(round_.model)
-        stored = [(model_id.branch, model_id.round, each, decode_digest(of)) for each, of in (updates or {}).items()]
+        model_id, model = round_.model_id, bytes.fromhex(round_.model)
+        stored = [(model_id.branch, model_id.round, each, bytes.fromhex(of)) for each, of in updates.items()]
         with self._transaction() as connection:
             keys = _keys(connection, round_.clients)
             check_round(round_, _last_round(connection, model_id.branch), keys)
@@ -285,8 +281,8 @@ class SqlLedger(Ledger):
             _release(connection, release)
         return entry
 
-    def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        digest = decode_digest(model)
+    def _start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
+        digest = bytes.fromhex(model)
         with self._transaction() as connection:
             if _last_round(connection, number) >= 0:
                 raise ValueError(f"branch {number} was started already")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescind.core.edges import Floats
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Floats, Tensor
 from rescind.history.history import History
 from rescind.ledger.records import ModelId
 

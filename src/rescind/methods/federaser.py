@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rescind.core.noise import Tensor
+from rescind.core.arrays import Tensor
 from rescind.core.summary import Node, Summary
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, Made, average, compute_updates, norm

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
+from rescind.core.arrays import Tensor
 from rescind.core.facts import Mode
-from rescind.core.noise import Tensor
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.server import Server

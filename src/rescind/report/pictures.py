@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rescind.certificates.wording import format_share
+from rescind.core.arrays import Floats
 from rescind.core.calibration import reached_epsilon
-from rescind.core.edges import Floats
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Scores
 from rescind.ledger.records import Branch, ModelId

@@ -10,8 +10,8 @@ from typing import cast
 import numpy as np
 import torch
 
+from rescind.core.arrays import Tensor
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
-from rescind.core.noise import Tensor
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies

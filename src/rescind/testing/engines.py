@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.aggregation import Aggregator
+from rescind.core.arrays import Tensor
 from rescind.core.facts import Sampling
-from rescind.core.noise import Tensor
 from rescind.engines.engine import Engine, Replies
 from rescind.ledger.records import ModelId
 

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rescind.core.edges import Clients
+from rescind.core.arrays import Clients
 from rescind.errors import ForgottenClientError, LockedError
 from rescind.ledger.commitments import NO_HEAD, broken_links, merkle_root, round_root
-from rescind.ledger.contract import ABSENT_ROUNDS, Ledger
+from rescind.ledger.contract import ABSENT_ROUNDS, LONGEST_NAME, Ledger
 from rescind.ledger.records import REMAINING, ModelId, RoundRecord, Span, Stretch, pack_participants
 
 OpenLedger: TypeAlias = Callable[[], Ledger]
@@ -47,8 +47,8 @@ UGLY_NAMES = (
     "🏥\U0010ffff",
     "\ufeff",
     "\ufffe",
-    "𝔘" * 1024,
-    "x" * 1024,
+    "𝔘" * LONGEST_NAME,
+    "x" * LONGEST_NAME,
     "1",
     "01",
     "1.0",
@@ -56,7 +56,7 @@ UGLY_NAMES = (
     "trailing",
     "../../etc/passwd",
 )
-NO_NAMES = ("", "\0", "a\0b", "\ud800", "x" * 1025)
+NO_NAMES = ("", "\0", "a\0b", "\ud800", "x" * (LONGEST_NAME + 1))
 
 
 def group(*clients: int) -> Clients:

@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
-from rescind.core.noise import Tensor
 from rescind.engines.stops import Rounds
 from rescind.engines.training import Watch
 from rescind.forgetting import Revocable
