@@ -379,7 +379,7 @@ def sensitivities(history: History, names: Iterable[str], rounds: int) -> dict[s
 def limits(history: History, honest: Iterable[str], rounds: int) -> dict[str, float]:
     """Return what Psi of each honest client can be at most, whatever the others sent.
 
-    Theory: 4.
+    Theory section 4.
     """
     training = history.run.facts.training
     ours = {next(iter(history.clients([name]))): name for name in honest}

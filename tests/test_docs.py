@@ -18,6 +18,15 @@ ROOT = Path(__file__).parents[1]
 THEORY = (ROOT / "docs" / "theory.md").read_text()
 PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text()
 SECTIONS = set(re.findall(r"^## (\d+)\. ", THEORY, flags=re.MULTILINE))
+# The first column of the paper map's tables: what the paper numbers, as it is printed.
+KINDS = r"(?:Eq\.|Definition|Theorem|Algorithm|Section|Appendix|Figure|Table)"
+PRINTED = re.findall(rf"^\| ({KINDS} \S+) \|", PAPER_MAP, flags=re.MULTILINE)
+SOURCES = [
+    path
+    for folder in ("src", "benchmarks", "experiments")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if re.search(r"Paper:|Theory\b", path.read_text("utf-8"))
+]
 MODULES = [name for _, name, _ in pkgutil.iter_modules(rescind.core.__path__) if not name.startswith("_")]
 
 
@@ -54,6 +63,47 @@ def test_the_paper_map_names_tests_that_exist(reference: str) -> None:
     assert not name or name in test_names(path)
 
 
+def paper_numbers(text: str) -> list[str]:
+    """Return what a text cites by number: "Theorem 1, Eq. (9) and (15)" is three."""
+    several = r"Eq\. \([^)]*\)(?:(?:,| and) \([^)]*\))+"
+    each = re.sub(several, lambda run: re.sub(r"(?<!Eq\. )\(", "Eq. (", run[0]), " ".join(text.split()))
+    return re.findall(rf"{KINDS} (?:\([^)]*\)|[\w.]*\w)", each)
+
+
+def theory_sections(text: str) -> list[str]:
+    return re.findall(r"\d+", " ".join(re.findall(r"Theory\s+sections?\s+(\d+(?:(?:,| and)\s+\d+)*)", text)))
+
+
+def test_what_a_text_cites_is_found() -> None:
+    equations = paper_numbers("Eq. (9), (12) and\n(15); Eq. psi_star, Eq. (delta).")
+    assert equations == ["Eq. (9)", "Eq. (12)", "Eq. (15)", "Eq. psi_star", "Eq. (delta)"]
+    assert paper_numbers("Algorithm 2 (IFU); Section 5.1.") == ["Algorithm 2", "Section 5.1"]
+    assert theory_sections("Theory section 3. Theory sections 4,\n5 and 12.") == ["3", "4", "5", "12"]
+
+
+def test_the_paper_map_has_each_number_once_and_every_equation_in_order() -> None:
+    assert len(PRINTED) == len(set(PRINTED))
+    equations = [name for name in PRINTED if name.startswith("Eq.")]
+    assert equations == [f"Eq. ({number})" for number in range(1, 41)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_docstring_cites_numbers_that_exist(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for cited in re.findall(r'Paper: (.+?)(?:\bTheory\b|\n\s*\n|""")', text, flags=re.DOTALL):
+        numbers = paper_numbers(cited)
+        assert numbers, f"this names nothing that the paper numbers: {cited}"
+        assert set(numbers) <= set(PRINTED), f"not in docs/paper-map.md: {set(numbers) - set(PRINTED)}"
+    assert set(theory_sections(text)) <= SECTIONS
+    assert not re.search(r"Theory: \d", text), "looks like an equation of the paper: write Theory section"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_a_page_cites_equations_that_exist(path: Path) -> None:
+    equations = {name for name in paper_numbers(path.read_text("utf-8")) if name.startswith("Eq.")}
+    assert equations <= set(PRINTED)
+
+
 def test_the_paper_map_quotes_the_wrong_versions_by_name() -> None:
     from benchmarks.soundness import Wrong
 
@@ -73,9 +123,9 @@ def test_every_public_formula_names_its_source(module: str) -> None:
     ]
     for item in public:
         text = inspect.getdoc(item) or ""
-        cited = re.findall(r"Theory: ([\d and]+)\.", text)
+        cited = theory_sections(text)
         assert cited, f"{module}.{item.__name__} names no section of docs/theory.md"
-        assert set(re.findall(r"\d+", " ".join(cited))) <= SECTIONS
+        assert set(cited) <= SECTIONS
 
 
 CONSOLE = [

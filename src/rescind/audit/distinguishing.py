@@ -68,7 +68,7 @@ def tell_apart(
     leaving; ``release_without`` does so in the world that never saw them, and is the same thing if all is well. Of
     several audits that have to hold together, each gets its part of ``risk``.
 
-    Theory: 15.
+    Theory section 15.
     """
     if releases < 20:
         raise ValueError(f"releases is {releases}; fewer than 20 tell nothing")

@@ -54,7 +54,7 @@ def attack(
     thresholds come from one half of ``releases_without``; all rates are measured on releases that nothing was learned
     from, one score a release, so that they are independent.
 
-    Theory: 15.
+    Theory section 15.
     """
     if not all(np.isfinite(each).all() for each in (shadows, shadows_without, releases, releases_without)):
         raise ValueError("a confidence is not finite: nothing can be told from it")

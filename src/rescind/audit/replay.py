@@ -107,7 +107,7 @@ def train_without(
 
     Participation of the others, batches and noise are those of the real world. ``known`` are the history's branches.
 
-    Theory: 15.
+    Theory section 15.
     """
     model: Mapping[str, Tensor] = tape.start()
     yield ROOT, model
@@ -133,7 +133,7 @@ def compare_worlds(
 
     With ``PrivacyScope.INDIVIDUAL`` each client is replayed alone; of each model the one nearest to its bound counts.
 
-    Theory: 15.
+    Theory section 15.
     """
     if scope is PrivacyScope.INDIVIDUAL and len(leaving) > 1:
         alone = [compare_worlds(history, tape, [name]) for name in leaving]

@@ -32,7 +32,7 @@ def measure_recall(
 ) -> Recall:
     """Compare the released model with one that never saw the mark, by Fisher's exact test, one-sided.
 
-    Theory: 15.
+    Theory section 15.
     """
     released, reference = Rate(hits, trials, risk), Rate(reference_hits, reference_trials, risk)
     table = np.array([[hits, trials - hits], [reference_hits, reference_trials - reference_hits]])

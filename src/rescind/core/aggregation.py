@@ -21,7 +21,7 @@ from rescind.core.arrays import Tensor
 
 Numbers = NDArray[np.float64]
 
-# Above this a mean's rounding would no longer be covered by its term (Theory: 5).
+# Above this a mean's rounding would no longer be covered by its term (Theory section 5).
 MOST_PARTICIPANTS = 2**20
 
 # A block of all participants is to stay in the second-level cache from its first use to its last.
@@ -53,7 +53,7 @@ class RoundMeasurement:
             is at least ||sum over W of p_i (d_i - omega)||^2. None if it was not asked for.
         mean_norm: at least ||theta + omega||, the norm of the mean of the theta_i.
 
-    Theory: 14.
+    Theory section 14.
     """
 
     distances: Numbers
@@ -75,7 +75,7 @@ class Aggregator:
         gram: whether to measure the matrix G too.
         server_learning_rate: eta_s in (0, 1], the step from theta towards the mean of the theta_i.
 
-    Theory: 14.
+    Theory section 14.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Aggregator:
 
         A ValueError names the participant whose tensor cannot be used, and leaves the results as they were.
 
-        Theory: 14.
+        Theory section 14.
         """
         self._check(previous, updated)
         flat, *others = [tensor.reshape(-1) for tensor in (previous, *updated)]
@@ -130,7 +130,7 @@ class Aggregator:
     def result(self) -> RoundMeasurement:
         """Return the measurements over all tensors added so far, rounded up.
 
-        Theory: 14.
+        Theory section 14.
         """
         participants = self._weights.size
         spread = (self._additions + 1) * _UNIT

@@ -29,7 +29,7 @@ DELTA_RANGE = (1e-12, 0.5)
 class AllowsMu(Protocol):
     """Whatever says which shift, in units of sigma, it allows: a ``Budget``, or the paper's ``ClassicBudget``.
 
-    Theory: 9.
+    Theory section 9.
     """
 
     @property
@@ -41,7 +41,7 @@ class AllowsMu(Protocol):
 class Budget:
     """The guarantee that is asked for: the paper's (epsilon, delta), within ``EPSILON_RANGE`` and ``DELTA_RANGE``.
 
-    Paper: Definition 1. Theory: 9.
+    Paper: Definition 1. Theory section 9.
     """
 
     epsilon: float
@@ -69,7 +69,7 @@ def log_delta(epsilon: float, mu: float) -> float:
     delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), which is
     e^(-t^2/2) (erfcx(t/sqrt 2) - erfcx(s/sqrt 2)) / 2 with t, s = epsilon/mu -+ mu/2, free of overflow.
 
-    Theory: 9.
+    Theory section 9.
     """
     not_negative("epsilon", epsilon)
     not_negative("mu", mu)
@@ -92,7 +92,7 @@ def log_delta(epsilon: float, mu: float) -> float:
 def reached_delta(epsilon: float, mu: float) -> float:
     """Return the delta that a shift of mu sigmas reaches at this epsilon, rounded up.
 
-    Theory: 9.
+    Theory section 9.
     """
     return min(1.0, math.nextafter(math.exp(log_delta(epsilon, mu)), 1.0))
 
@@ -101,7 +101,7 @@ def reached_delta(epsilon: float, mu: float) -> float:
 def largest_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu with delta(epsilon, mu) <= delta, rounded down (mu*).
 
-    Theory: 9.
+    Theory section 9.
     """
     budget = Budget(epsilon, delta)
     target = math.log(budget.delta)
@@ -116,7 +116,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
 def reached_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon with delta(epsilon, mu) <= delta, rounded up; 0 where delta covers it alone.
 
-    Theory: 9.
+    Theory section 9.
     """
     not_negative("mu", mu)
     within("delta", delta, DELTA_RANGE, "ask for a value in that range")
@@ -131,7 +131,7 @@ def reached_epsilon(mu: float, delta: float) -> float:
 def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
     """Return the smallest noise that hides a distance of ``sensitivity`` (Psi) within the budget, rounded up.
 
-    Paper: Theorem 2, with the exact formula instead of the classic one. Theory: 9.
+    Paper: Theorem 2, with the exact formula instead of the classic one. Theory section 9.
     """
     not_negative("sensitivity", sensitivity)
     return math.nextafter(sensitivity / budget.mu, math.inf) if sensitivity else 0.0
@@ -140,7 +140,7 @@ def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
 def sensitivity_threshold(sigma: float, budget: AllowsMu) -> float:
     """Return the largest sensitivity that noise ``sigma`` hides within the budget, rounded down (Psi*).
 
-    Paper: Eq. psi_star, with the exact formula instead of the classic one. Theory: 9.
+    Paper: Eq. (11), with the exact formula instead of the classic one. Theory section 9.
     """
     not_negative("sigma", sigma)
     return math.nextafter(sigma * budget.mu, 0.0)
@@ -151,7 +151,7 @@ def attack_power(mu: float, false_positive_rate: float) -> float:
 
     Phi(Phi^-1(FPR) + mu): no test of any kind on the released model does better.
 
-    Theory: 9.
+    Theory section 9.
     """
     not_negative("mu", mu)
     if not 0.0 < false_positive_rate < 1.0:
@@ -162,7 +162,7 @@ def attack_power(mu: float, false_positive_rate: float) -> float:
 def composed_mu(shifts: list[float] | tuple[float, ...]) -> float:
     """Return the mu of several releases seen together: the root of the sum of squares, rounded up.
 
-    Theory: 11.
+    Theory section 11.
     """
     for shift in shifts:
         not_negative("mu", shift)

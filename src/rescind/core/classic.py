@@ -15,7 +15,7 @@ class ClassicBudget:
     Its proof needs epsilon < 1. Beyond that it is sometimes still enough, sometimes not; ``reached_delta``
     says what it really gives, and ``holds`` whether that keeps the promise.
 
-    Paper: Theorem 2 and Eq. psi_star. Theory: 9.
+    Paper: Theorem 2 and Eq. (11). Theory section 9.
     """
 
     epsilon: float

@@ -21,7 +21,7 @@ def client_deltas(round_: RoundEdge) -> Floats:
 
     Weights are taken over the participants. A client that was alone moved the model by all of omega.
 
-    Paper: Eq. (delta) and the equation that ends Section 3. Theory: 3.
+    Paper: Eq. (7) and (13). Theory section 3.
     """
     if len(round_.clients) == 1:
         return np.array([round_.server_learning_rate * round_.update_norm])
@@ -36,7 +36,7 @@ def group_delta(round_: RoundEdge, members: Members) -> float:
     number, and the single distances bound it. What is known of G only to rounding has been added to it, so each of
     the three is an upper bound: the smallest is returned.
 
-    Theory: 3.
+    Theory section 3.
     """
     bound = group_delta_bound(round_, members)
     if round_.gram is None or not members.any() or members.all():
@@ -50,7 +50,7 @@ def group_delta_bound(round_: RoundEdge, members: Members) -> float:
 
     If everybody belongs to W the world without W does not move, and Delta_W is all of omega.
 
-    Theory: 3.
+    Theory section 3.
     """
     if not members.any():
         return 0.0
@@ -64,7 +64,7 @@ def reported_delta(examples: float, others: float, distance: float) -> float:
 
     ``examples`` is n_c, ``others`` the examples of the other participants, n_S - n_c.
 
-    Paper: the equation that ends Section 3. Theory: 3.
+    Paper: Eq. (13). Theory section 3.
     """
     if not (examples > 0 and others > 0 and math.isfinite(distance) and distance >= 0):
         raise ValueError(f"no Delta from examples {examples!r}, others {others!r}, distance {distance!r}")
@@ -90,7 +90,7 @@ def _exact_numerator(round_: RoundEdge, gram: Floats, side: Members) -> float:
 def leave_one_out_sums(values: Floats) -> Floats:
     """Sum all values but one, for each, from both ends: subtracting from the total would cancel.
 
-    Theory: 3.
+    Theory section 3.
     """
     before = np.concatenate(([0.0], np.cumsum(values)[:-1]))
     after = np.concatenate((np.cumsum(values[::-1])[::-1][1:], [0.0]))

@@ -36,7 +36,7 @@ class RoundEdge:
     those before the server's learning rate (eta_s). ``rounding`` is r, ``relative_rounding`` the share of Psi that
     comes on top of it. A round that nobody joined has no client.
 
-    Paper: Eq. (FedAvg_server_aggregation). Theory: 3.
+    Paper: Eq. (5). Theory section 3.
     """
 
     clients: Clients
@@ -79,7 +79,7 @@ class RoundEdge:
     def factor_over(self, selected: Members) -> float:
         """Return the round's factor when only the selected participants train; 1 where there are none.
 
-        Theory: 4 and 5.
+        Theory sections 4 and 5.
         """
         if not selected.any():
             return 1.0
@@ -94,7 +94,7 @@ class RoundEdge:
     def with_rounding(self, factor: Factor) -> Factor:
         """Return a factor raised by the share of Psi that rounding may add.
 
-        Theory: 5.
+        Theory section 5.
         """
         raised: Factor = factor + np.maximum(factor, 1.0) * self.relative_rounding
         return raised
@@ -104,7 +104,7 @@ class RoundEdge:
 class AbsentRound:
     """A round that nobody of the group in question joined: its factor F and its rounding term are enough.
 
-    Theory: 4.
+    Theory section 4.
     """
 
     factor: float
@@ -124,7 +124,7 @@ class NoiseEdge:
     ``unit_roundoff`` (u) is the model's type's, float32's unless told: the other world's model may be larger by Psi,
     and so may what its cast costs.
 
-    Theory: 4.
+    Theory section 4.
     """
 
     sigma: float
@@ -152,7 +152,7 @@ class ErasedStretch:
     these rounds, without which nothing can be said of a group. ``sigmas`` are those of the noises in the stretch, and
     ``rounds`` the number of its rounds: both are public.
 
-    Theory: 13.
+    Theory section 13.
     """
 
     clients: Clients
@@ -177,7 +177,7 @@ class ErasedStretch:
 class UnboundedEdge:
     """Something was done to the model that no bound covers: everybody, on whatever branch, may have had a part in it.
 
-    Theory: 4.
+    Theory section 4.
     """
 
     factor = 1.0
@@ -187,7 +187,7 @@ class UnboundedEdge:
 def sorted_group(group: Iterable[int]) -> Clients:
     """Return the group as the sorted array that ``members`` takes.
 
-    Theory: 1.
+    Theory section 1.
     """
     clients = list(group)
     for client in clients:
@@ -199,7 +199,7 @@ def sorted_group(group: Iterable[int]) -> Clients:
 def find_members(clients: Clients, group: Clients) -> Members:
     """Mark the clients that belong to a sorted group, in time that hardly depends on the group's size.
 
-    Theory: 1.
+    Theory section 1.
     """
     if not len(group):
         return np.zeros(len(clients), dtype=np.bool_)
@@ -209,7 +209,7 @@ def find_members(clients: Clients, group: Clients) -> Members:
 def mean_factor(weighted: Factor, weights: Factor, count: int) -> Factor:
     """Divide a weighted sum of ``count`` factors by the sum of their weights, rounded up.
 
-    Theory: 4.
+    Theory section 4.
     """
     return weighted / weights * (1 + count * 2.0**-51)
 

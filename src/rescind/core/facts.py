@@ -20,7 +20,7 @@ NOT_AVERAGED = (
 class Mode(Enum):
     """What may be claimed of a forgetting, the strongest first.
 
-    Theory: 7.
+    Theory section 7.
     """
 
     EXACT = "exact"
@@ -32,7 +32,7 @@ class Mode(Enum):
 class PrivacyScope(Enum):
     """Whose removal is hidden: each client's alone, each request's group, or all forgotten so far together.
 
-    Paper: Eq. (def_Psi_extended_set) is the first. Theory: 11.
+    Paper: Eq. (16) is the first. Theory section 11.
     """
 
     INDIVIDUAL = "individual"
@@ -43,7 +43,7 @@ class PrivacyScope(Enum):
 class Sampling(Enum):
     """How participants are chosen, and with it which counterfactual a claim is about.
 
-    Theory: 6.
+    Theory section 6.
     """
 
     EVERYBODY = "everybody takes part: the world without the group trains with the others"
@@ -58,7 +58,7 @@ class Sampling(Enum):
 class Source(Enum):
     """On whose word something is known.
 
-    Theory: 7.
+    Theory section 7.
     """
 
     CHECKED = "checked by the server"
@@ -73,7 +73,7 @@ class Sources:
 
     ``reachable`` is about who could take part in a round: that this did not depend on the forgotten clients.
 
-    Theory: 7.
+    Theory section 7.
     """
 
     training: Source = Source.DECLARED
@@ -88,7 +88,7 @@ class PublicHead:
 
     ``initial_norm`` is ||theta_0^0||, ``parameters`` d, ``steps`` the largest K_i where they differ.
 
-    Theory: 8.
+    Theory section 8.
     """
 
     initial_norm: float
@@ -104,7 +104,7 @@ class DpFedAvg:
 
     The sum of the updates is divided by ``denominator``. The others are its conditions.
 
-    Theory: 8.
+    Theory section 8.
     """
 
     sigma: float
@@ -155,7 +155,7 @@ class Facts:
     ``averages``: no recorded model was seen to be anything else than the mean that the training says.
     ``equal_weights``: every participant weighs the same, whatever number of examples it has.
 
-    Theory: 6 and 7.
+    Theory sections 6 and 7.
     """
 
     training: LocalTraining

@@ -43,7 +43,7 @@ _MOST_STEPS = 2.0**48
 class ByteSource(Protocol):
     """Gives bytes that are uniform and independent, and never the same ones twice.
 
-    Theory: 10.
+    Theory section 10.
     """
 
     def read(self, count: int) -> bytes:
@@ -59,7 +59,7 @@ def fill_standard_normal(out: NDArray[np.float64], source: ByteSource) -> None:
     less than 2^-52 below the number it stands for, and reaches |value| = 37.5; what lies beyond has
     probability 2^-1021.
 
-    Theory: 10.
+    Theory section 10.
     """
     for start in range(0, out.size, _BLOCK):
         _fill_block(out[start : start + _BLOCK], source)
@@ -71,7 +71,7 @@ def public_sigma(sigma: float) -> float:
     The list holds 2^(k/2) for every integer k, rounded to float64. The float64 next to sqrt 2 lies above
     it, so a member is never below the power it stands for.
 
-    Theory: 10.
+    Theory section 10.
     """
     if not _is_normal(sigma):
         raise ValueError(f"sigma must be a positive, finite number of float64's normal range, got {sigma!r}")
@@ -84,7 +84,7 @@ def public_sigma(sigma: float) -> float:
 def is_public_sigma(sigma: float) -> bool:
     """Return whether a standard deviation is on the public list.
 
-    Theory: 10.
+    Theory section 10.
     """
     return _is_normal(sigma) and math.frexp(sigma)[0] in (0.5, _SQRT_HALF)
 
@@ -96,7 +96,7 @@ def sigma_limits(grid: float = GRID) -> tuple[float, float]:
     noise never protects less. Above 2^26 steps float64's own rounding of the noise would be felt on the
     grid: a coarser grid has to be fixed before training.
 
-    Theory: 10.
+    Theory section 10.
     """
     if not (2.0**-100 <= grid <= 2.0**50 and math.frexp(grid)[0] == 0.5):
         raise ValueError(f"grid must be a power of two from 2^-100 to 2^50, got {grid!r}")
@@ -111,7 +111,7 @@ def drawn_guarantee(
     The difference is what float64 leaves of the sampler's last bits on the grid, for ``parameters`` (d) values and
     for ``releases`` models under separate noise.
 
-    Theory: 10.
+    Theory section 10.
     """
     shift, missed = _closeness(sigma, parameters, releases, grid)
     if epsilon + shift > _LARGEST_EXPONENT:
@@ -126,7 +126,7 @@ def real_attack_power(
 
     T is what it reaches against ideal noise, ``attack_power``; the others are those of ``really_reached``.
 
-    Theory: 10.
+    Theory section 10.
     """
     shift, missed = _closeness(sigma, parameters, releases, grid)
     if shift > _LARGEST_EXPONENT:
@@ -143,7 +143,7 @@ def grid_rounding(parameters: int, norm: float, unit_roundoff: float, grid: floa
     ``norm`` is that of the noised model; the second term is the sum's own rounding and the cast to a type with this
     ``unit_roundoff`` (u), in both worlds.
 
-    Theory: 4.
+    Theory section 4.
     """
     return grid * math.sqrt(parameters) + 4 * unit_roundoff * norm
 
@@ -154,7 +154,7 @@ def add_noise(parameters: Mapping[str, Tensor], sigma: float, grid: float, sourc
     The tensors are new and in the mapping's order; the noise is drawn in the order of the sorted names.
     ``grid`` is a public constant fixed before training: one that follows sigma or the data tells them.
 
-    Theory: 10.
+    Theory section 10.
     """
     _check_fit(sigma, grid)
     for name, tensor in parameters.items():

@@ -40,7 +40,7 @@ class Candidate:
     on the operator's word. ``weakened`` names earlier groups whose ``strict`` claim does not extend to the new
     release, because this plan looked at data: for it, theirs is ``instance`` too.
 
-    Theory: 12.
+    Theory section 12.
     """
 
     node: Node
@@ -58,7 +58,7 @@ class Candidate:
 class LeftOut:
     """A kept node that can't be restarted from within the budget, and why.
 
-    Theory: 12.
+    Theory section 12.
     """
 
     node: Node
@@ -71,7 +71,7 @@ def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
     Several requests can be served together; each keeps its own promise. Of the nodes that need none only theta_0^0
     and the last eligible one are given: which one it is depends on who took part, not on anybody's data.
 
-    Theory: 12.
+    Theory section 12.
     """
     considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
     return tuple(each for each in considered if isinstance(each, Candidate))
@@ -80,7 +80,7 @@ def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
 def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
     """Return the kept nodes that ``candidates`` does not offer although noise might hide the group there, and why.
 
-    Theory: 12.
+    Theory section 12.
     """
     considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
     return tuple(each for each in considered if isinstance(each, LeftOut))
@@ -92,7 +92,7 @@ def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, 
     Where training ended by a rule that looks at data they are ``instance``, and with noise that can be drawn again
     ``heuristic``, for experiments; any other obstacle is an error.
 
-    Theory: 7 and 8.
+    Theory sections 7 and 8.
     """
     _check_strict(summary, requests)
     considered = _considered(summary, _owed(summary, requests, _public), _public_curve(summary), strict=True)
@@ -105,7 +105,7 @@ def cheapest(found: Sequence[Candidate]) -> Candidate:
     The prediction is a guess; that nothing is left of the client is not. It looks at data, so it decides whether the
     restart is exact and never which of the exact ones it is.
 
-    Theory: 7 and 12.
+    Theory sections 7 and 12.
     """
     if not found:
         raise ValueError("there is no candidate to choose from")
@@ -123,7 +123,7 @@ def cheapest(found: Sequence[Candidate]) -> Candidate:
 def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidate:
     """Choose as the paper does: a fixed ``sigma``, the last kept node whose sensitivity is at most Psi*.
 
-    Paper: Algorithm 2, Algorithm 3, Eq. (psi_star), (T_IFU) and (n_u+1). Theory: 12.
+    Paper: Algorithm 2, Algorithm 3, Eq. (11), (12) and (18). Theory section 12.
     """
     positive("sigma", sigma)
     owed = _owed(summary, requests, _measured)
@@ -145,7 +145,7 @@ def assess(summary: Summary, *requests: Request, node: Node, sigma: float, stric
 
     Whoever chose them, what they are worth follows from the facts.
 
-    Theory: 12.
+    Theory section 12.
     """
     if strict:
         _check_strict(summary, requests)

@@ -24,7 +24,7 @@ class RecoveryCurve:
     their distances from theta_0^0. Noise adds ``noise_cost`` sigma^2 to the excess. ``trained`` counts the rounds up
     to each node where that is another number than the node's: an erased stretch is one edge of many rounds.
 
-    Theory: 12.
+    Theory section 12.
     """
 
     nodes: Floats
@@ -61,7 +61,7 @@ class RecoveryCurve:
         sigma^2 (beta - lambda)/2, however many parameters there are; for other losses the mean curvature of the way
         from theta_0^0 to the last model stands in for every direction's.
 
-        Theory: 12.
+        Theory section 12.
         """
         rounds = np.diff(trained)
         pace = training.server_learning_rate * training.steps * training.learning_rate
@@ -81,7 +81,7 @@ class RecoveryCurve:
 
         This is all that a strict plan may look at. What is gained is the square of the way travelled.
 
-        Theory: 12.
+        Theory section 12.
         """
         nodes = np.arange(rounds + 1, dtype=np.float64)
         excess = (radius * contraction**nodes) ** 2
@@ -128,7 +128,7 @@ def predicted_rounds(curve: RecoveryCurve, node: float, sigma: float, parameters
     Noise adds its cost to what was left to gain, and the curve turns that into rounds. Where the noise's norm, sigma
     sqrt(d), exceeds the node's distance from theta_0^0 it drowns what was learnt: at least the rounds of retraining.
 
-    Theory: 12.
+    Theory section 12.
     """
     rounds = curve.rounds_from(curve.excess_at(node) + curve.noise_cost * sigma**2)
     drowned = sigma * math.sqrt(parameters) > curve.travelled_at(node)

@@ -29,7 +29,7 @@ _MOST_STEPS = 10_000
 class Curvature:
     """Bounds on the eigenvalues of the Hessian: ``high`` is the paper's beta, a positive ``low`` its mu.
 
-    Theory: 2.
+    Theory section 2.
     """
 
     low: float
@@ -43,7 +43,7 @@ class Curvature:
 class Loss(Protocol):
     """What the theorem has to know of a loss.
 
-    Theory: 2.
+    Theory section 2.
     """
 
     @property
@@ -86,7 +86,7 @@ class SoftmaxL2(_L2Head):
     beta = (R^2+1)/2 + lambda, mu = lambda, L = sqrt(2 (R^2+1)), R being ``row_norm``, public and enforced by
     clipping on every client. A bias without the L2 term or class weights leave this formula.
 
-    Theory: 2.
+    Theory section 2.
     """
 
     _logit_curvature = 0.5
@@ -97,7 +97,7 @@ class SoftmaxL2(_L2Head):
 class LogisticL2(_L2Head):
     """One-logit logistic regression under the same conditions: beta = (R^2+1)/4 + lambda, L = sqrt(R^2+1).
 
-    Theory: 2.
+    Theory section 2.
     """
 
     _logit_curvature = 0.25
@@ -112,7 +112,7 @@ class DeclaredLoss:
     that is positive. With it, updates that are too long are rejected; without it, one client can raise everybody's
     bound.
 
-    Paper: Eq. (B1), (B2), (B3). Theory: 2.
+    Paper: Eq. (26), (27), (28). Theory section 2.
     """
 
     curvature: Curvature
@@ -125,7 +125,7 @@ class UnprovenLoss:
 
     That is the paper's choice for its networks and false in general: results are ``heuristic``.
 
-    Paper: Section 5.1. Theory: 2.
+    Paper: Section 5.1. Theory section 2.
     """
 
     gradient_bound: float | None = None
@@ -139,7 +139,7 @@ class UnprovenLoss:
 def expansion(curvature: Curvature, learning_rate: float) -> float:
     """Return B: the factor of one gradient step, for every ``learning_rate`` (eta), rounded up.
 
-    Paper: Eq. (B1), (B2), (B3), the third sharpened. Theory: 2.
+    Paper: Eq. (26), (27), (28), the third sharpened. Theory section 2.
     """
     return local_factor(curvature, learning_rate, steps=1)
 
@@ -150,7 +150,7 @@ def local_factor(curvature: Curvature, learning_rate: float, steps: int, proxima
     Without the term it is B^K. With it, c^K + eta mu_prox (1 + c + ... + c^(K-1)), where c is the factor of a
     step whose anchor is held fixed; for convex losses and eta <= 2/(beta + 2 mu_prox) that is 1.
 
-    Paper: Theorem 1. Theory: 2.
+    Paper: Theorem 1. Theory section 2.
     """
     positive("learning_rate", learning_rate)
     not_negative("steps", steps)
@@ -182,7 +182,7 @@ def _repeated(step: float, pull: float, steps: int) -> tuple[float, float]:
 def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.0) -> float:
     """Return the factor of one step whose anchor, if there is a ``proximal`` term, is held fixed, rounded up.
 
-    Theory: 2.
+    Theory section 2.
     """
     ends = (abs(1 - learning_rate * proximal - learning_rate * end) for end in (curvature.low, curvature.high))
     # The differences may cancel, so what is added is absolute.
@@ -192,7 +192,7 @@ def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.
 def server_factor(factor: Factor, server_learning_rate: float) -> Factor:
     """Return the factor of a round whose update the server scales by eta_s: 1 - eta_s + eta_s rho.
 
-    Theory: 2.
+    Theory section 2.
     """
     at_most_one("server_learning_rate", server_learning_rate)
     if server_learning_rate == 1.0:

@@ -34,7 +34,7 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
     W the world without W stands still: factor 1, Delta = ||omega||. Noise is the same in both worlds: factor 1,
     Delta 0. Rounding, of training and of the noise's grid, counts once the worlds have parted.
 
-    Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
+    Paper: Theorem 1, Eq. (9) and (15), corrected. Theory section 4.
     """
     leaving = sorted_group(group)
     psi, parted, bounded = 0.0, False, True
@@ -61,7 +61,7 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
 def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: Collection[int]) -> Floats:
     """Return Psi of each client alone at the chosen nodes, as an array (nodes, clients).
 
-    Paper: Theorem 1, Eq. (def_Psi) and (def_Psi_extended), corrected. Theory: 4.
+    Paper: Theorem 1, Eq. (9) and (15), corrected. Theory section 4.
     """
     listed = list(clients)
     wanted = sorted_group(listed)
@@ -95,7 +95,7 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
 def client_terms(round_: RoundEdge) -> tuple[Floats, Floats]:
     """Return the factor and the Delta with which each participant's own Psi passes the round.
 
-    Theory: 4.
+    Theory section 4.
     """
     deltas = client_deltas(round_)
     if len(round_.clients) <= 1:
@@ -114,7 +114,7 @@ def erased_group_sensitivity(edge: ErasedStretch, group: Clients) -> float:
     Exact for one client. Infinite, so that only retraining is left, where the weights may add up to 1 (somewhere
     everybody may have belonged to W) or the factors differed.
 
-    Theory: 13.
+    Theory section 13.
     """
     inside = find_members(edge.clients, group)
     if inside.sum() <= 1:
@@ -129,7 +129,7 @@ def erased_group_sensitivity(edge: ErasedStretch, group: Clients) -> float:
 def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
     """Return the last node that nobody of the group has touched: ``len(edges)`` if the group never took part.
 
-    Theory: 7.
+    Theory section 7.
     """
     leaving = sorted_group(group)
     for node, edge in enumerate(edges):
@@ -143,7 +143,7 @@ def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
 def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
     """Return those of the group who took part in no round of the path.
 
-    Theory: 7.
+    Theory section 7.
     """
     absent = sorted_group(group)
     for edge in edges:

@@ -45,7 +45,7 @@ class HeadBound:
     ``rounding_unit`` D + ``rounding_offset`` for a round, g sqrt(d) + 4 u D for noise on a ``grid`` g, u being
     ``unit_roundoff``.
 
-    Theory: 8.
+    Theory section 8.
     """
 
     decay: float
@@ -82,7 +82,7 @@ class HeadBound:
 
         ``steps`` is the largest K_i of any round where they differ.
 
-        Theory: 8.
+        Theory section 8.
         """
         loss = training.loss
         if not isinstance(loss, SoftmaxL2 | LogisticL2) or loss.l2 <= 0:
@@ -113,7 +113,7 @@ class HeadBound:
 
         A strict bound is false for factors that are not (1 - eta lambda)^K, so others are refused.
 
-        Theory: 8.
+        Theory section 8.
         """
         logarithm = math.log1p(-self.decay)
         steps = np.rint(np.log(np.maximum(factors, SMALLEST_FACTOR)) / logarithm)
@@ -135,7 +135,7 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     Psi <- rho_W Psi + (1 - rho_W) (L/lambda + D). Rounding may carry a model out of the ball, so D grows by a round's
     own.
 
-    Theory: 8.
+    Theory section 8.
     """
     leaving = sorted_group(group)
     largest = max(bound.initial_norm, bound.radius)
@@ -205,7 +205,7 @@ def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: fl
     standard deviation z C in every round, and the denominator was a constant. No further noise is needed at a node
     whose mu is within the budget.
 
-    Theory: 8.
+    Theory section 8.
     """
     return np.asarray(participation_mu(participations(edges, group), noise_multiplier))
 
@@ -213,7 +213,7 @@ def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: fl
 def participations(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
     """Return at every node the sum over the rounds before it of |W in S|^2; infinite where that is erased.
 
-    Theory: 8.
+    Theory section 8.
     """
     leaving = sorted_group(group)
     return np.cumsum([0.0, *(_participants_of(edge, leaving) ** 2 for edge in edges)])
@@ -222,7 +222,7 @@ def participations(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
 def participation_mu(squares: Factor, noise_multiplier: float) -> Factor:
     """Return mu_W = sqrt(sum of |W in S|^2) / z, rounded up.
 
-    Theory: 8.
+    Theory section 8.
     """
     positive("noise_multiplier", noise_multiplier)
     root: Factor = squares**0.5

@@ -30,7 +30,7 @@ class Node:
 
     ``eligible`` for an exact restart is a node that was kept without a look at anybody's data; theta_0^0 always is.
 
-    Paper: Section 4. Theory: 7 and 12.
+    Paper: Section 4. Theory sections 7 and 12.
     """
 
     index: int
@@ -46,7 +46,7 @@ class Request:
     With ``releases`` = 1 the guarantee speaks of the newest model alone. With more, each release gets mu*/sqrt of
     that number, and a candidate whose releases together exceed mu* is left out.
 
-    Paper: W_u of Algorithm 3. Theory: 11.
+    Paper: W_u of Algorithm 3. Theory section 11.
     """
 
     group: Group
@@ -85,7 +85,7 @@ class Request:
         ``missed`` is the probability that a bound behind it does not hold; ``draws`` counts the noises of a release
         where that is not one.
 
-        Theory: 10.
+        Theory section 10.
         """
         ideal, noises = self.ideal, (draws or 1) * self.releases
         epsilon, delta = drawn_guarantee(ideal.epsilon, ideal.delta, sigma, parameters, noises, grid)
@@ -99,7 +99,7 @@ class Request:
         None where what floating point does to the noise takes more of that delta than is kept back. The others are
         those of ``holds``.
 
-        Theory: 10.
+        Theory section 10.
         """
         kept, noises = (1 - RESERVE) * delta, (draws or 1) * self.releases
         ideal = reached_epsilon(self.ideal.mu, kept)
@@ -117,7 +117,7 @@ class Request:
     ) -> float:
         """Return the most that an attack on all releases reaches at a false positive rate, rounded up.
 
-        Theory: 10.
+        Theory section 10.
         """
         noises = (draws or 1) * self.releases
         reached = real_attack_power(self.ideal.mu, false_positive_rate, sigma, parameters, noises, grid)
@@ -134,7 +134,7 @@ class Forgotten:
     release since then was calibrated to. What was promised then, its budget and its scope, is owed until the client
     takes part again.
 
-    Paper: Eq. (F_u). Theory: 11.
+    Paper: Eq. (40). Theory section 11.
     """
 
     request: Request
@@ -152,7 +152,7 @@ class Summary:
     holds the earlier requests in the order in which they were served; ``grid`` is the noise's. ``noise_edges`` counts
     the noises on the path, once: it is asked for at every kept node.
 
-    Paper: Eq. (H_recc). Theory: 12.
+    Paper: Eq. (19). Theory section 12.
     """
 
     edges: Sequence[Edge]

@@ -19,7 +19,7 @@ from rescind.core.sensitivity import SAFETY, client_terms
 class SensitivityTracker:
     """Psi of every client that ever took part, at every node of a growing path; truncation goes back on it.
 
-    Theory: 4.
+    Theory section 4.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class SensitivityTracker:
     def record(self, edge: Edge) -> Floats:
         """Append an edge and give Psi of its participants at the new node.
 
-        Theory: 4.
+        Theory section 4.
         """
         if isinstance(edge, ErasedStretch):
             slots = self._latest.slots(edge.clients)
@@ -77,7 +77,7 @@ class SensitivityTracker:
     def sensitivity(self, client: int, node: int | None = None) -> float:
         """Return Psi of the client at a node, the last one unless told; 0 before it first took part.
 
-        Theory: 4.
+        Theory section 4.
         """
         at = self._last_node if node is None else self._checked(node)
         if at >= self._unbounded_from:
@@ -93,21 +93,21 @@ class SensitivityTracker:
     def sensitivities(self, clients: Clients) -> Floats:
         """Return Psi of each client at the last node; 0 for one that never took part.
 
-        Theory: 4.
+        Theory section 4.
         """
         return self._at_the_end(self._latest.read(self._latest.slots(clients))) * SAFETY
 
     def knows(self, clients: Clients) -> Members:
         """Tell which of the clients took part on the path.
 
-        Theory: 4.
+        Theory section 4.
         """
         return np.asarray(self._latest.read(self._latest.slots(clients))["row"] != ABSENT)
 
     def truncate(self, node: int) -> None:
         """Go back to a node: the edges after it and their terms are dropped.
 
-        Theory: 4.
+        Theory section 4.
         """
         self._last_node = self._checked(node)
         if node < self._unbounded_from:

@@ -21,7 +21,7 @@ _SHARPEST = 8.0
 class Obstacle:
     """Something in the training that the theorem does not cover, why, and what to do instead.
 
-    Theory: 2.
+    Theory section 2.
     """
 
     what: str
@@ -41,7 +41,7 @@ class LocalTraining:
     describe what the theorem may not cover, ``weight_decay`` being one beside the loss's own L2 term; ``obstacles``
     says in words what it does not.
 
-    Theory: 2.
+    Theory section 2.
     """
 
     steps: int
@@ -97,7 +97,7 @@ class LocalTraining:
             gradient_bound: L, where the loss does not say.
             steps: the round's largest K_i, where they differ.
 
-        Theory: 5.
+        Theory section 5.
         """
         bound = self.loss.gradient_bound if gradient_bound is None else gradient_bound
         if bound is None:
@@ -123,7 +123,7 @@ class LocalTraining:
 
         Infinity where no number of them has one, and whoever has many takes nothing from the others.
 
-        Theory: 5.
+        Theory section 5.
         """
         error, slope = self._entry_error(self.steps), 1 + self._reach(1.0, 0.0, self.steps)
         if self.obstacles or math.isinf(error * slope):
@@ -154,7 +154,7 @@ class LocalTraining:
         declared loss it is eta K (L + mu ||theta^n||), mu being its ``curvature.low`` if that is positive, and 1 %
         more for the rounding of the clients' own code.
 
-        Theory: 2.
+        Theory section 2.
         """
         loss, count = self.loss, self.steps if steps is None else steps
         if self.obstacles or loss.gradient_bound is None or loss.curvature is None:
@@ -172,7 +172,7 @@ class LocalTraining:
         The L2 term pulls every result towards 0 by the same part, whatever the data, and the losses' gradients lead
         away from there by no more than R. The result's cast is allowed for.
 
-        Theory: 2.
+        Theory section 2.
         """
         loss = self.loss
         if self.obstacles or not isinstance(loss, SoftmaxL2 | LogisticL2):

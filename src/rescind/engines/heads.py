@@ -21,7 +21,7 @@ _MARGIN = 2.0**-20
 def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     """Scale the rows that are longer than ``row_norm`` (R) down to it.
 
-    Theory: 2.
+    Theory section 2.
     """
     # A norm beyond float64's range is infinite, and its row becomes 0.
     with np.errstate(over="ignore"):
@@ -45,7 +45,7 @@ def train_head_on(
     distance of two worlds is then little more than that cast. c is the number of classes, or 1 for logistic
     regression. ``batches`` (K, b) chooses the rows of every step, which are all of them otherwise.
 
-    Theory: 2 and 5.
+    Theory sections 2 and 5.
     """
     loss = training.loss
     if not isinstance(loss, SoftmaxL2 | LogisticL2):

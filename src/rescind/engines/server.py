@@ -48,7 +48,7 @@ class Server(Protocol):
 class Average:
     """FedAvg: the engine draws the participants, the new model is their weighted mean.
 
-    Paper: Eq. (aggregation). Theory: 3.
+    Paper: Eq. (5). Theory section 3.
     """
 
     facts: ClassVar[None] = None
@@ -67,7 +67,7 @@ class NoisedAverage:
     drawn in every round, also where nobody took part. ``seed`` makes it reproducible, for experiments: then nothing
     may be claimed.
 
-    Theory: 8.
+    Theory section 8.
     """
 
     clip: float

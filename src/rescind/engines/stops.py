@@ -80,7 +80,7 @@ class NotBefore:
 class Accuracy:
     """Ends at a mean accuracy of the remaining clients, looked at every ``every`` rounds; or after ``most`` rounds.
 
-    Paper: Section 5.2, with ``least`` 50 and ``most`` 10,000.
+    Paper: Section 5.3, with ``least`` 50 and ``most`` 10,000.
     """
 
     threshold: float

@@ -164,7 +164,7 @@ def public_schedule(node: int, capacity: int) -> tuple[int, ...]:
     All nodes while there is room; then multiples of a power of two, whose odd multiples give way one by one, the
     oldest first, to the even multiples that come. What is kept later is kept now, or newer.
 
-    Theory: 7 and 8.
+    Theory sections 7 and 8.
     """
     if node < 0 or capacity < 1:
         raise ValueError(f"node is {node!r} and capacity {capacity!r}; they have to be at least 0 and at least 1")
@@ -183,7 +183,7 @@ def exact_shares(known: Mapping[int, Branch], capacity: int) -> dict[int, int]:
     Branch 0 has half of the capacity, any other a quarter, and each restart behind a branch halves its share again.
     Where several lines left a branch the longest one counts, so that a share never grows: what was given up is gone.
 
-    Theory: 7.
+    Theory section 7.
     """
     behind = dict.fromkeys(known, 0)
     for number in sorted(known, reverse=True):
@@ -200,7 +200,7 @@ def exact_rounds(branch: int, last: int, share: int) -> frozenset[int]:
     of its share. What is set aside after more rounds, or with a smaller share, is set aside now, or not older than
     ``last``.
 
-    Theory: 7.
+    Theory section 7.
     """
     room = share - 1 if branch else share
     if room < 0:

@@ -17,7 +17,7 @@ class Dp(Certifying):
 
     The training has to be DP-FedAvg from its first round on (``rescind.engines.server.NoisedAverage``).
 
-    Paper: Section 5.1. Theory: 8.
+    Paper: Section 5.1. Theory section 8.
     """
 
     name: ClassVar[str] = "DP"

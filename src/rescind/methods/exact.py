@@ -15,7 +15,7 @@ from rescind.methods.method import Certifying
 class Exact(Certifying):
     """Needs nothing of the training, so it is for networks too: cheap for whoever joined late, Scratch otherwise.
 
-    Theory: 7.
+    Theory section 7.
     """
 
     name: ClassVar[str] = "exact"

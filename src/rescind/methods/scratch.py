@@ -14,7 +14,7 @@ from rescind.methods.method import Certifying
 class Scratch(Certifying):
     """Retrains from the public start: always possible, always ``exact``.
 
-    Theory: 7.
+    Theory section 7.
     """
 
     name: ClassVar[str] = "Scratch"

@@ -19,7 +19,7 @@ from rescind.methods.method import Certifying
 class Sifu(Certifying):
     """Chooses the node and the noise together: the cheapest predicted recovery, retraining among the candidates.
 
-    Theory: 12.
+    Theory section 12.
     """
 
     name: ClassVar[str] = "SIFU"
@@ -33,7 +33,7 @@ class Sifu(Certifying):
 class StrictSifu(Certifying):
     """The same without looking at data: what it claims holds for every data set.
 
-    Theory: 7 and 8.
+    Theory sections 7 and 8.
     """
 
     name: ClassVar[str] = "strict SIFU"
@@ -50,7 +50,7 @@ class PaperSifu(Certifying):
 
     ``sigma`` has to be on the public list (``public_sigma``) for a certificate.
 
-    Paper: Algorithm 2 (IFU) for the first request, Algorithm 3 (SIFU). Theory: 12.
+    Paper: Algorithm 2 (IFU) for the first request, Algorithm 3 (SIFU). Theory section 12.
     """
 
     sigma: float

@@ -3,7 +3,7 @@
 Softmax regression is batched over the participants and needs no autograd. Where everybody uses all its examples in
 every step and has no more of them than features, not even theta is iterated: with G = X X' + 1 1' and d = 1 - eta
 lambda, the logits follow Z <- d Z - (eta/n) G (P - Y), and theta_K is d^K theta_0 minus (eta/n) X' times the sum of
-the residuals P - Y, each multiplied by a d for every later step (theory 5 has its rounding).
+the residuals P - Y, each multiplied by a d for every later step (Theory section 5 has its rounding).
 
 The network, too, is batched over the participants: their images lie on each other like channels, and each client's
 filters see only its own group of them. The channels of a pixel are side by side in memory, the order in which
