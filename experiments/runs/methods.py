@@ -173,7 +173,7 @@ def run(configuration: Configuration) -> list[Row]:  # noqa: ARG001, there is no
     found = []
     for name, method in available():
         words, text = WORDS[name], inspect.getdoc(method) or ""
-        theory = re.search(r"Theory: ([^.]*)\.", text)
+        theory = re.search(r"Theory sections? ([^.]*)\.", text)
         found.append(
             {
                 "class": name,
