@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,17 +46,16 @@ from rescind.core.calibration import (
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import public_sigma
-from rescind.core.planning import Candidate, assess, paper_choice
+from rescind.core.planning import assess
 from rescind.core.regularity import UnprovenLoss, expansion
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
-from rescind.core.summary import Request, Summary
+from rescind.core.summary import Request
 from rescind.engines.engine import Engine
 from rescind.engines.server import average, draw_noise
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method, PaperSifu, Sifu
-from rescind.methods.method import Certifying
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 CLIENTS, EACH, DRAWN, LEAVING = 100, 100, 10, 10
@@ -84,18 +83,6 @@ class Assuming(Simulation):
         """The facts, with a loss of which nothing is known."""
         facts = super().facts
         return replace(facts, training=replace(facts.training, loss=UnprovenLoss()))
-
-
-@dataclass(frozen=True, slots=True)
-class ToTheLetter(Certifying):
-    """The paper's rule with the paper's sigma, which ``PaperSifu`` refuses: it is not on the public list."""
-
-    sigma: float
-    name: ClassVar[str] = "SIFU, to the letter"
-
-    def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take the last node whose sensitivity is at most Psi*."""
-        return paper_choice(summary, *requests, sigma=self.sigma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +343,7 @@ def served(case: Case, engine: Engine, history: History, leaving: Sequence[str],
     # The signature offers only what can be certified.
     request = history.ask(leaving, cast(Budget, case.budget), scope=case.scope)
     federation = revocable(history, engine)
-    letter = federation.plan(ToTheLetter(SIGMA), request).candidate if case.budget is CLASSIC else None
+    letter = federation.plan(PaperSifu(SIGMA), request).candidate if case.budget is CLASSIC else None
     (outcome,) = federation.forget(case.method, until, level=ErasureLevel.OUTPUT)
     assert outcome.planned is not None
     assert outcome.scores is not None

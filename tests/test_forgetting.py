@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from rescind import Facts, History, LocalTraining
 from rescind.audit.replay import distance
 from rescind.checkpoints.tensors import digest, read
+from rescind.core import planning
 from rescind.core.calibration import Budget
 from rescind.core.edges import UnboundedEdge
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
@@ -662,7 +663,6 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
         (lambda: revocable.forget(Nameless(), Rounds(3)), "Nameless has to be a dataclass"),
         (lambda: revocable.forget(Last(), Rounds(3), approved=number), "give what Revocable.plan gave"),  # type: ignore[arg-type]
         (lambda: Rounds(2.5), "a branch of 2.5 rounds"),  # type: ignore[arg-type]
-        (lambda: PaperSifu(0.05), "take one of the public list, 0.0625"),
         (lambda: PaperSifu(-1.0), "sigma is -1"),
         (lambda: replace(revocable, seed="x"), "seed"),  # type: ignore[arg-type]
         (lambda: history.ask("clinic-1", BUDGET), "give a list of names"),
@@ -720,3 +720,25 @@ def test_a_model_is_released_unless_it_knows_who_waits(revocable: Revocable, tmp
     assert not (tmp_path / "other.safetensors").exists()
     (outcome,) = revocable.forget(Scratch(), Rounds(2))
     assert str(outcome) == "request 1 is served (exact): back to model 0.0, 2 rounds since"
+
+
+@pytest.mark.parametrize("method", [Sifu(), PaperSifu(4.0), Last()])
+def test_a_plan_computes_the_sensitivity_once(
+    method: Method, revocable: Revocable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[object] = []
+
+    def counting(*arguments: Any) -> Any:
+        computed.append(arguments)
+        return group_sensitivity(*arguments)
+
+    monkeypatch.setattr(planning, "group_sensitivity", counting)
+    revocable.plan(method, revocable.history.ask(pick_names(revocable, 0), BUDGET))
+    assert len(computed) == 1
+
+
+def test_noise_off_the_public_list_proves_nothing(revocable: Revocable) -> None:
+    number = revocable.history.ask(pick_names(revocable, 0), BUDGET)
+    plan = revocable.plan(PaperSifu(4.1), number).candidate
+    assert (plan.mode, plan.sigma) == (Mode.HEURISTIC, 4.1)
+    assert any("not on the public list" in obstacle for obstacle in plan.obstacles)

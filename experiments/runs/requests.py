@@ -31,9 +31,8 @@ from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
 from rescind.core.noise import grid_rounding, public_sigma
-from rescind.core.planning import Candidate, paper_choice
 from rescind.core.regularity import UnprovenLoss
-from rescind.core.summary import Node, Request, Summary
+from rescind.core.summary import Node, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, norm
 from rescind.engines.stops import Accuracy, Rounds, Stop
@@ -41,7 +40,7 @@ from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu
-from rescind.methods.method import Beginning, Certifying, Heuristic
+from rescind.methods.method import Beginning, Heuristic
 from rescind.simulation import Federation, Simulation
 
 PUBLISHED = "SIFU as published"
@@ -53,18 +52,6 @@ FORGETTING = ("method", "fixed_sigma", "epsilon", "delta", "shares", "reference"
 ENDING = ("capacity", "clip", "noise_multiplier", "threshold", "least", "most", "every")
 # So many trainings a process keeps for the runs that come next.
 TRAININGS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ToTheLetter(Certifying):
-    """The paper's rule with a sigma that need not be on the public list, which ``PaperSifu`` refuses."""
-
-    sigma: float
-    name: ClassVar[str] = PUBLISHED
-
-    def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take the last node whose sensitivity is at most Psi*."""
-        return paper_choice(summary, *requests, sigma=self.sigma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +80,7 @@ METHODS: Mapping[str, Callable[[Configuration], Method]] = {
     NoisedStart.name: lambda asked: NoisedStart(asked["fixed_sigma"], noise_seed(asked)),
     Sifu.name: lambda _: Sifu(),
     PaperSifu.name: lambda asked: PaperSifu(public_sigma(asked["fixed_sigma"])),
-    PUBLISHED: lambda asked: ToTheLetter(asked["fixed_sigma"]),
+    PUBLISHED: lambda asked: PaperSifu(asked["fixed_sigma"]),
     Last.name: lambda _: Last(),
     FineTuning.name: lambda _: FineTuning(),
     FedEraser.name: lambda _: FedEraser(),

@@ -216,7 +216,10 @@ def _owed(
         groups = {promise.group, everybody} if promise.scope is PrivacyScope.SEQUENCE else {promise.group}
         for group in sorted(groups, key=len):
             # What was promised whatever the data are is not re-checked by looking at them.
-            sigmas = (_strictly if mode is Mode.STRICT else noise)(summary, promise, group)
+            rule = _strictly if mode is Mode.STRICT else noise
+            if (rule, promise, group) not in summary.needed:
+                summary.needed[rule, promise, group] = rule(summary, promise, group)
+            sigmas = summary.needed[rule, promise, group]
             owed.append(_Debt(group, promise, until, spent, sigmas, first_joined(summary.edges, group)))
     return owed
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rescind.core._checks import positive
+from rescind.core.arrays import Floats
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, reached_epsilon
 from rescind.core.classic import ClassicBudget
 from rescind.core.edges import Edge, ErasedStretch, NoiseEdge, RoundEdge, find_members, sorted_group
@@ -150,7 +151,8 @@ class Summary:
 
     ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes; ``forgotten``
     holds the earlier requests in the order in which they were served; ``grid`` is the noise's. ``noise_edges`` counts
-    the noises on the path, once: it is asked for at every kept node.
+    the noises on the path, once: it is asked for at every kept node. ``needed`` remembers the noise that each promise
+    asks for: a plan is made and then assessed, and Psi along a long path is computed once.
 
     Paper: Eq. (19). Theory section 12.
     """
@@ -163,6 +165,7 @@ class Summary:
     forgotten: Sequence[Forgotten] = ()
     grid: float = GRID
     noise_edges: int = field(init=False)
+    needed: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_edges", sum(map(_noises, self.edges)))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rescind.core._checks import positive
-from rescind.core.noise import is_public_sigma, public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice, strict_candidates
 from rescind.core.summary import Request, Summary
 from rescind.methods.method import Certifying
@@ -48,7 +47,9 @@ class StrictSifu(Certifying):
 class PaperSifu(Certifying):
     """The paper's rule: the noise is fixed beforehand, the last kept node that it hides the group at is taken.
 
-    ``sigma`` has to be on the public list (``public_sigma``) for a certificate.
+    To the paper's letter it goes with B = 1 (``UnprovenLoss``), a ``ClassicBudget`` and ``PrivacyScope.INDIVIDUAL``,
+    by which a group's sensitivity is its largest client's: that proves nothing, and is called ``heuristic``. So is a
+    ``sigma`` that is not on the public list (``public_sigma``).
 
     Paper: Algorithm 2 (IFU) for the first request, Algorithm 3 (SIFU). Theory section 12.
     """
@@ -58,8 +59,6 @@ class PaperSifu(Certifying):
 
     def __post_init__(self) -> None:
         positive("sigma", self.sigma)
-        if not is_public_sigma(self.sigma):
-            raise ValueError(f"sigma is {self.sigma:g}; take one of the public list, {public_sigma(self.sigma):g}")
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
         """Take the last node whose sensitivity is at most Psi*."""
