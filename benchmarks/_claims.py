@@ -17,7 +17,7 @@ from rescind.core.facts import Mode
 from rescind.core.noise import public_sigma
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, Made
+from rescind.engines.server import Average, RoundResult
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
@@ -39,7 +39,9 @@ class Busy:
     facts: ClassVar[None] = None
     _velocity: dict[str, Tensor] = field(default_factory=dict)
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         made = Average().round(engine, model, model_id, present)
         self._velocity = {
             name: self.momentum * self._velocity.get(name, np.zeros(())) + self.stretch * (made.model[name] - tensor)

@@ -24,7 +24,7 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
 from rescind.core.summary import Node, Summary
 from rescind.engines.engine import TOO_LONG, Engine, Replies
-from rescind.engines.server import Average, Made, NoisedAverage, average
+from rescind.engines.server import Average, NoisedAverage, RoundResult, average
 from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.errors import StalePlanError
@@ -194,7 +194,9 @@ class Momentum:
     facts: None = None
     velocity: dict[str, Tensor] = field(default_factory=dict)
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         made = Average().round(engine, model, model_id, present)
         self.velocity = {
             name: 0.9 * self.velocity.get(name, 0.0) + (made.model[name] - model[name]) for name in model
@@ -205,7 +207,9 @@ class Momentum:
 class Derived(Average):
     """A server that is derived from ours and does otherwise."""
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         made = Average.round(self, engine, model, model_id, present)
         return replace(made, model={name: 1.001 * tensor for name, tensor in made.model.items()})
 
@@ -217,7 +221,9 @@ class Handmade:
     facts: None = None
     lies: bool = False
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         rate = engine.facts.training.server_learning_rate
         means = {
@@ -228,7 +234,7 @@ class Handmade:
         measured = average(model, replies, rate).measured
         if self.lies:
             measured = replace(measured, distances=1e-9 * measured.distances, gram=None)
-        return Made(replies, new, measured)
+        return RoundResult(replies, new, measured)
 
 
 @pytest.mark.parametrize("server", [Momentum, Derived])
@@ -329,7 +335,7 @@ def test_an_unbounded_branch_is_not_compared_as_nothing_is_claimed_of_it(history
     assert history.facts == history.run.facts
 
 
-def made(model: Tensor, replies: Tensor, weights: Tensor, new: Tensor) -> Made:
+def made(model: Tensor, replies: Tensor, weights: Tensor, new: Tensor) -> RoundResult:
     names = tuple(map(str, range(len(replies))))
     found = average({"t": model}, Replies(names, weights, (1,) * len(names), {"t": replies}, 1), 1.0)
     return replace(found, model={"t": new})
@@ -380,7 +386,7 @@ def test_only_our_own_server_may_say_that_it_is_dp_fedavg(history: History) -> N
 
         def round(
             self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
-        ) -> Made:
+        ) -> RoundResult:
             return Average().round(engine, model, model_id, present)
 
     class DerivedNoise(NoisedAverage):

@@ -22,7 +22,7 @@ from rescind.core.regularity import UnprovenLoss
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.server import Average, Made, NoisedAverage
+from rescind.engines.server import Average, NoisedAverage, RoundResult
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.engines.training import train
 from rescind.errors import ForgottenClientError, PendingRequestError, StalePlanError, UnknownClientError
@@ -583,7 +583,7 @@ def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None
     class Strange(Average):
         change: dict[str, object] = {}  # noqa: RUF012, set below
 
-        def round(self, engine: Engine, model: object, model_id: ModelId, present: list[str]) -> Made:  # type: ignore[override]
+        def round(self, engine: Engine, model: object, model_id: ModelId, present: list[str]) -> RoundResult:  # type: ignore[override]
             made = Average.round(self, engine, model, model_id, present)  # type: ignore[arg-type]
             return replace(made, replies=replace(made.replies, **self.change))  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import pytest
 from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, Made
+from rescind.engines.server import Average, RoundResult
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
@@ -29,7 +29,7 @@ class Meanwhile(Average):
 
     happens: dict[ModelId, Callable[[], object]]
 
-    def round(self, engine: Engine, model: Any, model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(self, engine: Engine, model: Any, model_id: ModelId, present: Sequence[str]) -> RoundResult:
         made = Average.round(self, engine, model, model_id, present)
         self.happens.get(model_id, lambda: None)()
         return made

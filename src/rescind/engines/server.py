@@ -22,7 +22,7 @@ from rescind.ledger.records import ModelId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
+class RoundResult:
     """A round that is done: the replies, the new model, and how far each participant was from the mean."""
 
     replies: Replies
@@ -40,7 +40,9 @@ class Server(Protocol):
     def facts(self) -> DpFedAvg | None:
         """What a strict claim rests on, if the server's noise is what hides."""
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         """Ask clients of those present to train, and combine what they reply."""
 
 
@@ -53,7 +55,9 @@ class Average:
 
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         """Train a round of FedAvg."""
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         return average(model, replies, engine.facts.training.server_learning_rate)
@@ -102,7 +106,9 @@ class NoisedAverage:
             noise_in_every_round=True,
         )
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         """Train a round of DP-FedAvg."""
         check_server(engine, self)
         if (self.seed is None) != engine.facts.secret_noise:
@@ -124,7 +130,7 @@ class NoisedAverage:
             },
         )
         new = {name: noised[name].astype(tensor.dtype) for name, tensor in model.items()}
-        return Made(clipped, new, average(model, clipped, 1.0).measured)
+        return RoundResult(clipped, new, average(model, clipped, 1.0).measured)
 
 
 def check_server(engine: Engine, server: Server) -> None:
@@ -168,14 +174,14 @@ def draw_noise(
     return reproducible_noise_never_certified(model, sigma, grid, seed=derive_number(seed, "noise", *words)).tensors
 
 
-def average(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> Made:
+def average(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> RoundResult:
     """Return the weighted mean of the replies, tensor by tensor, and how far each is from it."""
     if not replies.names:
-        return Made(replies, dict(model), RoundMeasurement(np.empty(0), 0.0, None))
+        return RoundResult(replies, dict(model), RoundMeasurement(np.empty(0), 0.0, None))
     matrix = len(replies.names) <= GRAM_LIMIT
     mean = Aggregator(replies.weights, gram=matrix, server_learning_rate=server_learning_rate)
     new = {name: mean.add(tensor, replies.tensors[name]) for name, tensor in model.items()}
-    return Made(replies, new, mean.result())
+    return RoundResult(replies, new, mean.result())
 
 
 def compute_updates(model: Mapping[str, Tensor], replies: Replies) -> dict[str, dict[str, Tensor]]:

@@ -13,7 +13,7 @@ from rescind.core.facts import Source
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Average, Made, NoisedAverage, Server, average, check_server, compute_updates
+from rescind.engines.server import Average, NoisedAverage, RoundResult, Server, average, check_server, compute_updates
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.run import describe_model
@@ -100,8 +100,8 @@ def _check(replies: Replies, asked: Sequence[str]) -> None:
 
 
 def _compare_with_mean(
-    engine: Engine, recorder: Recorder, server: Server, model: Mapping[str, Tensor], made: Made
-) -> Made:
+    engine: Engine, recorder: Recorder, server: Server, model: Mapping[str, Tensor], made: RoundResult
+) -> RoundResult:
     """Return a round as it is recorded: a server that is not ours is not believed, its mean is made here as well.
 
     What differs from that by rounding only is replaced by it; anything else stays as it is, and is noted.
@@ -123,7 +123,7 @@ def _compare_with_mean(
     return replace(mean, measured=measured)
 
 
-def is_same_mean(model: Mapping[str, Tensor], one: Made, other: Made) -> bool:
+def is_same_mean(model: Mapping[str, Tensor], one: RoundResult, other: RoundResult) -> bool:
     """Return whether two models differ by no more than two means of the same replies do, summed in any order.
 
     Each weight, product and sum of m replies is rounded, fewer than m + 8 times on the way to an entry, and no number
@@ -152,7 +152,7 @@ def _doubt(recorder: Recorder, replies: Replies) -> None:
         recorder.doubt(f"{too_long} of {everything} replies held an update longer than any that it can make")
 
 
-def rounding(training: LocalTraining, model: Mapping[str, Tensor], made: Made) -> float:
+def rounding(training: LocalTraining, model: Mapping[str, Tensor], made: RoundResult) -> float:
     """Return r of a round; for a loss without a gradient bound, the longest update stands in for the gradients."""
     replies, measured = made.replies, made.measured
     if not replies.names:

@@ -13,7 +13,7 @@ import numpy as np
 from rescind.core.arrays import Tensor
 from rescind.core.training import NO_BOUND
 from rescind.engines.engine import Engine
-from rescind.engines.server import Made, average, norm
+from rescind.engines.server import RoundResult, average, norm
 from rescind.ledger.records import ModelId
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class DelegatedServer:
     flower: FlowerEngine
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         """Train a round, and let the strategy aggregate it."""
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         mean = average(model, replies, 1.0)
@@ -60,7 +62,9 @@ class MaskedServer:
     flower: FlowerEngine
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         """Train a round, make the mean, and ask every participant how far from it it is."""
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         made = average(model, replies, engine.facts.training.server_learning_rate)

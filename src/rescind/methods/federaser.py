@@ -15,7 +15,7 @@ import numpy as np
 from rescind.core.arrays import Tensor
 from rescind.core.summary import Node, Summary
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.server import Average, Made, average, compute_updates, norm
+from rescind.engines.server import Average, RoundResult, average, compute_updates, norm
 from rescind.history.history import History
 from rescind.ledger.records import ModelId
 from rescind.methods._stored import StoredRound, find_stored_rounds, load_updates
@@ -51,7 +51,9 @@ class CalibratingServer:
     stored: tuple[StoredRound, ...]
     facts: ClassVar[None] = None
 
-    def round(self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]) -> Made:
+    def round(
+        self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
+    ) -> RoundResult:
         """Calibrate the stored round of this number."""
         if model_id.round > len(self.stored):
             return Average().round(engine, model, model_id, present)
