@@ -17,6 +17,7 @@ import rescind.core
 ROOT = Path(__file__).parents[1]
 THEORY = (ROOT / "docs" / "theory.md").read_text()
 PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text()
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 SECTIONS = set(re.findall(r"^## (\d+)\. ", THEORY, flags=re.MULTILINE))
 # The first column of the paper map's tables: what the paper numbers, as it is printed.
 KINDS = r"(?:Eq\.|Definition|Theorem|Algorithm|Section|Appendix|Figure|Table)"
@@ -51,9 +52,26 @@ def test_names(path: str) -> set[str]:
 test_names.__test__ = False  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("dotted", sorted(set(re.findall(r"`((?:rescind|benchmarks)[\w.]+)`", PAPER_MAP))))
+def dotted_names(page: str) -> list[str]:
+    return sorted(set(re.findall(r"`((?:rescind|benchmarks)[\w.]+)`", page)))
+
+
+@pytest.mark.parametrize("dotted", dotted_names(PAPER_MAP))
 def test_the_paper_map_names_code_that_exists(dotted: str) -> None:
     assert resolve(dotted) is not None
+
+
+@pytest.mark.parametrize("dotted", dotted_names(GLOSSARY))
+def test_the_glossary_names_code_that_exists(dotted: str) -> None:
+    assert resolve(dotted) is not None
+
+
+def test_the_glossary_explains_each_word_once_and_names_its_code() -> None:
+    rows = re.findall(r"^\| (?!word \|)([^|]+) \| [^|]+ \| ([^|]+) \|$", GLOSSARY, flags=re.MULTILINE)
+    words = [word for row, _ in rows for word in row.split(", ")]
+    assert len(rows) > 30
+    assert len(words) == len(set(words))
+    assert [word for word, code in rows if not dotted_names(code)] == []
 
 
 @pytest.mark.parametrize("reference", sorted(set(re.findall(r"`(tests/[\w/.:]+)`", PAPER_MAP))))
