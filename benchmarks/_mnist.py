@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks._measure import parser
-from experiments.data import sets
+from public_data import sets
 
 
 def parsed(description: str | None, seeds: int | None = None, output: str = "") -> argparse.Namespace:

@@ -41,7 +41,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from benchmarks._claims import judge_changed_data, judge_server
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
-from experiments.data import features, partitions, sets
+from public_data import features, partitions, sets
 from rescind import History, LocalTraining, LogisticL2, Sampling, SoftmaxL2
 from rescind.audit import LowerBound, Rate, RecordingEngine, attack, measure_confidence, tell_apart, train_without
 from rescind.audit.replay import distance

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments import harness, tables
-from experiments.data import NoFolderError
+from public_data import NoFolderError
 
 
 def main() -> None:

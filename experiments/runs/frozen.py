@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from experiments.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import cost
+from public_data.federations import federation_of, trained_by
 from rescind import Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import largest_mu
