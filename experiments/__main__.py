@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -51,7 +50,7 @@ def main() -> None:
         found = harness.flat(harness.stored(figure, rows), todo)
         if not found:
             options.error(f"nothing has been run yet: python -m experiments {figure}")
-        drawn = import_module(f"experiments.figures.{figure}")
+        drawn = harness.drawing(figure)
         table = drawn.table(found)
         tables.save(drawn.draw(found), folder)
         if not chosen.quick:

@@ -1,8 +1,9 @@
 """Runs what a figure's configuration asks for, once each, and keeps the results as rows of JSON.
 
-A figure is a folder: ``config.toml`` says what to run, ``rows.jsonl`` holds what came out, one line for each run with
-its configuration, the configuration's hash, versions, date and seconds; the picture and the README's table are made
-from the rows alone. A run that is in the file is not run again, so a sweep that was killed goes on.
+A figure is a folder: ``config.toml`` says what to run and, if it has no module of its own, as which it is drawn;
+``rows.jsonl`` holds what came out, one line for each run with its configuration, the configuration's hash, versions,
+date and seconds; the picture and the README's table are made from the rows alone. A run that is in the file is not run
+again, so a sweep that was killed goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from rich.console import Console
@@ -58,10 +60,7 @@ def tasks(figure: str, *, quick: bool = False, seeds: int | None = None) -> list
     What is ``fixed`` for all parts a part may fix otherwise.
     One seed after the other, so that a sweep which is cut off has some of everything.
     """
-    path = FIGURES / figure / "config.toml"
-    if not path.is_file():
-        raise ValueError(f"there is no figure {figure!r}; there are {', '.join(names())}")
-    config = tomllib.loads(path.read_text("utf-8"))
+    config = _config(figure)
     parts, shared = config["quick"] if quick else config["part"], config.get("fixed", {})
     found = [
         (seed, Task(config["experiment"], {**shared, **part.get("fixed", {}), **point, "seed": seed}))
@@ -70,6 +69,18 @@ def tasks(figure: str, *, quick: bool = False, seeds: int | None = None) -> list
         for point in _points(part.get("grid", {}))
     ]
     return [task for _, task in sorted(found, key=lambda each: each[0])]
+
+
+def drawing(figure: str) -> ModuleType:
+    """Return the module that draws a figure: its own, or that of the figure which it is ``drawn_as``."""
+    return import_module(f"experiments.figures.{_config(figure).get('drawn_as', figure)}")
+
+
+def _config(figure: str) -> dict[str, Any]:
+    path = FIGURES / figure / "config.toml"
+    if not path.is_file():
+        raise ValueError(f"there is no figure {figure!r}; there are {', '.join(names())}")
+    return tomllib.loads(path.read_text("utf-8"))
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

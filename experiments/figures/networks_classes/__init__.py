@@ -1,5 +1,0 @@
-"""Each class forgotten in turn, by a network."""
-
-from experiments.figures.classes import draw, summary, table
-
-__all__ = ["draw", "summary", "table"]
