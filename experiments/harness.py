@@ -2,7 +2,7 @@
 
 A figure is a folder: ``config.toml`` says what to run and, if it has no module of its own, as which it is drawn;
 ``rows.jsonl`` holds what came out, one line for each run with its configuration, the configuration's hash, versions,
-date and seconds; the picture and the README's table are made from the rows alone. A run that is in the file is not run
+date and seconds; picture and README's table are made from the rows alone. A run that is in the file is not run
 again, so a sweep that was killed goes on.
 """
 
