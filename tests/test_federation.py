@@ -33,9 +33,6 @@ NAMES = ("cleveland", "hungary", "switzerland", "long_beach_va")
 ROUNDS = 4
 SECONDS = 400.0
 
-# One federation for all of them: the same worker runs the whole file.
-pytestmark = pytest.mark.xdist_group("federation")
-
 
 def hospital(name: str) -> Path:
     return APP / "data" / f"{name}.csv"
