@@ -307,7 +307,7 @@ class Revocable:
     def _in_work(self) -> Branch | None:
         """Return the newest branch if it serves requests and is not trained to its end."""
         timeline = self.history.timeline
-        branch = timeline.branches[max(timeline.branches)]
+        branch = timeline.branches[self.history.newest.branch]
         return branch if branch.requests and branch.number not in timeline.retrained else None
 
     def _leaving(self, numbers: Sequence[int]) -> set[int]:

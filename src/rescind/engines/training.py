@@ -26,7 +26,7 @@ Watch: TypeAlias = Callable[[ModelId, Mapping[str, Tensor]], None]
 
 
 def ignore(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-    """Look away."""
+    """Do nothing with a model that was recorded: nobody watches."""
 
 
 def train(

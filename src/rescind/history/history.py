@@ -102,7 +102,7 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-        self._timeline = Timeline()
+        self._timeline, self._read_to = Timeline(), 0
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
 
@@ -126,9 +126,12 @@ class History:
     @property
     def timeline(self) -> Timeline:
         """What the journal tells, up to now."""
-        new = tuple(self.ledger.entries(*EVENTS, after=self._timeline.last))
-        if new:
+        # Asked for several times a round: rounds are passed over once, not looked through again each time.
+        kinds = () if self._read_to else EVENTS
+        new = list(self.ledger.entries(*kinds, after=self._read_to))
+        if any(entry.kind in EVENTS for entry in new):
             self._timeline = self._timeline.follow(new)
+        self._read_to = new[-1].sequence if new else self._read_to
         return self._timeline
 
     def timeline_at(self, head: bytes) -> Timeline:

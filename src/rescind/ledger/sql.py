@@ -138,8 +138,9 @@ class SqlLedger(Ledger):
 
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
         table = schema.journal
-        # Not by the sequence's own index: after an old entry it would read all rounds since.
-        query = select(table).where(table.c.sequence + 0 > after).order_by(table.c.sequence)
+        query = select(table).order_by(table.c.sequence)
+        if after:
+            query = query.where(table.c.sequence > after)
         if kinds:
             query = query.where(among(table.c.kind, kinds))
         if kinds and ROUND not in kinds:
