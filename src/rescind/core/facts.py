@@ -109,16 +109,16 @@ class PublicHead:
 
 @dataclass(frozen=True, slots=True)
 class DpFedAvg:
-    """Training in which every round is noised.
+    """Training in which every round is noised; the last four attributes are its conditions.
 
     Attributes:
         sigma: the noise on the mean.
         clip: the longest update (C).
         denominator: what the sum of the updates is divided by.
-        updates_are_clipped: a condition: every update is clipped over all its tensors.
-        weights_at_most_one: a condition: no update weighs more than 1.
-        constant_denominator: a condition: the denominator does not depend on who took part.
-        noise_in_every_round: a condition: there is fresh noise in every round, empty and repeated ones too.
+        updates_are_clipped: whether every update is clipped over all its tensors.
+        weights_at_most_one: whether every update weighs at most 1.
+        constant_denominator: whether the denominator is a constant, and does not depend on who took part.
+        noise_in_every_round: whether there is fresh noise in every round, empty and repeated ones too.
 
     Raises:
         ValueError: ``sigma``, ``clip`` or ``denominator`` is not a finite number above 0.
