@@ -99,11 +99,12 @@ class NoisedAverage:
     Attributes:
         clip: the norm to which updates are clipped (C).
         denominator: what the sum is divided by.
-        noise_multiplier: the noise on the sum in units of ``clip``, at least.
+        noise_multiplier: the least noise on the sum, in units of ``clip``.
         seed: makes the noise reproducible, for experiments: then nothing may be claimed.
 
     Raises:
-        ValueError: a number is not finite or not above 0, or the noise on the mean is outside the public list.
+        ValueError: a number is not finite or not above 0, or the noise on the mean is smaller or larger than any of
+            the public list.
 
     Theory section 8.
     """

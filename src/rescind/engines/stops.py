@@ -131,7 +131,8 @@ class Accuracy:
         every: the accuracy is looked at every so many rounds.
 
     Raises:
-        ValueError: ``threshold`` is out of its range, not 0 <= ``least`` <= ``most``, or ``every`` is below 1.
+        ValueError: ``threshold`` is out of its range, ``every`` is below 1, or 0 <= ``least`` <= ``most`` does not
+            hold.
 
     Paper: Section 5.3, with ``least`` 50 and ``most`` 10,000.
     """
