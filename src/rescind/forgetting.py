@@ -54,8 +54,8 @@ class Revocable:
             would ask in a real federation.
 
     Raises:
-        ValueError: the engine's facts and ``seed`` or ``server`` contradict each other, or the server noises every
-            round and the facts leave nothing to claim for it.
+        ValueError: ``seed`` is not bytes, the engine's facts contradict ``seed`` or ``server``, or the server noises
+            every round and the facts leave nothing to claim for it.
     """
 
     history: History
