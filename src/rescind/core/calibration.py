@@ -73,8 +73,8 @@ class Budget:
 def log_delta(epsilon: float, mu: float) -> float:
     """Return an upper bound, tight to about 1e-12, of the logarithm of delta(epsilon, mu).
 
-    delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), which is e^(-t^2/2) (erfcx(t/sqrt 2) -
-    erfcx(s/sqrt 2)) / 2 with t, s = epsilon/mu -+ mu/2, free of overflow.
+    delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), which is
+    e^(-t^2/2) (erfcx(t/sqrt 2) - erfcx(s/sqrt 2)) / 2 with t, s = epsilon/mu -+ mu/2, free of overflow.
 
     Args:
         epsilon: at least 0.

@@ -118,9 +118,9 @@ class LocalTraining:
     ) -> float:
         """Return r, what floating point may add to the distance of two worlds in a round.
 
-        Two casts in each world, of a client's result and of the mean, the mean's float64, and K float64 steps: (4 u +
-        2^-31) X + 2 kappa (X + reach + eta L), kappa = K max(1, B)^(K-1) (2 + 20 q) (d + batch + 64) 2^-53, q = eta
-        (beta + mu_prox). Proven for what ``train_head`` and the simulator execute, given an accurate exp.
+        Two casts in each world, of a client's result and of the mean, the mean's float64, and K float64 steps:
+        (4 u + 2^-31) X + 2 kappa (X + reach + eta L), kappa = K max(1, B)^(K-1) (2 + 20 q) (d + batch + 64) 2^-53,
+        q = eta (beta + mu_prox). Proven for what ``train_head`` and the simulator execute, given an accurate exp.
 
         Args:
             largest_norm: X, at least the norm of the model before the round and of every participant's result.
