@@ -38,11 +38,24 @@ from rescind.methods.method import Certifying, Heuristic, Method
 class Revocable:
     """A federation whose training is recorded, so that clients can be forgotten.
 
-    ``server`` makes the rounds; ``capacity``, ``goal`` and ``update_interval`` are those of ``History.recording``.
-    ``seed`` makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
-    say so. ``watch`` is shown every model once its round is recorded, except models that know somebody who waits to
-    be forgotten; ``planned`` is shown every plan before it is carried out. ``scored``: accuracies are measured once a
-    request is served, the forgotten clients' too, whom nobody would ask in a real federation.
+    Attributes:
+        history: where the training is recorded.
+        engine: who trains.
+        server: what makes the rounds.
+        capacity: see ``History.recording``.
+        goal: see ``History.recording``.
+        update_interval: see ``History.recording``.
+        seed: makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
+            say so. None draws the noise from the operating system's generator.
+        watch: is shown every model once its round is recorded, except models that know somebody who waits to be
+            forgotten.
+        planned: is shown every plan before it is carried out.
+        scored: whether accuracies are measured once a request is served, the forgotten clients' too, whom nobody
+            would ask in a real federation.
+
+    Raises:
+        ValueError: ``seed`` is not bytes, the engine's facts contradict ``seed`` or ``server``, or the server noises
+            every round and the facts leave nothing to claim for it.
     """
 
     history: History
@@ -71,10 +84,23 @@ class Revocable:
             raise ValueError("DP-FedAvg is worth its noise only if it can be claimed: " + "; ".join(missing))
 
     def train(self, until: Stop) -> ModelId:
-        """Train the newest branch on to its end, with all who may take part, and return the newest model's id.
+        """Train the newest branch to its end, with everybody who may take part.
 
-        Refused with ``PendingRequestError`` while somebody whom the newest model knows waits to be forgotten. If
-        such a request arrives meanwhile, training stops after the round that is under way.
+        If a request arrives from somebody whom the newest model knows, training stops after the round that is under
+        way.
+
+        Args:
+            until: the rule by which the branch ends.
+
+        Returns:
+            the id of the newest model.
+
+        Raises:
+            PendingRequestError: somebody whom the newest model knows waits to be forgotten.
+            ValueError: ``until`` is no rule, a request is being served, nobody is left who could train, or the
+                engine's facts change or its replies cannot be used.
+            LockedError: another process is writing to this run.
+            RunMismatchError: the run that was recorded is another one.
         """
         _check_stop(until)
         with self._recording() as recorder:
@@ -90,7 +116,20 @@ class Revocable:
             return recorder.model_id
 
     def plan(self, method: Method, *numbers: int) -> RecordedPlan:
-        """Plan open requests together and record the plan, for somebody to look at before ``forget``."""
+        """Plan open requests together and record the plan, for somebody to look at before ``forget``.
+
+        Args:
+            method: how to forget.
+            *numbers: the requests' numbers, at least one.
+
+        Returns:
+            the plan as it was recorded.
+
+        Raises:
+            ValueError: ``method`` is no method, a request is being served, a number is not that of an open request,
+                the newest model does not know the clients of one (``forget`` settles it without a plan), or the
+                method finds no plan.
+        """
         _check_method(method)
         if self._in_work() is not None:
             raise ValueError("a request is being served: finish it with forget, then plan")
@@ -117,11 +156,29 @@ class Revocable:
         together: bool = False,
         approved: RecordedPlan | None = None,
     ) -> list[Outcome]:
-        """Finish what was begun, then serve every open request in the order of arrival, or all of them ``together``.
+        """Finish what was begun, then serve every open request, in the order of arrival or all together.
 
-        A request that arrives while a branch is retrained is served after it, in the same call.
-        ``approved`` is a plan to carry out first; ``StalePlanError`` if the history has changed since.
-        Erasing at a ``level`` ends each request.
+        A request that arrives while a branch is retrained is served after it, in the same call. Each request ends
+        with erasing.
+
+        Args:
+            method: how to forget.
+            until: the rule by which a retrained branch ends.
+            level: how much of a forgotten client is erased.
+            together: whether the open requests are served by one restart.
+            approved: a plan, from ``plan``, to carry out first.
+
+        Returns:
+            what became of the requests that were served, in the order in which they were.
+
+        Raises:
+            StalePlanError: the history has changed since ``approved`` was planned, or its requests were planned
+                again.
+            ValueError: ``method`` is no method, ``until`` no rule or ``approved`` no plan; another method planned
+                ``approved`` or began what is to be finished; or the method finds no plan.
+            LockedError: another process is writing to this run.
+            RunMismatchError: the run that was recorded is another one.
+            StillReadError: what was erased cannot be overwritten while another process reads.
         """
         _check_method(method)
         _check_stop(until)
@@ -151,10 +208,13 @@ class Revocable:
         return [replace(each, scores=scores.get(each.asked[0].number)) for each in served]
 
     def release(self, path: str | os.PathLike[str]) -> ModelId:
-        """Save the newest model as a safetensors file, for whoever may have it, and return its id.
+        """Save the newest model as a safetensors file, for whoever may have it.
 
         Args:
             path: where to write it; a file that is there is replaced.
+
+        Returns:
+            the id of the model.
 
         Raises:
             PendingRequestError: the model knows somebody who waits to be forgotten.

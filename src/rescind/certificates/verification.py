@@ -62,7 +62,11 @@ _YEARS = (1970, 9000)
 class VerifiedCertificate:
     """A certificate that holds: what was checked, and what could not be without more at hand.
 
-    ``since`` says what the history has changed about the claim since it was signed.
+    Attributes:
+        statement: what was signed.
+        holds: what was checked, in words.
+        unchecked: what could not be checked, and what it would take.
+        since: what the history has changed about the claim since it was signed.
     """
 
     statement: Statement
@@ -81,9 +85,33 @@ def verify(
     witnessed: Collection[bytes] = (),
     annex: bytes | None = None,
 ) -> VerifiedCertificate:
-    """Check a certificate with all that is at hand; a ``CertificateError`` says what does not hold.
+    """Check a certificate with everything that is at hand.
 
-    ``witnessed`` are heads of the history that clients were handed while they trained, for the history at hand only.
+    A ``CertificateError`` says what does not hold; each kind below but ``ValueError`` is one.
+
+    Args:
+        content: the certificate's bytes.
+        keys: the public keys of those who may have signed it.
+        threshold: how many of the keys have to have signed it.
+        model: the file of the model that it should be about.
+        history: the history that it should be about.
+        witnessed: heads of the history that clients were handed while they trained; they need ``history``.
+        annex: the bytes of the certificate's annex.
+
+    Returns:
+        what holds, and what could not be checked.
+
+    Raises:
+        NotACertificateError: the content is no signed statement of ours.
+        UnsignedCertificateError: fewer than ``threshold`` of the keys signed it.
+        UnusableKeyError: a key cannot be used.
+        InconsistentCertificateError: its texts do not follow from its facts, or its numbers from one another or from
+            the history's.
+        ModelMismatchError: the model is not the one that it is about.
+        HistoryMismatchError: the history is broken or another one, or does not say what the certificate says.
+        AnnexMismatchError: the annex does not belong to the certificate, or does not fit it.
+        ValueError: ``threshold`` is not from 1 to the number of keys, or there are ``witnessed`` heads and no
+            ``history``.
     """
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
@@ -138,7 +166,14 @@ def verify(
 
 
 def explain(found: VerifiedCertificate) -> Iterator[str]:
-    """Say in plain words what holds, on what it rests, and what is not claimed, in lines of a terminal's width."""
+    """Say in plain words what holds, on what it rests, and what is not claimed.
+
+    Args:
+        found: what ``verify`` returned.
+
+    Yields:
+        lines of a terminal's width.
+    """
     said = found.statement.predicate
     extent = ", as far as can be told from what is at hand" if found.unchecked else ""
     yield from _wrapped("", f"Verified{extent}: {said.title}")
@@ -202,7 +237,15 @@ def describe_evidence(measured: Evidence) -> str:
 
 
 def find_weakened(found: Statement, history: History) -> Iterator[str]:
-    """Say what may be claimed of today's model, if that is less."""
+    """Say what may be claimed of today's model, if that is less than the certificate claims.
+
+    Args:
+        found: the certificate's statement.
+        history: the history that it is about.
+
+    Yields:
+        a sentence, if the claim is weaker today.
+    """
     order, said = [mode.value for mode in Mode], found.predicate
     now = claim_of(history.timeline, said.request)
     today = now.mode
@@ -216,7 +259,15 @@ def find_weakened(found: Statement, history: History) -> Iterator[str]:
 
 
 def find_superseded(found: Statement, history: History) -> Iterator[str]:
-    """Say so if the newest restart led to another model than the certificate's."""
+    """Say so if the newest restart led to another model than the certificate's.
+
+    Args:
+        found: the certificate's statement.
+        history: the history that it is about.
+
+    Yields:
+        a sentence, if there is another model.
+    """
     today = claim_of(history.timeline, found.predicate.request).model
     if today is not None and today != found.subject[0].digest.sha256:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"

@@ -39,7 +39,14 @@ class AllowsMu(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The guarantee that is asked for: the paper's (epsilon, delta), within ``EPSILON_RANGE`` and ``DELTA_RANGE``.
+    """The guarantee that is asked for: the paper's (epsilon, delta).
+
+    Attributes:
+        epsilon: within ``EPSILON_RANGE``.
+        delta: within ``DELTA_RANGE``.
+
+    Raises:
+        ValueError: one of them is out of its range.
 
     Paper: Definition 1. Theory section 9.
     """
@@ -69,6 +76,16 @@ def log_delta(epsilon: float, mu: float) -> float:
     delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), which is
     e^(-t^2/2) (erfcx(t/sqrt 2) - erfcx(s/sqrt 2)) / 2 with t, s = epsilon/mu -+ mu/2, free of overflow.
 
+    Args:
+        epsilon: at least 0.
+        mu: the shift in units of sigma, at least 0.
+
+    Returns:
+        the logarithm; minus infinity where delta is 0.
+
+    Raises:
+        ValueError: an argument is negative or not finite.
+
     Theory section 9.
     """
     not_negative("epsilon", epsilon)
@@ -90,7 +107,17 @@ def log_delta(epsilon: float, mu: float) -> float:
 
 
 def reached_delta(epsilon: float, mu: float) -> float:
-    """Return the delta that a shift of mu sigmas reaches at this epsilon, rounded up.
+    """Return the delta that a shift of mu sigmas reaches at an epsilon, rounded up.
+
+    Args:
+        epsilon: at least 0.
+        mu: the shift in units of sigma, at least 0.
+
+    Returns:
+        delta, at most 1.
+
+    Raises:
+        ValueError: an argument is negative or not finite.
 
     Theory section 9.
     """
@@ -100,6 +127,16 @@ def reached_delta(epsilon: float, mu: float) -> float:
 @lru_cache(maxsize=256)
 def largest_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu with delta(epsilon, mu) <= delta, rounded down (mu*).
+
+    Args:
+        epsilon: within ``EPSILON_RANGE``.
+        delta: within ``DELTA_RANGE``.
+
+    Returns:
+        the shift in units of sigma.
+
+    Raises:
+        ValueError: an argument is out of its range.
 
     Theory section 9.
     """
@@ -114,7 +151,17 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
 
 def reached_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon with delta(epsilon, mu) <= delta, rounded up; 0 where delta covers it alone.
+    """Return the smallest epsilon with delta(epsilon, mu) <= delta, rounded up.
+
+    Args:
+        mu: the shift in units of sigma, at least 0.
+        delta: within ``DELTA_RANGE``.
+
+    Returns:
+        epsilon; 0 where delta covers the shift alone.
+
+    Raises:
+        ValueError: an argument is out of its range.
 
     Theory section 9.
     """
@@ -129,7 +176,17 @@ def reached_epsilon(mu: float, delta: float) -> float:
 
 
 def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
-    """Return the smallest noise that hides a distance of ``sensitivity`` (Psi) within the budget, rounded up.
+    """Return the smallest noise that hides a distance within a budget, rounded up.
+
+    Args:
+        sensitivity: the distance of the two models (Psi), at least 0.
+        budget: the guarantee that is asked for.
+
+    Returns:
+        the standard deviation of the noise (sigma).
+
+    Raises:
+        ValueError: ``sensitivity`` is negative or not finite.
 
     Paper: Theorem 2, with the exact formula instead of the classic one. Theory section 9.
     """
@@ -138,7 +195,17 @@ def smallest_sigma(sensitivity: float, budget: AllowsMu) -> float:
 
 
 def sensitivity_threshold(sigma: float, budget: AllowsMu) -> float:
-    """Return the largest sensitivity that noise ``sigma`` hides within the budget, rounded down (Psi*).
+    """Return the largest sensitivity that noise hides within a budget, rounded down (Psi*).
+
+    Args:
+        sigma: the standard deviation of the noise, at least 0.
+        budget: the guarantee that is asked for.
+
+    Returns:
+        the sensitivity.
+
+    Raises:
+        ValueError: ``sigma`` is negative or not finite.
 
     Paper: Eq. (11), with the exact formula instead of the classic one. Theory section 9.
     """
@@ -151,6 +218,16 @@ def attack_power(mu: float, false_positive_rate: float) -> float:
 
     Phi(Phi^-1(FPR) + mu): no test of any kind on the released model does better.
 
+    Args:
+        mu: the shift in units of sigma, at least 0.
+        false_positive_rate: between 0 and 1.
+
+    Returns:
+        the true positive rate, at most 1.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
     Theory section 9.
     """
     not_negative("mu", mu)
@@ -161,6 +238,15 @@ def attack_power(mu: float, false_positive_rate: float) -> float:
 
 def composed_mu(shifts: list[float] | tuple[float, ...]) -> float:
     """Return the mu of several releases seen together: the root of the sum of squares, rounded up.
+
+    Args:
+        shifts: the mu of each release, at least 0.
+
+    Returns:
+        their mu together; 0 without any release.
+
+    Raises:
+        ValueError: a shift is negative or not finite.
 
     Theory section 11.
     """

@@ -69,9 +69,13 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """On whose word the facts are known: what clients execute, who they are, how far each is from the mean.
+    """On whose word the facts are known.
 
-    ``reachable`` is about who could take part in a round: that this did not depend on the forgotten clients.
+    Attributes:
+        training: what clients execute.
+        identity: who they are.
+        distances: how far each is from the mean.
+        reachable: who could take part in a round, and that this did not depend on the forgotten clients.
 
     Theory section 7.
     """
@@ -86,7 +90,12 @@ class Sources:
 class PublicHead:
     """What a strict bound for an L2 head needs beside the training: all of it public.
 
-    ``initial_norm`` is ||theta_0^0||, ``parameters`` d, ``steps`` the largest K_i where they differ.
+    Attributes:
+        initial_norm: ||theta_0^0||.
+        parameters: d.
+        batch: the most examples of a local step.
+        steps: the largest K_i, where they differ.
+        grid: the noise's grid.
 
     Theory section 8.
     """
@@ -100,9 +109,19 @@ class PublicHead:
 
 @dataclass(frozen=True, slots=True)
 class DpFedAvg:
-    """Training in which every round is noised: ``sigma`` is the noise on the mean, ``clip`` the longest update (C).
+    """Training in which every round is noised; the last four attributes are its conditions.
 
-    The sum of the updates is divided by ``denominator``. The others are its conditions.
+    Attributes:
+        sigma: the noise on the mean.
+        clip: the longest update (C).
+        denominator: what the sum of the updates is divided by.
+        updates_are_clipped: whether every update is clipped over all its tensors.
+        weights_at_most_one: whether every update weighs at most 1.
+        constant_denominator: whether the denominator is a constant, and does not depend on who took part.
+        noise_in_every_round: whether there is fresh noise in every round, empty and repeated ones too.
+
+    Raises:
+        ValueError: ``sigma``, ``clip`` or ``denominator`` is not a finite number above 0.
 
     Theory section 8.
     """
@@ -144,16 +163,26 @@ class DpFedAvg:
 class Facts:
     """What was recorded of the training, as far as a claim depends on it.
 
-    ``independent_randomness``: every client's batches, dropout and augmentation are seeded by (secret, client,
-    round). ``redrawn_rounds``: a round was drawn again because too few replied. ``secret_noise``: noise comes from
-    the operating system's generator. ``public_schedule``: kept nodes were placed without looking at data. ``public``:
-    what one of the two strict bounds rests on, if any. ``public_rounds``: no training ended by a rule that looks at
-    data, such as an accuracy. ``sample``: the rate of Poisson sampling, or the size or the fraction of other samples.
-    ``batch``: the examples of a local step, where these are not all. ``frozen``: the SHA-256 of tensors that belong
-    to the model, are public and are never trained, if there are any. ``sources``: on whose word all this is known.
-    ``doubts``: what was seen since to contradict the declared training, and the operator has not answered.
-    ``averages``: no recorded model was seen to be anything else than the mean that the training says.
-    ``equal_weights``: every participant weighs the same, whatever number of examples it has.
+    Attributes:
+        training: what clients and server execute in a round.
+        sampling: how participants are chosen.
+        independent_randomness: every client's batches, dropout and augmentation are seeded by (secret, client,
+            round).
+        redrawn_rounds: a round was drawn again because too few replied.
+        secret_noise: noise comes from the operating system's generator.
+        public_schedule: kept nodes were placed without looking at data.
+        public: what one of the two strict bounds rests on, if any.
+        public_rounds: no training ended by a rule that looks at data, such as an accuracy.
+        sample: the rate of Poisson sampling, or the size or the fraction of other samples.
+        batch: the examples of a local step, where these are not all.
+        frozen: the SHA-256 of tensors that belong to the model, are public and are never trained, if there are any.
+        sources: on whose word all this is known.
+        doubts: what was seen since to contradict the declared training, and the operator has not answered.
+        averages: no recorded model was seen to be anything else than the mean that the training says.
+        equal_weights: every participant weighs the same, whatever number of examples it has.
+
+    Raises:
+        ValueError: a fact that is true or false is not a bool, or ``sampling`` is no ``Sampling``.
 
     Theory sections 6 and 7.
     """
@@ -221,7 +250,14 @@ class Facts:
         return self.doubts + (() if self.averages else (NOT_AVERAGED,))
 
     def head_bound(self) -> HeadBound:
-        """Derive the constants of the strict bound from the training, so that they can't be another training's."""
+        """Derive the constants of the strict bound from the training, so that they can't be another training's.
+
+        Returns:
+            the constants.
+
+        Raises:
+            ValueError: no public constants of an L2 head are recorded, or there is no strict bound for this training.
+        """
         if not isinstance(self.public, PublicHead):
             raise ValueError("no public constants of an L2 head are recorded")
         head = self.public

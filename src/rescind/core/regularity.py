@@ -27,7 +27,14 @@ _MOST_STEPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """Bounds on the eigenvalues of the Hessian: ``high`` is the paper's beta, a positive ``low`` its mu.
+    """Bounds on the eigenvalues of the Hessian.
+
+    Attributes:
+        low: the lower bound; the paper's mu if it is positive.
+        high: the upper bound, above 0 (the paper's beta).
+
+    Raises:
+        ValueError: this is not an interval with a positive end.
 
     Theory section 2.
     """
@@ -81,10 +88,17 @@ class _L2Head:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxL2(_L2Head):
-    """Softmax regression: batch mean, L2 term ``l2`` (lambda) on *all* parameters, rows of norm <= R.
+    """Softmax regression: batch mean, L2 term on *all* parameters, rows of norm <= R.
 
-    beta = (R^2+1)/2 + lambda, mu = lambda, L = sqrt(2 (R^2+1)), R being ``row_norm``, public and enforced by
-    clipping on every client. A bias without the L2 term or class weights leave this formula.
+    beta = (R^2+1)/2 + lambda, mu = lambda, L = sqrt(2 (R^2+1)). A bias without the L2 term or class weights leave
+    this formula.
+
+    Attributes:
+        l2: the L2 term (lambda), at least 0.
+        row_norm: the largest norm of a row (R), public and enforced by clipping on every client.
+
+    Raises:
+        ValueError: ``l2`` is negative or ``row_norm`` not above 0, or one of them is not finite.
 
     Theory section 2.
     """
@@ -97,6 +111,13 @@ class SoftmaxL2(_L2Head):
 class LogisticL2(_L2Head):
     """One-logit logistic regression under the same conditions: beta = (R^2+1)/4 + lambda, L = sqrt(R^2+1).
 
+    Attributes:
+        l2: the L2 term (lambda), at least 0.
+        row_norm: the largest norm of a row (R), public and enforced by clipping on every client.
+
+    Raises:
+        ValueError: ``l2`` is negative or ``row_norm`` not above 0, or one of them is not finite.
+
     Theory section 2.
     """
 
@@ -108,9 +129,11 @@ class LogisticL2(_L2Head):
 class DeclaredLoss:
     """A loss whose curvature the operator declares: smooth [-beta, beta], convex [0, beta] or better.
 
-    ``gradient_bound`` is the largest norm of one sample's gradient, but for an L2 term of ``curvature.low`` where
-    that is positive. With it, updates that are too long are rejected; without it, one client can raise everybody's
-    bound.
+    Attributes:
+        curvature: where the eigenvalues of the Hessian lie.
+        gradient_bound: the largest norm of one sample's gradient, but for an L2 term of ``curvature.low`` where that
+            is positive. With it, updates that are too long are rejected; without it, one client can raise everybody's
+            bound.
 
     Paper: Eq. (26), (27), (28). Theory section 2.
     """
@@ -125,6 +148,9 @@ class UnprovenLoss:
 
     That is the paper's choice for its networks and false in general: results are ``heuristic``.
 
+    Attributes:
+        gradient_bound: the largest norm of one sample's gradient, if there is a bound.
+
     Paper: Section 5.1. Theory section 2.
     """
 
@@ -137,7 +163,17 @@ class UnprovenLoss:
 
 
 def expansion(curvature: Curvature, learning_rate: float) -> float:
-    """Return B: the factor of one gradient step, for every ``learning_rate`` (eta), rounded up.
+    """Return B: the factor of one gradient step, for every learning rate, rounded up.
+
+    Args:
+        curvature: where the eigenvalues of the Hessian lie.
+        learning_rate: eta, above 0.
+
+    Returns:
+        the factor by which a step can drive two models apart.
+
+    Raises:
+        ValueError: ``learning_rate`` is not a finite number above 0.
 
     Paper: Eq. (26), (27), (28), the third sharpened. Theory section 2.
     """
@@ -145,10 +181,22 @@ def expansion(curvature: Curvature, learning_rate: float) -> float:
 
 
 def local_factor(curvature: Curvature, learning_rate: float, steps: int, proximal: float = 0.0) -> float:
-    """Return rho: the factor of ``steps`` (K) local steps, with FedProx's term ``proximal``, rounded up.
+    """Return rho: the factor of a client's local steps, rounded up.
 
-    Without the term it is B^K. With it, c^K + eta mu_prox (1 + c + ... + c^(K-1)), where c is the factor of a
-    step whose anchor is held fixed; for convex losses and eta <= 2/(beta + 2 mu_prox) that is 1.
+    Without the proximal term it is B^K. With it, c^K + eta mu_prox (1 + c + ... + c^(K-1)), where c is the factor of
+    a step whose anchor is held fixed; for convex losses and eta <= 2/(beta + 2 mu_prox) that is 1.
+
+    Args:
+        curvature: where the eigenvalues of the Hessian lie.
+        learning_rate: eta, above 0.
+        steps: the number of local steps (K), at least 0.
+        proximal: FedProx's term (mu_prox), at least 0.
+
+    Returns:
+        the factor by which the steps can drive two models apart.
+
+    Raises:
+        ValueError: an argument is out of its range.
 
     Paper: Theorem 1. Theory section 2.
     """
@@ -180,7 +228,15 @@ def _repeated(step: float, pull: float, steps: int) -> tuple[float, float]:
 
 
 def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.0) -> float:
-    """Return the factor of one step whose anchor, if there is a ``proximal`` term, is held fixed, rounded up.
+    """Return the factor of one step whose anchor, if there is a proximal term, is held fixed, rounded up.
+
+    Args:
+        curvature: where the eigenvalues of the Hessian lie.
+        learning_rate: eta.
+        proximal: FedProx's term (mu_prox).
+
+    Returns:
+        the factor by which the step can drive two models apart.
 
     Theory section 2.
     """
@@ -191,6 +247,16 @@ def step_factor(curvature: Curvature, learning_rate: float, proximal: float = 0.
 
 def server_factor(factor: Factor, server_learning_rate: float) -> Factor:
     """Return the factor of a round whose update the server scales by eta_s: 1 - eta_s + eta_s rho.
+
+    Args:
+        factor: rho, a number or an array.
+        server_learning_rate: eta_s, above 0 and at most 1.
+
+    Returns:
+        the factor of the round, rounded up.
+
+    Raises:
+        ValueError: ``server_learning_rate`` is out of its range.
 
     Theory section 2.
     """

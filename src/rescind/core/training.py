@@ -19,7 +19,12 @@ _SHARPEST = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something in the training that the theorem does not cover, why, and what to do instead.
+    """Something in the training that the theorem does not cover.
+
+    Attributes:
+        what: what it is.
+        why: why the theorem does not cover it.
+        instead: what to do instead.
 
     Theory section 2.
     """
@@ -36,10 +41,28 @@ class Obstacle:
 class LocalTraining:
     """What every client executes in a round, and what the server does with the results.
 
-    ``learning_rate`` is the paper's eta, ``steps`` its K (a client may make another number: the round's record
-    then says so), ``proximal`` FedProx's mu, ``server_learning_rate`` eta_s. The fields after these
-    describe what the theorem may not cover, ``weight_decay`` being one beside the loss's own L2 term; ``obstacles``
-    says in words what it does not.
+    The fields from ``optimizer`` on describe what the theorem may not cover; ``obstacles`` says in words what it does
+    not.
+
+    Attributes:
+        steps: the number of local steps (K). A client may make another number; the round's record then says so.
+        learning_rate: the clients' learning rate (eta).
+        loss: what the clients minimise.
+        proximal: FedProx's term (mu_prox).
+        server_learning_rate: what the server scales the mean update by (eta_s), above 0 and at most 1.
+        optimizer: the clients' optimizer.
+        momentum: the clients' momentum.
+        server_optimizer: how the server makes the new model.
+        server_momentum: the server's momentum.
+        weight_decay: a weight decay beside the loss's own L2 term.
+        clips_gradients: whether clients clip gradients.
+        clips_updates: whether whole client updates are clipped.
+        constant_learning_rate: whether the learning rate stays the same.
+        untrained_buffers: tensors that change without a gradient.
+        precision: the type of the model's numbers.
+
+    Raises:
+        ValueError: a number is out of its range.
 
     Theory section 2.
     """
@@ -69,7 +92,17 @@ class LocalTraining:
             not_negative(name, getattr(self, name))
 
     def factor(self, steps: int | None = None) -> float:
-        """Return rho_i of a client that makes ``steps`` local steps (K_i); eta_s enters with the round."""
+        """Return rho_i, the factor of a client's local steps; eta_s enters with the round.
+
+        Args:
+            steps: the client's number of local steps (K_i), where it differs.
+
+        Returns:
+            the factor by which its steps can drive two models apart; 1 for a loss without a curvature.
+
+        Raises:
+            ValueError: ``steps`` is negative.
+        """
         curvature = self.loss.curvature
         if curvature is None:
             return 1.0
@@ -88,7 +121,6 @@ class LocalTraining:
         Two casts in each world, of a client's result and of the mean, the mean's float64, and K float64 steps:
         (4 u + 2^-31) X + 2 kappa (X + reach + eta L), kappa = K max(1, B)^(K-1) (2 + 20 q) (d + batch + 64) 2^-53,
         q = eta (beta + mu_prox). Proven for what ``train_head`` and the simulator execute, given an accurate exp.
-        Where the steps are too large or too many for this to be small, ``NO_BOUND``.
 
         Args:
             largest_norm: X, at least the norm of the model before the round and of every participant's result.
@@ -96,6 +128,13 @@ class LocalTraining:
             batch: the most examples that anybody used in a step.
             gradient_bound: L, where the loss does not say.
             steps: the round's largest K_i, where they differ.
+
+        Returns:
+            r; ``NO_BOUND`` where the steps are too large or too many for it to be small.
+
+        Raises:
+            ValueError: there is no gradient bound, no rounding term is known for the precision, or a number is out of
+                its range.
 
         Theory section 5.
         """
@@ -119,9 +158,14 @@ class LocalTraining:
         return (total + math.sqrt(parameters) * 2.0**-120) * (1 + 2.0**-20)
 
     def most_examples(self, parameters: int) -> float:
-        """Return the most examples that a step may use such that ``rounding`` has a bound; d is ``parameters``.
+        """Return the most examples that a step may use such that ``rounding`` has a bound.
 
-        Infinity where no number of them has one, and whoever has many takes nothing from the others.
+        Args:
+            parameters: d.
+
+        Returns:
+            the number of examples; infinity where no number of them has a bound, and whoever has many takes nothing
+                from the others.
 
         Theory section 5.
         """
@@ -148,11 +192,17 @@ class LocalTraining:
         return steps * (2 + 20 * sharpness) * 2.0**-53 * math.exp(amplified)
 
     def longest_update(self, parameter_norm: float, steps: int | None = None) -> float | None:
-        """Return a bound of ||theta_i - theta^n|| of whoever executes this; None if nothing bounds it.
+        """Return a bound of ||theta_i - theta^n|| of whoever executes this training.
 
-        ``parameter_norm`` is ||theta^n||, ``steps`` K_i where it differs. The result's cast is allowed for. Of a
-        declared loss it is eta K (L + mu ||theta^n||), mu being its ``curvature.low`` if that is positive, and 1 %
-        more for the rounding of the clients' own code.
+        The result's cast is allowed for. Of a declared loss it is eta K (L + mu ||theta^n||), mu being its
+        ``curvature.low`` if that is positive, and 1 % more for the rounding of the clients' own code.
+
+        Args:
+            parameter_norm: ||theta^n||.
+            steps: K_i, where it differs.
+
+        Returns:
+            the bound; None if nothing bounds the update.
 
         Theory section 2.
         """
@@ -167,10 +217,16 @@ class LocalTraining:
         return longest + 2 * UNIT_ROUNDOFF[self.precision] * (parameter_norm + longest)
 
     def head_reach(self, parameter_norm: float) -> tuple[float, float] | None:
-        """Return (c, R) with ||theta_i - c theta^n|| <= R for whoever executes this; None but for the two heads.
+        """Return (c, R) with ||theta_i - c theta^n|| <= R for whoever executes this training.
 
         The L2 term pulls every result towards 0 by the same part, whatever the data, and the losses' gradients lead
         away from there by no more than R. The result's cast is allowed for.
+
+        Args:
+            parameter_norm: ||theta^n||.
+
+        Returns:
+            c and R; None but for the two heads.
 
         Theory section 2.
         """

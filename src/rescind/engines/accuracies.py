@@ -22,10 +22,20 @@ _PARTS = ("retain", "forget", "test")
 
 
 class Accuracies:
-    """A ``watch`` for ``Revocable`` that appends a line of JSON for every model, or every ``interval``-th.
+    """A ``watch`` for ``Revocable`` that appends a line of JSON to a file, for every model or every so many.
 
-    Measured are those who may take part, and on their own the clients in ``forget``, for experiments: in a real
-    federation nobody would ask them. The file is readable by its owner only.
+    Measured are those who may take part, and on their own the clients in ``forget``. The file is readable by its
+    owner only.
+
+    Args:
+        path: the file.
+        history: the history that is recorded.
+        engine: who measures.
+        forget: clients that are measured on their own, for experiments: in a real federation nobody would ask them.
+        interval: measure every round (1), or every so many.
+
+    Raises:
+        ValueError: ``interval`` is below 1.
     """
 
     def __init__(
@@ -43,7 +53,12 @@ class Accuracies:
         self._forget, self._interval = list(forget), interval
 
     def __call__(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-        """Measure a model that was just recorded."""
+        """Measure a model that was just recorded.
+
+        Args:
+            model_id: which model it is.
+            model: its tensors.
+        """
         if model_id.round % self._interval:
             return
         remaining = self._history.remaining(self._engine.clients)
@@ -59,7 +74,17 @@ class Accuracies:
 
 
 def read_accuracies(path: str | os.PathLike[str]) -> dict[ModelId, Scores]:
-    """Read what ``Accuracies`` wrote; of a model that was measured twice the last counts."""
+    """Read what ``Accuracies`` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        the accuracies by model; of a model that was measured twice the last counts.
+
+    Raises:
+        ValueError: a line is none that ``Accuracies`` writes, or an accuracy does not lie between 0 and 1.
+    """
     found = {}
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
         try:

@@ -18,10 +18,15 @@ TOO_LONG = "its update is longer than any that the training can make"
 class Replies:
     """What the participants of a round sent back, in one order.
 
-    ``weights`` are the n_i, ``steps`` the K_i; ``tensors`` holds, tensor by tensor, every participant's own one after
-    its local training (a part of theta_i^{n+1}); ``batch`` is the largest batch that anybody used. ``rejected`` says
-    of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have made. ``silent``
-    is for whoever watches: what people call those who were drawn and did not answer.
+    Attributes:
+        names: the participants.
+        weights: the n_i.
+        steps: the K_i.
+        tensors: tensor by tensor, every participant's own one after its local training (a part of theta_i^{n+1}).
+        batch: the largest batch that anybody used.
+        rejected: of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have
+            made.
+        silent: what people call those who were drawn and did not answer, for whoever watches.
     """
 
     names: tuple[str, ...]
@@ -49,16 +54,52 @@ class Engine(Protocol):
         """The names of everybody who could take part."""
 
     def start(self) -> dict[str, Tensor]:
-        """Return theta_0^0, which is public: always the same one."""
+        """Return theta_0^0, which is public.
+
+        Returns:
+            the tensors by name, always the same ones.
+        """
 
     def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
-        """Choose who of those present takes part in the round that makes a model; maybe nobody."""
+        """Choose who takes part in the round that makes a model.
+
+        Args:
+            model_id: the id of the model that the round will make.
+            present: those who could take part.
+
+        Returns:
+            who of those present takes part; maybe nobody.
+        """
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
-        """Let the named clients train from a model; ``model_id`` is that of the model that the round will make."""
+        """Let clients train from a model.
+
+        Args:
+            model: the model that they start from.
+            model_id: the id of the model that the round will make.
+            names: the clients.
+
+        Returns:
+            what they sent back.
+        """
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
-        """Return the mean of the named clients' accuracies, each on its own training data; None if nobody tells."""
+        """Return the mean of clients' accuracies, each on its own training data.
+
+        Args:
+            model: the model to measure.
+            names: the clients.
+
+        Returns:
+            the mean; None if nobody tells.
+        """
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> float | None:
-        """Return the accuracy on held-out data that belongs to no client; None if there is none."""
+        """Return the accuracy on held-out data that belongs to no client.
+
+        Args:
+            model: the model to measure.
+
+        Returns:
+            the accuracy; None if there is no such data.
+        """

@@ -23,7 +23,13 @@ from rescind.ledger.records import ModelId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundResult:
-    """A round that is done: the replies, the new model, and how far each participant was from the mean."""
+    """A round that is done.
+
+    Attributes:
+        replies: what the participants sent back.
+        model: the new model.
+        measured: how far each participant was from the mean.
+    """
 
     replies: Replies
     model: dict[str, Tensor]
@@ -43,7 +49,17 @@ class Server(Protocol):
     def round(
         self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
     ) -> RoundResult:
-        """Ask clients of those present to train, and combine what they reply."""
+        """Ask clients to train, and combine what they reply.
+
+        Args:
+            engine: who trains.
+            model: the model before the round.
+            model_id: the id of the model that the round will make.
+            present: those who could take part.
+
+        Returns:
+            the round.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +74,37 @@ class Average:
     def round(
         self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
     ) -> RoundResult:
-        """Train a round of FedAvg."""
+        """Train a round of FedAvg.
+
+        Args:
+            engine: who draws the participants, and trains.
+            model: the model before the round.
+            model_id: the id of the model that the round will make.
+            present: those who could take part.
+
+        Returns:
+            the round.
+        """
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         return average(model, replies, engine.facts.training.server_learning_rate)
 
 
 @dataclass(frozen=True, slots=True)
 class NoisedAverage:
-    """DP-FedAvg: updates clipped to ``clip`` (C), summed, noised, divided by a constant.
+    """DP-FedAvg: updates clipped, summed, noised, divided by a constant.
 
     The noise on the mean is the next member of the public list above ``noise_multiplier`` C / ``denominator``. It is
-    drawn in every round, also where nobody took part. ``seed`` makes it reproducible, for experiments: then nothing
-    may be claimed.
+    drawn in every round, also where nobody took part.
+
+    Attributes:
+        clip: the norm to which updates are clipped (C).
+        denominator: what the sum is divided by.
+        noise_multiplier: the least noise on the sum, in units of ``clip``.
+        seed: makes the noise reproducible, for experiments: then nothing may be claimed.
+
+    Raises:
+        ValueError: a number is not finite or not above 0, or the noise on the mean is smaller or larger than any of
+            the public list.
 
     Theory section 8.
     """
@@ -109,7 +144,20 @@ class NoisedAverage:
     def round(
         self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
     ) -> RoundResult:
-        """Train a round of DP-FedAvg."""
+        """Train a round of DP-FedAvg.
+
+        Args:
+            engine: who draws the participants, and trains.
+            model: the model before the round.
+            model_id: the id of the model that the round will make.
+            present: those who could take part.
+
+        Returns:
+            the round, with the clipped updates as its replies.
+
+        Raises:
+            ValueError: the engine's facts are those of another server, or contradict ``seed``.
+        """
         check_server(engine, self)
         if (self.seed is None) != engine.facts.secret_noise:
             raise ValueError("the rounds' noise is reproducible and the facts call it secret, or the other way round")
@@ -134,7 +182,15 @@ class NoisedAverage:
 
 
 def check_server(engine: Engine, server: Server) -> None:
-    """Refuse a server that does not do what the engine's facts say, or says what nobody can check."""
+    """Refuse a server that does not do what the engine's facts say, or says what nobody can check.
+
+    Args:
+        engine: the engine.
+        server: the server.
+
+    Raises:
+        ValueError: it is refused.
+    """
     if server.facts is not None and type(server) is not NoisedAverage:
         raise ValueError(
             f"{type(server).__name__} says that its rounds are DP-FedAvg's, and nothing can check that it clips and "
@@ -151,7 +207,14 @@ def check_server(engine: Engine, server: Server) -> None:
 def check_public(head: PublicHead, start: Mapping[str, Tensor], steps: int, batch: int | None) -> None:
     """Refuse constants that promise less than what is executed, as a strict bound would rest on them.
 
-    ``batch`` is the largest that anybody can use, None where that is checked reply by reply.
+    Args:
+        head: the constants.
+        start: theta_0^0.
+        steps: the number of local steps.
+        batch: the largest that anybody can use, None where that is checked reply by reply.
+
+    Raises:
+        ValueError: a constant is too small.
     """
     executed = {
         "initial_norm": norm(start),
@@ -168,14 +231,34 @@ def check_public(head: PublicHead, start: Mapping[str, Tensor], steps: int, batc
 def draw_noise(
     model: Mapping[str, Tensor], sigma: float, seed: bytes | None, *words: str | int, grid: float = GRID
 ) -> Mapping[str, Tensor]:
-    """Add noise that nobody can draw again; with a ``seed`` that of the words, for experiments, never certified."""
+    """Add noise that nobody can draw again, or, with a seed, reproducible noise that is never certified.
+
+    Args:
+        model: the tensors to add noise to.
+        sigma: the standard deviation of the noise.
+        seed: for experiments, what the noise is derived from; None draws it from the operating system's generator.
+        *words: what else reproducible noise is derived from.
+        grid: the grid on which the sum lies.
+
+    Returns:
+        the noised tensors.
+    """
     if seed is None:
         return secret_noise(model, sigma, grid).tensors
     return reproducible_noise_never_certified(model, sigma, grid, seed=derive_number(seed, "noise", *words)).tensors
 
 
 def average(model: Mapping[str, Tensor], replies: Replies, server_learning_rate: float) -> RoundResult:
-    """Return the weighted mean of the replies, tensor by tensor, and how far each is from it."""
+    """Return the weighted mean of the replies, tensor by tensor, and how far each is from it.
+
+    Args:
+        model: the model before the round.
+        replies: what the participants sent back.
+        server_learning_rate: what the mean update is scaled by (eta_s).
+
+    Returns:
+        the round; without replies the model stays as it is.
+    """
     if not replies.names:
         return RoundResult(replies, dict(model), RoundMeasurement(np.empty(0), 0.0, None))
     matrix = len(replies.names) <= GRAM_LIMIT
@@ -185,7 +268,15 @@ def average(model: Mapping[str, Tensor], replies: Replies, server_learning_rate:
 
 
 def compute_updates(model: Mapping[str, Tensor], replies: Replies) -> dict[str, dict[str, Tensor]]:
-    """Return each participant's update d_i."""
+    """Return each participant's update d_i.
+
+    Args:
+        model: the model before the round.
+        replies: what the participants sent back.
+
+    Returns:
+        the updates by name.
+    """
     return {
         client: {name: replies.tensors[name][at] - tensor for name, tensor in model.items()}
         for at, client in enumerate(replies.names)

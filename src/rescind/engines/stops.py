@@ -25,16 +25,28 @@ class Stop(Protocol):
         """The rounds after which a branch ends in any case."""
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
-        """Return whether a branch that has so many rounds has come to its end.
+        """Return whether a branch has come to its end.
 
-        ``accuracy`` measures the mean accuracy of those who took part, each on its own data, when it is called; it is
-        negative where nobody tells one.
+        Args:
+            rounds: how many rounds the branch has.
+            accuracy: measures, when it is called, the mean accuracy of those who took part, each on its own data; it
+                is negative where nobody tells one.
+
+        Returns:
+            True if no further round is to be trained.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Ends when the branch has so many rounds."""
+    """Ends when the branch has a number of rounds.
+
+    Attributes:
+        most: that number, at least 0.
+
+    Raises:
+        ValueError: ``most`` is not an integer of at least 0.
+    """
 
     most: int
     public: ClassVar[bool] = True
@@ -45,18 +57,42 @@ class Rounds:
 
     @classmethod
     def share(cls, share: float, of: int) -> Rounds:
-        """Allow a share of the rounds that another training took, rounded up."""
+        """Allow a share of the rounds that another training took, rounded up.
+
+        Args:
+            share: above 0 and at most 1.
+            of: how many rounds the other training took.
+
+        Returns:
+            the rule.
+
+        Raises:
+            ValueError: ``share`` is out of its range.
+        """
         at_most_one("share", share)
         return cls(math.ceil(share * of))
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:  # noqa: ARG002, other rules look
-        """Return whether there are as many."""
+        """Return whether the branch has that many rounds.
+
+        Args:
+            rounds: how many rounds the branch has.
+            accuracy: not looked at.
+
+        Returns:
+            True if there are ``most`` rounds or more.
+        """
         return rounds >= self.most
 
 
 @dataclass(frozen=True, slots=True)
 class NotBefore:
-    """Ends as another rule does, but not before ``least`` rounds unless its rounds are used up."""
+    """Ends as another rule does, but not before a number of rounds unless the rule's rounds are used up.
+
+    Attributes:
+        rule: the other rule.
+        least: the number of rounds.
+    """
 
     rule: Stop
     least: int
@@ -72,13 +108,31 @@ class NotBefore:
         return self.rule.most
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
-        """Ask the other rule when it is time."""
+        """Ask the other rule once there are enough rounds.
+
+        Args:
+            rounds: how many rounds the branch has.
+            accuracy: see ``Stop.reached``.
+
+        Returns:
+            True if no further round is to be trained.
+        """
         return rounds >= self.most or (rounds >= self.least and self.rule.reached(rounds, accuracy))
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Ends at a mean accuracy of the remaining clients, looked at every ``every`` rounds; or after ``most`` rounds.
+    """Ends at a mean accuracy of the remaining clients, or when the rounds are used up.
+
+    Attributes:
+        threshold: the accuracy, above 0 and at most 1.
+        least: the rounds before which the accuracy is not looked at.
+        most: the rounds after which the branch ends in any case.
+        every: the accuracy is looked at every so many rounds.
+
+    Raises:
+        ValueError: ``threshold`` is out of its range, ``every`` is below 1, or 0 <= ``least`` <= ``most`` does not
+            hold.
 
     Paper: Section 5.3, with ``least`` 50 and ``most`` 10,000.
     """
@@ -95,7 +149,15 @@ class Accuracy:
             raise ValueError("a branch needs 0 <= least <= most rounds, and its accuracy looked at every round or so")
 
     def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
-        """Return whether the accuracy is reached, or the rounds are used up."""
+        """Return whether the accuracy is reached, or the rounds are used up.
+
+        Args:
+            rounds: how many rounds the branch has.
+            accuracy: see ``Stop.reached``.
+
+        Returns:
+            True if no further round is to be trained.
+        """
         if rounds >= self.most:
             return True
         return rounds >= self.least and rounds % self.every == 0 and accuracy() >= self.threshold

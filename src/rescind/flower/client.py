@@ -21,7 +21,7 @@ _LOG = logging.getLogger("flwr")
 
 
 def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray[np.int64]) -> Message:
-    """Train a linear head on (n, f) features and their n labels, and give the reply for the server.
+    """Train a linear head on a client's data, and return the reply for the server.
 
     The head is the model's two trained tensors: the one that ends in ``weight``, (c, f), and the one that ends in
     ``bias``, (c,); c is 1 for logistic regression. Everything else comes back as it came. How to train is what the
@@ -30,6 +30,18 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
     >>> @app.train()                                                                   # doctest: +SKIP
     ... def train(msg, context):
     ...     return rescind.flower.train_head(msg, context, *load(context.node_config["hospital"]))
+
+    Args:
+        msg: the server's message.
+        context: the ClientApp's context.
+        features: the client's examples, (n, f), floating point.
+        labels: their n classes, integers.
+
+    Returns:
+        the reply.
+
+    Raises:
+        ValueError: the features or labels do not fit the head, or the server's message does not describe one.
     """
     arrays, told = _receive(msg)
     weight, bias = _name_arrays(told.trained, "weight"), _name_arrays(told.trained, "bias")
@@ -56,6 +68,16 @@ def identify(msg: Message, context: Context) -> Message:
     """Tell the server who this client is: the ``client-id`` of its node-config, or its partition in a simulation.
 
     A federation without authentication needs it, in ``@app.query()``; what is told there is this client's word.
+
+    Args:
+        msg: the server's message.
+        context: the ClientApp's context.
+
+    Returns:
+        the reply.
+
+    Raises:
+        ValueError: the node-config has neither a ``client-id`` nor a partition.
     """
     config = context.node_config
     if "client-id" in config:
@@ -68,16 +90,35 @@ def identify(msg: Message, context: Context) -> Message:
 
 
 def keep_own(msg: Message, context: Context, arrays: ArrayRecord) -> None:
-    """Keep what this client trained, before it is masked, so that ``report_distance`` can tell how far it is."""
+    """Keep what this client trained, before it is masked, so that ``report_distance`` can tell how far it is.
+
+    Args:
+        msg: the server's message.
+        context: the ClientApp's context, whose state keeps it.
+        arrays: the model after local training.
+
+    Raises:
+        ValueError: the server's message does not hold one record of arrays and one of settings.
+    """
     told = _receive(msg)[1]
     context.state[OWN] = ArrayRecord({name: arrays[name] for name in told.trained})
     context.state[OWN_MODEL] = ConfigRecord({DISTANCE: str(told.model_id)})
 
 
 def report_distance(msg: Message, context: Context) -> Message | None:
-    """Tell how far this client's own result is from the new model; None if it is not what the server asks for.
+    """Tell the server how far this client's own result is from the new model.
 
     For updates that the server cannot see: call it at the beginning of ``@app.evaluate()``.
+
+    Args:
+        msg: the server's message.
+        context: the ClientApp's context, with what ``keep_own`` kept.
+
+    Returns:
+        the reply; None if the distance is not what the server asks for.
+
+    Raises:
+        ValueError: this client kept nothing of this round's training.
     """
     (config,) = msg.content.config_records.values()
     if DISTANCE not in config:

@@ -60,9 +60,16 @@ class Recorded:
         masked: the server sees masked updates, and clients tell their distances with ``report_distance``.
         accuracy: the name of the metric that clients report in evaluation, for stop rules and scores.
         most_examples: no client can have more; whoever says so is rejected.
-        capacity: see ``History.recording``, as for ``goal`` and ``update_interval``.
-        public: see ``Facts``, as for ``public_schedule``.
+        capacity: see ``History.recording``.
+        goal: see ``History.recording``.
+        update_interval: see ``History.recording``.
+        public_schedule: see ``Facts``.
+        public: see ``Facts``.
         seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
+
+    Raises:
+        ValueError: the theorem does not cover the strategy or the training and ``heuristic`` is not said, or the
+            arguments contradict one another.
     """
 
     strategy: Strategy
@@ -148,7 +155,15 @@ class Recorded:
         return issubclass(own, FedAvg) and all(getattr(own, each) is getattr(FedAvg, each) for each in names)
 
     def facts(self, frozen: str, authenticated: bool) -> Facts:
-        """Return what claims rest on, and on whose word."""
+        """Return what claims rest on, and on whose word.
+
+        Args:
+            frozen: the SHA-256 of the tensors that are never trained; empty if there are none.
+            authenticated: whether the server checks who the clients are.
+
+        Returns:
+            the facts.
+        """
         sampling, sample = Sampling.POISSON, self.rate
         if sample is None and (fraction := find_average(self.strategy).fraction_train) == 1.0:
             sampling = Sampling.EVERYBODY
@@ -212,6 +227,16 @@ def run(
         evaluate_fn: as in Flower's ``Strategy.start``.
         save_to: a file for the model, in the safetensors format. One that may know somebody who asks is removed as
             soon as the run notices the request, and there is one again once they are forgotten.
+
+    Returns:
+        the newest model and what was measured, as from Flower's ``Strategy.start``.
+
+    Raises:
+        RunMismatchError: the initial arrays or the training are not those that the history began with.
+        LockedError: another process is writing to this run.
+        TimeoutError: too few nodes were connected in time.
+        ValueError: ``trained`` names a tensor that the model does not have, the trained tensors have another type or
+            shape than the training needs, or nobody is left who could train.
     """
     history = strategy.history
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)

@@ -65,16 +65,32 @@ _YEARS = (2000, 9000)
 
 
 class History:
-    """What happened in a run, durably: opened from a folder, or from a PostgreSQL address and a checkpoint address.
+    """What happened in a run, kept durably in a folder, or in a PostgreSQL database and a place for the models.
 
     >>> history = History("hospital-history")                                          # doctest: +SKIP
     >>> history = History("postgresql://rescind@db/federation", checkpoints="s3://bucket/federation",
     ...                   run="spring", secret="/etc/rescind/spring.secret")           # doctest: +SKIP
 
-    A folder that does not exist is made, with mode 700, unless ``create`` is false. ``secret`` is a file that lies
-    neither in the folder nor in the database, ``hospital-history.secret`` for the first of these unless it is named:
-    by it names that were erased are recognised. It is made with the history, and needed to record, to ask and to
-    erase. Reading needs neither it nor a lock; whoever records or erases is alone (``recording``, ``erase``).
+    Reading needs neither the secret file nor a lock; whoever records or erases is alone (``recording``, ``erase``).
+
+    Args:
+        location: a folder, or a PostgreSQL address. A folder that does not exist is made, with mode 700.
+        checkpoints: where the models lie, a folder or ``s3://bucket/prefix``; needed on PostgreSQL, else they lie in
+            the history's own folder unless another place is given.
+        run: the run's name in a PostgreSQL database; a folder holds one run.
+        secret: a file that lies neither in the folder nor in the database, by which erased names are recognised. It
+            is made with the history, and needed to record, to ask and to erase. For the folder above it is
+            ``hospital-history.secret``, beside the folder, unless it is named.
+        create: whether to make a history where there is none.
+
+    Raises:
+        NoHistoryError: there is no history and ``create`` is false, or the location holds something else.
+        IncompleteHistoryError: the location holds only a part of a history.
+        SchemaVersionError: the history was written with another schema.
+        UnsafePermissionsError: other users can read or write the folder or a file in it.
+        HistoryError: the location is no folder or PostgreSQL address, the database cannot be reached, a place for the
+            models is missing, or the secret file of a new history cannot be made.
+        ValueError: the PostgreSQL address, the run's name or the place for the models is malformed.
     """
 
     def __init__(
@@ -90,7 +106,11 @@ class History:
 
     @classmethod
     def in_memory(cls) -> Self:
-        """Make a history that ends when it is closed: for experiments that keep nothing."""
+        """Make a history that ends when it is closed, for experiments that keep nothing.
+
+        Returns:
+            an empty history.
+        """
         history = cls.__new__(cls)
         name = f"memory://{secrets.token_hex(16)}"
         history._set_up(MemoryLedger(), CheckpointStore(f"{name}/checkpoints"), CheckpointStore(f"{name}/updates"))
@@ -115,7 +135,7 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections; a history in memory is gone then."""
         self.ledger.close()
         if self._ends_here:
             self.models.remove()
@@ -135,15 +155,45 @@ class History:
         return self._timeline
 
     def timeline_at(self, head: bytes) -> Timeline:
-        """Return what the journal told when this was the head of the chain; ``ValueError`` if it never was."""
+        """Return what the journal told when a given head was the head of the chain.
+
+        Args:
+            head: a head that the chain of this history had.
+
+        Returns:
+            the timeline up to that entry.
+
+        Raises:
+            ValueError: the head is not in the chain.
+        """
         return self.timeline.until(self._number_of(head))
 
     def newest_at(self, head: bytes) -> ModelId:
-        """Return the model that was the newest when this was the head of the chain."""
+        """Return the model that was the newest when a given head was the head of the chain.
+
+        Args:
+            head: a head that the chain of this history had.
+
+        Returns:
+            the model's id.
+
+        Raises:
+            ValueError: the head is not in the chain, or no model was recorded by then.
+        """
         return newest_model_at(self.ledger, self.timeline, self._number_of(head))
 
     def entry_times(self, head: bytes | None = None) -> list[tuple[datetime, int]]:
-        """Return the times of all entries with their numbers, or of those up to a head of the chain."""
+        """Return the times of the journal's entries, with the entries' numbers.
+
+        Args:
+            head: the head of the chain to stop at; None means all entries.
+
+        Returns:
+            a time and a number for each entry; one whose time cannot be read is left out.
+
+        Raises:
+            ValueError: the head is not in the chain.
+        """
         last = math.inf if head is None else self._number_of(head)
         return entry_times(entry for entry in self.ledger.entries() if entry.sequence <= last)
 
@@ -155,12 +205,20 @@ class History:
 
     @property
     def run(self) -> Run:
-        """What the run is; an error if nothing was recorded yet."""
+        """What the run is.
+
+        Raises:
+            NoHistoryError: nothing was recorded yet.
+        """
         return self.timeline.run
 
     @property
     def facts(self) -> Facts:
-        """The run's facts, with what happened since: whether data ever ended the training, and what is doubted."""
+        """The run's facts, with what happened since: whether data ever ended the training, and what is doubted.
+
+        Raises:
+            NoHistoryError: nothing was recorded yet.
+        """
         return self.timeline.facts
 
     @property
@@ -169,7 +227,14 @@ class History:
         return self.ledger.identifier()
 
     def secret(self, purpose: str) -> bytes:
-        """Return 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
+        """Return secret bytes for a purpose.
+
+        Args:
+            purpose: what the bytes are for.
+
+        Returns:
+            32 bytes, always the same ones for this purpose in this run, and unrelated to any other's.
+        """
         return self.ledger.secret(purpose)
 
     @property
@@ -178,7 +243,11 @@ class History:
         return self.ledger.secret_file
 
     def writer(self) -> str | None:
-        """Return in words who is writing now; ``None`` if nobody is."""
+        """Return in words who is writing now.
+
+        Returns:
+            the words; None if nobody is writing.
+        """
         try:
             with self.ledger.writing():
                 return None
@@ -186,7 +255,11 @@ class History:
             return str(held)
 
     def secret_problem(self) -> HistoryError | None:
-        """Return why the secret file cannot be used; ``None`` if it can."""
+        """Return why the secret file cannot be used.
+
+        Returns:
+            the error that using it would raise; None if it can be used.
+        """
         try:
             self.ledger.outside_secret(RETURNING)
         except (MissingSecretError, UnsafePermissionsError) as problem:
@@ -200,22 +273,57 @@ class History:
 
     @property
     def newest(self) -> ModelId:
-        """The newest model, from which training goes on."""
+        """The newest model, from which training goes on.
+
+        Raises:
+            NoHistoryError: nothing was recorded yet.
+        """
         return newest_model(self.ledger, self.timeline)
 
     def newest_of(self, branch: int) -> ModelId:
-        """Return the last model of a branch."""
+        """Return the id of a branch's last model.
+
+        Args:
+            branch: the branch's number.
+
+        Returns:
+            the model's id.
+        """
         return ModelId(branch, self.ledger.last_round(branch))
 
     def model(self, model_id: ModelId) -> dict[str, Tensor]:
-        """Load a kept model."""
+        """Load a kept model.
+
+        Args:
+            model_id: which one.
+
+        Returns:
+            the model's tensors by name.
+
+        Raises:
+            ValueError: the model is not kept.
+            MissingCheckpointError: its file is not in the store.
+            DamagedCheckpointError: its file does not hold what was recorded.
+        """
         kept = self.ledger.kept()
         if model_id not in kept:
             raise ValueError(f"{model_id} is not kept; kept are {', '.join(map(str, kept))}")
         return self.models.load(kept[model_id])
 
     def lineage(self, model_id: ModelId | None = None, group: Iterable[int] | None = None) -> Lineage:
-        """Return the path to a model, the newest unless told; with a group, only its own rounds in full."""
+        """Return the path of training that leads to a model.
+
+        Args:
+            model_id: the model at the end of the path; None means the newest.
+            group: clients whose rounds are wanted in full, and no others; None means all rounds in full.
+
+        Returns:
+            the path, from theta_0^0 on.
+
+        Raises:
+            NoHistoryError: nothing was recorded yet.
+            BrokenHistoryError: the numbers of a round on the path are gone, or the model never was.
+        """
         chosen = None if group is None else sorted_group(group)
         timeline = self.timeline
         return lineage_of(
@@ -223,7 +331,18 @@ class History:
         )
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
-        """Return the pseudonyms of these names or labels; ``UnknownClientError`` if nobody is called so."""
+        """Return the pseudonyms of clients.
+
+        Args:
+            names: the clients' names or labels; a label stands for everybody who has it.
+
+        Returns:
+            the pseudonyms.
+
+        Raises:
+            UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
+            ValueError: ``names`` is a single string, or holds something that is no name.
+        """
         if isinstance(names, str):
             raise ValueError(f"names is {names!r}; give a list of names")
         found = self.ledger.pseudonyms(names)
@@ -251,26 +370,55 @@ class History:
         return same.union(found.values())
 
     def digest_of(self, model_id: ModelId) -> str | None:
-        """Return the SHA-256 of a model as it was recorded; ``None`` if its round was erased since."""
+        """Return the SHA-256 of a model as it was recorded.
+
+        Args:
+            model_id: which model.
+
+        Returns:
+            the digest; None if the model's round was erased since.
+        """
         if not model_id.round:
             return self.timeline.branches[model_id.branch].model
         rounds = self.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
         return next((round_.model for round_ in rounds), None)
 
     def kept(self) -> dict[ModelId, str]:
-        """Return the digests of the kept models."""
+        """Return the digests of the kept models.
+
+        Returns:
+            the SHA-256 of each kept model, by id.
+        """
         return self.ledger.kept()
 
     def known_names(self) -> dict[str, int]:
-        """Return all names that are known, with their pseudonyms."""
+        """Return all names that are known, with their pseudonyms.
+
+        Returns:
+            the pseudonyms by name.
+        """
         return self.ledger.identities()
 
     def names(self, clients: Iterable[int]) -> list[str]:
-        """Return the names of those of the clients whose names are not erased, in the order of their pseudonyms."""
+        """Return the names of clients.
+
+        Args:
+            clients: the clients' pseudonyms.
+
+        Returns:
+            the names that are not erased, in the order of the pseudonyms.
+        """
         return list(self.ledger.names(sorted_group(clients)).values())
 
     def stored_updates(self, tip: ModelId) -> Iterator[tuple[RoundRecord, dict[int, str]]]:
-        """Return the rounds on the line to a model whose updates are stored, in order, with the updates' digests."""
+        """Return the rounds on the line to a model whose updates are stored, in order.
+
+        Args:
+            tip: the model at the end of the line.
+
+        Yields:
+            a round, and the digests of its participants' updates by pseudonym.
+        """
         for leg in branch_exits(self.timeline.branches, tip):
             span = Span(leg.branch, 1, leg.round)
             digests = self.ledger.updates(span)
@@ -279,27 +427,67 @@ class History:
                 yield round_, {client: digests[round_.model_id, client] for client in own}
 
     def copies(self) -> tuple[str, ...]:
-        """Return in words where the database copies what is written to it, out of reach of every erasure."""
+        """Return in words where the database copies what is written to it, out of reach of every erasure.
+
+        Returns:
+            a sentence for each such place.
+        """
         return self.ledger.copies()
 
     def describe_groups(self, groups: Sequence[Iterable[int]]) -> list[list[str]]:
-        """Return what people call the clients of each group, or their names; of the erased the pseudonyms."""
+        """Return what people call the clients of each group.
+
+        Args:
+            groups: groups of pseudonyms.
+
+        Returns:
+            for each group the clients' labels, or their names where there is no label; of erased clients the
+                pseudonyms.
+        """
         return requests.name_groups(self.ledger, groups)
 
     def is_stale(self, plan: RecordedPlan) -> bool:
-        """Return whether a plan is about a history that has changed, or a request that is not open any more."""
+        """Return whether a plan no longer fits the history.
+
+        Args:
+            plan: a recorded plan.
+
+        Returns:
+            True if the history has changed since the plan was made, or one of its requests is not open any more.
+        """
         return requests.is_stale(self.ledger, self.timeline, plan)
 
     def last_change(self) -> int:
-        """Return the number of the last entry that a plan depends on."""
+        """Return the number of the last entry that a plan depends on.
+
+        Returns:
+            the entry's number; 0 if there is none.
+        """
         return requests.last_change(self.ledger, self.timeline)
 
     def are_unknown(self, asked: Sequence[Request]) -> list[bool]:
-        """Return of each request whether nobody of it ever touched the newest model."""
+        """Return for each request whether the newest model knows none of its clients.
+
+        Args:
+            asked: the requests.
+
+        Returns:
+            for each request, in order, True if none of its clients ever touched the newest model.
+        """
         return requests.are_unknown(self.ledger, self.timeline, asked)
 
     def remaining(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names who may take part: neither forgotten nor waiting to be."""
+        """Return who may take part, neither forgotten nor waiting to be.
+
+        Args:
+            names: the names to choose from.
+
+        Returns:
+            those of the names who may take part, in the same order.
+
+        Raises:
+            MissingSecretError: the secret file is not at hand, by which forgotten names are recognised.
+        """
         # Asked for every round with the same names, and requests are rare: what was found for these is still true.
         asked = (self.timeline.last, tuple(names))
         if asked not in self._remaining:
@@ -315,7 +503,13 @@ class History:
         return [name for name in names if name not in gone and known.get(name) not in leaving]
 
     def waiting(self) -> list[FiledRequest]:
-        """Return the open requests whose clients the newest model knows; while there is one, it is not released."""
+        """Return the open requests whose clients the newest model knows.
+
+        While there is one, the newest model is not released.
+
+        Returns:
+            the requests.
+        """
         # Asked for in every round, and requests are rare: as long as none is open, no more than this is read.
         seen = self.timeline.last
         if seen != self._seen:
@@ -343,7 +537,14 @@ class History:
         return known
 
     def first_weights(self, names: Sequence[str]) -> dict[str, float]:
-        """Return the weight with which each of the names took part first, as far as that is recorded."""
+        """Return the weight with which each client first took part, as far as that is recorded.
+
+        Args:
+            names: the clients' names.
+
+        Returns:
+            the weights by name, without the clients of whom none is recorded.
+        """
         found = {}
         for name, client in self.ledger.pseudonyms(names).items():
             for model_id in self.ledger.rounds_of(sorted_group([client]))[:1]:
@@ -352,7 +553,18 @@ class History:
         return found
 
     def summary(self, group: Iterable[int]) -> Summary:
-        """Return what planning needs to know to forget a group."""
+        """Return what planning needs to know to forget a group.
+
+        Args:
+            group: the pseudonyms of the clients to forget.
+
+        Returns:
+            the summary of the path to the newest model.
+
+        Raises:
+            ValueError: no round has been trained on the newest model's line yet.
+            NoHistoryError: nothing was recorded yet.
+        """
         run, owed = self.run, find_obligations(self.timeline)
         hidden = (client for each in owed for client in each.request.group)
         path = self.lineage(group={*group, *hidden})
@@ -379,14 +591,24 @@ class History:
         return exact_places(kept, self.timeline.branches, self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
-        """Return what became of all requests that were served to the end, in the order in which they were."""
+        """Return what became of all requests that were served to the end.
+
+        Returns:
+            the outcomes, in the order in which the requests were served.
+        """
         return find_outcomes(self.timeline)
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
-        """Return in words all that does not agree with the chain; empty if everything does.
+        """Return in words everything that does not agree with the chain.
 
         The ledger is read as it was at one moment. Files are not: what seems wrong with them while somebody writes is
         looked at again.
+
+        Args:
+            witnessed: heads of the chain that clients were handed, which have to be in it.
+
+        Returns:
+            a sentence for each problem; empty if everything agrees.
         """
         with self.ledger.snapshot():
             problems = _read_all(lambda: verification.find_ledger_problems(self.ledger, witnessed))
@@ -409,12 +631,27 @@ class History:
         goal: Goal | None = None,
         update_interval: int = 0,
     ) -> Iterator[Recorder]:
-        """Hold the run and record its rounds; a run that exists is gone on with where it stands.
+        """Hold the run and record its rounds, resuming an existing run where it stands.
 
-        ``facts`` is what claims rest on, ``start`` theta_0^0, which is public. When a run goes on, both have to be of
-        the same kind as those recorded; the numbers of ``start`` are not looked at. ``capacity`` checkpoints are
-        kept, placed for ``goal``; the participants' updates are stored every ``update_interval`` rounds. Erasures
-        that were interrupted are finished first, and files that nothing refers to are removed.
+        Erasures that were interrupted are finished first, and files that nothing refers to are removed.
+
+        Args:
+            facts: what claims rest on. When a run goes on, they have to be those recorded.
+            start: theta_0^0, which is public. When a run goes on, its tensors need the recorded names, types and
+                shapes; its numbers are not looked at.
+            capacity: how many checkpoints to keep beside theta_0^0 and the newest model.
+            goal: the guarantee for which checkpoints are placed.
+            update_interval: in every so many rounds the participants' updates are stored; 0 stores none.
+
+        Yields:
+            the recorder of the run.
+
+        Raises:
+            LockedError: another process is writing to this run.
+            RunMismatchError: the run that was recorded is another one.
+            BrokenHistoryError: somebody added an entry without the secret.
+            MissingSecretError: the secret file is not at hand.
+            ValueError: ``capacity`` is below 1, ``update_interval`` below 0, or the loss is not one for such tensors.
         """
         with self.ledger.writing():
             self.ledger.check_stamps()
@@ -434,10 +671,26 @@ class History:
         releases: int = 1,
         deadline: datetime | None = None,
     ) -> int:
-        """Record that clients ask to be forgotten, and give the request's number; also while training runs.
+        """Record that clients ask to be forgotten; also while training runs.
 
-        The number is that of its entry in the journal.
-        Without another ``deadline``, a year from now at most, it is a month from now, as in GDPR art. 12.
+        Args:
+            names: the clients' names or labels.
+            budget: the (epsilon, delta) that the request asks for.
+            scope: whose removal is hidden.
+            releases: how many releases the budget is for.
+            deadline: when the request has to be served, with a time zone, a year from now at most. None means a month
+                from now, as in GDPR art. 12.
+
+        Returns:
+            the request's number, counted from 1 in the order of arrival.
+
+        Raises:
+            UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
+            ValueError: nobody is named, ``budget`` is no budget, ``releases`` is below 1, another request is about
+                some of these clients already, the deadline is out of range, there are more clients than a certificate
+                can list, or this machine's clock is not set.
+            BrokenHistoryError: somebody changed the ledger, a name for instance.
+            MissingSecretError: the secret file is not at hand.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
         for asked in self.timeline.requests:
@@ -460,51 +713,154 @@ class History:
         return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
 
     def label(self, labels: Mapping[str, str]) -> None:
-        """Record what people call these clients, by name; names that are not known are passed over."""
+        """Record what people call clients.
+
+        Args:
+            labels: the labels by name; names that are not known are passed over.
+
+        Raises:
+            ValueError: a name or a label is not a text of 1 to 256 characters without NUL.
+            MissingSecretError: the secret file is not at hand.
+        """
         self.ledger.label(labels, self._now())
 
     def receipt(self, name: str) -> str:
-        """Return what a client needs to find itself in a certificate, in hexadecimal; for that client only."""
+        """Return what a client needs to find itself in a certificate; for that client only.
+
+        Args:
+            name: the client's name.
+
+        Returns:
+            the receipt, in hexadecimal.
+
+        Raises:
+            MissingSecretError: the secret file is not at hand.
+        """
         return requests.receipt(self.ledger, name).hex()
 
     def extend(self, number: int, days: int, reason: str) -> str:
-        """Record that an open request may be served later, and why; gives the new deadline."""
+        """Record that an open request may be served later, and why.
+
+        Args:
+            number: the request's number.
+            days: how many days later, at least 1; two months in all.
+            reason: why.
+
+        Returns:
+            the new deadline, in ISO 8601.
+
+        Raises:
+            ValueError: the request is not open, the reason is empty, or it would be too many days.
+            MissingSecretError: the secret file is not at hand.
+        """
         return requests.extend(self.ledger, number, days, reason, self._clock()).isoformat()
 
     def withdraw(self, number: int) -> None:
-        """Record that a request was taken back; only an open one can be."""
+        """Record that an open request was taken back.
+
+        Args:
+            number: the request's number.
+
+        Raises:
+            ValueError: the request is not open.
+            MissingSecretError: the secret file is not at hand.
+        """
         requests.withdraw(self.ledger, number, self._clock())
 
     def record_plan(self, plan: RecordedPlan) -> RecordedPlan:
-        """Record how open requests are going to be served, and give the plan as it was recorded."""
+        """Record how open requests are going to be served.
+
+        Args:
+            plan: the plan.
+
+        Returns:
+            the plan as it was recorded, with its predicted rounds rounded.
+
+        Raises:
+            ValueError: one of its requests is not open.
+            MissingSecretError: the secret file is not at hand.
+        """
         return requests.record_plan(self.ledger, plan, self._clock())
 
     def settle(self, number: int) -> None:
-        """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
+        """Serve a request without a restart, which is possible if none of its clients ever touched the newest model.
+
+        Args:
+            number: the request's number.
+
+        Raises:
+            ValueError: the request is not open, or the newest model knows one of its clients.
+            LockedError: another process is writing to this run.
+            MissingSecretError: the secret file is not at hand.
+        """
         with self.ledger.writing():
             requests.settle(self.ledger, number, self._now())
 
     def lift_doubts(self, reason: str) -> tuple[Doubt, ...]:
-        """Record why the declared training is right although it was doubted, and return the doubts that this lifts.
+        """Record why the declared training is right although it was doubted.
 
         It is the operator's word; what was planned while the doubts stood stays what it was.
+
+        Args:
+            reason: why.
+
+        Returns:
+            the doubts that this lifts.
+
+        Raises:
+            ValueError: the reason is empty, or there is no doubt to lift.
+            MissingSecretError: the secret file is not at hand.
         """
         return requests.lift_doubts(self.ledger, reason, self._clock())
 
     def plan_erasure(self, level: ErasureLevel = ErasureLevel.PURGE) -> ErasurePlan:
-        """List what has to go of all clients that were forgotten, without touching anything."""
+        """List what has to be erased of all clients that were forgotten, without touching anything.
+
+        Args:
+            level: how much to erase.
+
+        Returns:
+            the plan, for ``erase``.
+
+        Raises:
+            NoHistoryError: nothing was recorded yet.
+            ValueError: the newest branch may still need stored updates.
+        """
         return erasure.plan_erasure(self.ledger, level, self.run.facts.training)
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
-        """Erase by a plan, step by step, and say in words what could not be reached.
+        """Erase by a plan, step by step.
 
-        Whoever records or erases next finishes an erasure that was cut off.
+        If it is interrupted, whoever records or erases next finishes it.
+
+        Args:
+            plan: what ``plan_erasure`` returned.
+
+        Returns:
+            in words, what could not be reached.
+
+        Raises:
+            ValueError: the history has changed since the erasure was planned.
+            BrokenHistoryError: somebody changed the ledger, a name for instance.
+            LockedError: another process is writing to this run.
+            MissingSecretError: the secret file is not at hand.
+            StillReadError: another process is reading; call ``finish_erasures`` once it has ended.
         """
         with self.ledger.writing():
             return self._eraser().erase(plan, self._now())
 
     def finish_erasures(self) -> int:
-        """Finish erasures that were cut off, and give how many there were."""
+        """Finish erasures that were interrupted.
+
+        Returns:
+            how many there were.
+
+        Raises:
+            LockedError: another process is writing to this run.
+            BrokenHistoryError: there is one to finish, and somebody added an entry without the secret.
+            MissingSecretError: there is one to finish, and the secret file is not at hand.
+            StillReadError: another process is reading; call again once it has ended.
+        """
         with self.ledger.writing():
             begun = len(self.timeline.unfinished_deletions)
             self._eraser().finish(self._now())

@@ -25,6 +25,10 @@ class Goal:
     """The guarantee that the operator wants to be able to give, and the noise that may be spent on it.
 
     Checkpoints are placed for it; a request may still come with another one.
+
+    Attributes:
+        budget: the guarantee.
+        sigma: the noise.
     """
 
     budget: Budget

@@ -76,44 +76,102 @@ class Ledger(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
-        """Hold the run as its only writer."""
+        """Hold the run as its only writer.
+
+        Returns:
+            a context manager; the run is held until its end, or until the process dies.
+
+        Raises:
+            LockedError: on entering it, another process holds the run.
+        """
 
     # The journal
 
     @abstractmethod
     def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
-        """Add an entry."""
+        """Add an entry.
+
+        Args:
+            kind: the kind of the entry.
+            body: what it says, as a JSON document.
+            time: when, in ISO 8601.
+
+        Returns:
+            the entry.
+
+        Raises:
+            MissingSecretError: the secret is not at hand.
+        """
 
     @abstractmethod
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
-        """Return the entries of these kinds, or all, in order; those after the one numbered ``after``."""
+        """Return entries in order.
+
+        Args:
+            *kinds: which kinds of entries; none means all.
+            after: only entries with a larger number than this.
+
+        Yields:
+            the entries.
+        """
 
     @abstractmethod
     def identifier(self) -> str:
-        """Return a name of this run that no other run has, fit for a folder."""
+        """Return a name of this run that no other run has.
+
+        Returns:
+            the name, fit for a folder.
+        """
 
     @abstractmethod
     def secret(self, purpose: str) -> bytes:
-        """Return 32 secret bytes for a purpose: always the same ones in this run, and unrelated to any other's."""
+        """Return secret bytes for a purpose.
+
+        Args:
+            purpose: what the bytes are for.
+
+        Returns:
+            32 bytes, always the same ones for this purpose in this run, and unrelated to any other's.
+        """
 
     @abstractmethod
     def outside_secret(self, purpose: str) -> bytes:
-        """Return 32 secret bytes for a purpose, always the same ones; they follow from nothing in the store.
+        """Return secret bytes for a purpose that follow from nothing in the store.
 
-        ``MissingSecretError`` if what they follow from is not at hand.
+        Args:
+            purpose: what the bytes are for.
+
+        Returns:
+            32 bytes, always the same ones.
+
+        Raises:
+            MissingSecretError: what they follow from is not at hand.
+            UnsafePermissionsError: other users can read it.
         """
 
     @abstractmethod
     def head(self) -> bytes:
-        """Return the head of the chain: that of the last entry, ``commitments.NO_HEAD`` if there is none."""
+        """Return the head of the chain.
+
+        Returns:
+            that of the last entry, ``commitments.NO_HEAD`` if there is none.
+        """
 
     # Clients
 
     def register(self, names: Sequence[str], time: str) -> Clients:
-        """Return each name's pseudonym, a new one where the name is new; the new ones share one entry.
+        """Return each name's pseudonym, a new one where the name is new.
+
+        Args:
+            names: the names.
+            time: when, in ISO 8601.
+
+        Returns:
+            the pseudonyms in the order of the names; the new ones share one entry.
 
         Raises:
             ForgottenClientError: the identity of some name was erased; nothing is written.
+            MissingSecretError: some name is new, and the secret is not at hand.
             ValueError: something is no name.
         """
         return self._register(check_names_fit(names), time)
@@ -124,14 +182,35 @@ class Ledger(ABC):
 
     @abstractmethod
     def identities(self) -> dict[str, int]:
-        """Return all names that are known, with their pseudonyms."""
+        """Return all names that are known, with their pseudonyms.
+
+        Returns:
+            the pseudonyms by name.
+        """
 
     @abstractmethod
     def names(self, clients: Clients) -> dict[int, str]:
-        """Return the names of these pseudonyms, without those that are erased or were never given out."""
+        """Return the names of clients.
+
+        Args:
+            clients: their pseudonyms.
+
+        Returns:
+            the names by pseudonym, without those that are erased or were never given out.
+        """
 
     def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the pseudonyms of these names, without those that are not known."""
+        """Return the pseudonyms of names.
+
+        Args:
+            names: the names.
+
+        Returns:
+            the pseudonyms by name, without the names that are not known.
+
+        Raises:
+            ValueError: something is no name.
+        """
         return self._pseudonyms(check_names_fit(names))
 
     @abstractmethod
@@ -139,7 +218,18 @@ class Ledger(ABC):
         """Look up names that are fit."""
 
     def forgotten(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names whose identity was erased; only a keyed digest of each is left to tell."""
+        """Return those of the names whose identity was erased; only a keyed digest of each is left to tell.
+
+        Args:
+            names: the names.
+
+        Returns:
+            the erased ones among them.
+
+        Raises:
+            MissingSecretError: the secret that keys the digests is not at hand.
+            ValueError: something is no name.
+        """
         return self._forgotten(check_names_fit(names))
 
     @abstractmethod
@@ -147,9 +237,17 @@ class Ledger(ABC):
         """Look up names that are fit among the erased ones."""
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
-        """Say what people call these clients, by name; names that are not known are passed over.
+        """Record what people call clients.
 
         A client's name tells it from all others, a public key for instance; what people call it need not.
+
+        Args:
+            labels: the labels by name; names that are not known are passed over.
+            time: when, in ISO 8601.
+
+        Raises:
+            MissingSecretError: the secret is not at hand.
+            ValueError: a name or a label is none that every store can hold.
         """
         check_names_fit([*labels, *labels.values()])
         self._label(labels, time)
@@ -160,19 +258,42 @@ class Ledger(ABC):
 
     @abstractmethod
     def labels(self) -> dict[int, str]:
-        """Return what people call the clients, by pseudonym, as far as it was said; it is erased with the name."""
+        """Return what people call the clients, as far as it was said.
+
+        Returns:
+            the labels by pseudonym; a label is erased with the name.
+        """
 
     @abstractmethod
     def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
-        """Return the commitments to the names of these pseudonyms, in order: made anew of a name that is there."""
+        """Return the commitments to the names of a range of pseudonyms.
+
+        Args:
+            first: the first pseudonym.
+            last: the last one.
+
+        Returns:
+            the commitments by pseudonym, in order; made anew of a name that is there.
+        """
 
     @abstractmethod
     def label_leaves(self) -> dict[int, bytes]:
-        """Return the commitments to all labels that are there, made anew, by pseudonym."""
+        """Return the commitments to all labels that are there, made anew.
+
+        Returns:
+            the commitments by pseudonym.
+        """
 
     @abstractmethod
     def keys(self, clients: Clients) -> dict[int, bytes]:
-        """Return the keys of these clients, without those that are erased."""
+        """Return the keys of clients.
+
+        Args:
+            clients: their pseudonyms.
+
+        Returns:
+            the keys by pseudonym, without those that are erased.
+        """
 
     # Rounds and kept models
 
@@ -184,11 +305,26 @@ class Ledger(ABC):
         updates: Mapping[int, str] | None = None,
         rejected: Mapping[int, str] | None = None,
     ) -> Entry:
-        """Record a round with its entry, keep its model, and let go of the models at ``release``.
+        """Record a round with its entry, keep its model, and let go of other models.
 
-        It has to follow the last round of its branch, which has to be there. ``updates`` are the digests of the
-        participants' updates, where those are stored. ``rejected`` are clients whose replies were not used, with the
-        reasons: an entry of kind ``rejection`` before the round's own, if there are any.
+        It has to follow the last round of its branch, which has to be there.
+
+        Args:
+            round_: the round.
+            time: when, in ISO 8601.
+            release: the kept models to let go of.
+            updates: the digests of the participants' updates by pseudonym, where those are stored.
+            rejected: clients whose replies were not used, with the reasons; if there are any, an entry of kind
+                ``rejection`` comes before the round's own.
+
+        Returns:
+            the round's entry.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
+            ValueError: the round does not follow, a digest is none, a number is negative or NaN, the salt has the
+                wrong length, or a client has no key.
         """
         for digest in (round_.model, *(updates or {}).values()):
             check_digest(digest)
@@ -206,7 +342,22 @@ class Ledger(ABC):
         """Record a round whose digests are fit; whether it follows is checked in the same transaction."""
 
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        """Record the start of a branch as an entry of kind ``branch``, and keep the model it starts with."""
+        """Record the start of a branch as an entry of kind ``branch``, and keep the model it starts with.
+
+        Args:
+            number: the branch's number.
+            model: the SHA-256 of its first model.
+            body: what the entry says.
+            time: when, in ISO 8601.
+
+        Returns:
+            the entry.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
+            ValueError: the branch was started already, or ``model`` is no SHA-256.
+        """
         check_digest(model)
         return self._start_branch(number, model, body, time)
 
@@ -216,43 +367,98 @@ class Ledger(ABC):
 
     @abstractmethod
     def last_round(self, branch: int) -> int:
-        """Return the number of the branch's last round, erased or not; 0 if it has none, -1 without such a branch."""
+        """Return the number of a branch's last round, erased or not.
+
+        Args:
+            branch: the branch's number.
+
+        Returns:
+            the round's number; 0 if the branch has none, -1 if there is no such branch.
+        """
 
     @abstractmethod
     def rounds(self, span: Span) -> Iterator[RoundRecord]:
-        """Return the rounds of a span whose numbers are not erased, in order."""
+        """Return the rounds of a span whose numbers are not erased, in order.
+
+        Args:
+            span: the span.
+
+        Yields:
+            the rounds.
+
+        Raises:
+            BrokenHistoryError: the numbers of a round cannot be read.
+        """
 
     @abstractmethod
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
-        """Return number, factor and rounding of the span's rounds, in order, in the layout ``UNTOUCHED``."""
+        """Return number, factor and rounding of a span's rounds, in order.
+
+        Args:
+            span: the span.
+
+        Returns:
+            an array in the layout ``ABSENT_ROUNDS``.
+        """
 
     @abstractmethod
     def rounds_of(self, clients: Clients) -> list[ModelId]:
-        """Return the rounds that any of these clients took part in, in order, without erased ones."""
+        """Return the rounds that any of these clients took part in.
+
+        Args:
+            clients: their pseudonyms.
+
+        Returns:
+            the ids of the rounds' models, in order, without erased ones.
+        """
 
     @abstractmethod
     def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
-        """Return the span's rounds that are not erased, each with the clients by whom ``joined`` finds it, sorted.
+        """Return a span's rounds that are not erased, each with the clients by whom ``rounds_of`` finds it.
 
         They are the round's participants, unless somebody tampered.
+
+        Args:
+            span: the span.
+
+        Yields:
+            the id of the round's model, and the clients, sorted.
         """
 
     @abstractmethod
     def kept(self) -> dict[ModelId, str]:
-        """Return the digests of the kept models."""
+        """Return the digests of the kept models.
+
+        Returns:
+            the SHA-256 of each kept model, by id.
+        """
 
     @abstractmethod
     def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
-        """Return the digests of the clients' stored updates in a span, by model and client."""
+        """Return the digests of the clients' stored updates in a span.
+
+        Args:
+            span: the span.
+
+        Returns:
+            the digests by model and client.
+        """
 
     # Erasure
 
     @abstractmethod
     def erase_identities(self, clients: Clients) -> None:
-        """Delete the names of these clients, with labels and nonces.
+        """Delete the names of clients, with labels and nonces.
 
         A keyed digest stays, so that a returning name is recognised, and the name's leaf, so that the others' still
         verify.
+
+        Args:
+            clients: their pseudonyms.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
         """
 
     @abstractmethod
@@ -263,48 +469,95 @@ class Ledger(ABC):
         superseded: Sequence[int] = (),
         remains: tuple[Mapping[str, Any], str] | None = None,
     ) -> None:
-        """Delete the numbers of these rounds, their kept models' references and their updates' digests.
+        """Delete the numbers of rounds, their kept models' references and their updates' digests.
 
-        ``stretch``, what is left of them, is written in the same transaction, in the place of one that its branch
-        may have, and so is an entry of kind ``remains`` with this body and time; those of the ``superseded`` branches
-        go. A span from round 0 covers the branch's first model too.
+        All of it is one transaction.
+
+        Args:
+            spans: the rounds. A span from round 0 covers the branch's first model too.
+            stretch: what is left of them; it is written in the place of one that its branch may have.
+            superseded: branches whose stretches go.
+            remains: body and time of an entry of kind ``remains`` to be written.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
         """
 
     @abstractmethod
     def erase_updates(self, clients: Clients) -> None:
-        """Delete the digests of these clients' stored updates."""
+        """Delete the digests of clients' stored updates.
+
+        Args:
+            clients: their pseudonyms.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
+        """
 
     @abstractmethod
     def erase_keys(self, clients: Clients) -> None:
-        """Delete the keys of these clients."""
+        """Delete the keys of clients.
+
+        Args:
+            clients: their pseudonyms.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
+        """
 
     @abstractmethod
     def stretches(self) -> dict[int, Stretch]:
-        """Return what is left of erased stretches, by the branch at whose start they end."""
+        """Return what is left of erased stretches.
+
+        Returns:
+            the stretches by the branch at whose start they end.
+        """
 
     @abstractmethod
     def compact(self) -> tuple[str, ...]:
-        """Overwrite or give back every byte that erased values occupied; say in words what is out of reach.
+        """Overwrite or give back every byte that erased values occupied.
 
-        What only has to wait, because somebody is reading, is refused with ``StillReadError``.
+        Returns:
+            in words, what is out of reach.
+
+        Raises:
+            LockedError: another process holds the run.
+            StillReadError: it has to wait, because somebody is reading.
         """
 
     def copies(self) -> tuple[str, ...]:
         """Return in words where the store copies what is written to it, out of reach of every erasure.
 
         ``compact`` says it too, when it is too late.
+
+        Returns:
+            a sentence for each such place.
         """
         return ()
 
     # Verification
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Read everything as it was at one moment, in this thread, whatever others write meanwhile."""
+        """Read everything as it was at one moment, in this thread, whatever others write meanwhile.
+
+        Returns:
+            a context manager, inside which to read.
+        """
         return nullcontext()
 
     @abstractmethod
     def unstamped_entries(self) -> list[int]:
-        """Return the numbers of the entries that somebody without the secret added."""
+        """Return the numbers of the entries that somebody without the secret added.
+
+        Returns:
+            the numbers, in order.
+
+        Raises:
+            MissingSecretError: the secret is not at hand.
+        """
 
     def check_stamps(self) -> None:
         """Refuse to act on entries that somebody added without the secret.
@@ -322,15 +575,33 @@ class Ledger(ABC):
 
     @abstractmethod
     def erased_name_digests(self) -> list[str]:
-        """Return the keyed digests by which erased names are recognised, in hexadecimal, sorted."""
+        """Return the keyed digests by which erased names are recognised.
+
+        Returns:
+            the digests in hexadecimal, sorted.
+        """
 
     @abstractmethod
     def strays(self) -> Iterator[str]:
-        """Say in words what the store holds that no ledger put there, or holds in other words than it was put."""
+        """Say in words what the store holds that no ledger put there, or holds in other words than it was put.
+
+        Yields:
+            a sentence for each such thing.
+        """
 
 
 def check_names_fit(names: Sequence[str]) -> list[str]:
-    """Refuse what is not a name that every store can hold and give back unchanged."""
+    """Refuse what is not a name that every store can hold and give back unchanged.
+
+    Args:
+        names: the names.
+
+    Returns:
+        the names.
+
+    Raises:
+        ValueError: one has not 1 to 256 characters, holds a NUL, or has no UTF-8 form.
+    """
     for name in names:
         if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or "\0" in name or not _encodable(name):
             raise ValueError(f"{name!r:.80} is no name for a client: it takes 1 to {LONGEST_NAME} characters, no NUL")
@@ -358,7 +629,14 @@ def name_digest(secret: bytes, name: str) -> bytes:
 
 
 def check_digest(digest: str) -> None:
-    """Refuse what is no SHA-256 that every store gives back unchanged."""
+    """Refuse what is no SHA-256 that every store gives back unchanged.
+
+    Args:
+        digest: the digest.
+
+    Raises:
+        ValueError: it has not 64 lower-case hexadecimal digits.
+    """
     if not _DIGEST.fullmatch(digest):
         raise ValueError(f"{digest!r:.80} is no SHA-256 in 64 lower-case hexadecimal digits")
 
@@ -370,7 +648,16 @@ def normalise_body(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes]) -> None:
-    """Refuse a round that is out of order, that a store would not give back bit for bit, or that has no salt."""
+    """Refuse a round that is out of order, that a store would not give back bit for bit, or that has no salt.
+
+    Args:
+        round_: the round.
+        last_round: the number of its branch's last round, -1 without such a branch.
+        keys: the keys of its clients, by pseudonym.
+
+    Raises:
+        ValueError: it is refused.
+    """
     check_follows(round_, last_round)
     for name in ("update_norm", "rounding", "factor"):
         value = getattr(round_, name)
@@ -410,7 +697,15 @@ def rejection_body(model_id: ModelId, rejected: Mapping[int, str]) -> dict[str, 
 
 
 def check_follows(round_: RoundRecord, last_round: int) -> None:
-    """Refuse a round that does not follow the last one of its branch."""
+    """Refuse a round that does not follow the last one of its branch.
+
+    Args:
+        round_: the round.
+        last_round: the number of its branch's last round, -1 without such a branch.
+
+    Raises:
+        ValueError: it is refused.
+    """
     if last_round < 0:
         raise ValueError(f"branch {round_.model_id.branch} was not started")
     if round_.model_id.round != last_round + 1:

@@ -26,7 +26,12 @@ REMAINING = np.dtype([("client", "<i8"), ("sensitivity", "<f8"), ("largest_weigh
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelId:
-    """A model by its name, the paper's theta_branch^round."""
+    """A model by its name, the paper's theta_branch^round.
+
+    Attributes:
+        branch: the number of its branch.
+        round: the number of its round in the branch, 0 for the model that the branch starts with.
+    """
 
     branch: int
     round: int
@@ -153,7 +158,12 @@ class Span:
 
 
 class ErasureLevel(Enum):
-    """How much of a forgotten client is erased, the least first; see ``erasure``."""
+    """How much of a forgotten client is erased, the least first; see ``erasure``.
+
+    Attributes:
+        OUTPUT: what is no longer needed; what can still be computed is said.
+        PURGE: everything up to the noised model.
+    """
 
     OUTPUT = "output"
     PURGE = "purge"

@@ -24,7 +24,18 @@ class Dp(Certifying):
     public_plan: ClassVar[bool] = True
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take the last node at which mu_W is within the budget."""
+        """Take the last node at which mu_W is within the budget.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart.
+
+        Raises:
+            ValueError: the run was not trained by DP-FedAvg, or there is no strict plan.
+        """
         if not isinstance(summary.facts.public, DpFedAvg):
             raise ValueError(
                 "this run was not trained by DP-FedAvg: its rounds carry no noise that could hide anybody; train "

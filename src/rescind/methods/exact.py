@@ -21,5 +21,16 @@ class Exact(Certifying):
     name: ClassVar[str] = "exact"
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take the last candidate that needs no noise."""
+        """Take the last candidate that needs no noise.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart.
+
+        Raises:
+            ValueError: there is no request, or a client of one took part in no round.
+        """
         return cheapest([each for each in candidates(summary, *requests) if each.mode is Mode.EXACT])

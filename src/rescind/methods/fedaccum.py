@@ -26,11 +26,31 @@ class FedAccum(Heuristic):
     why: ClassVar[str] = "the stored updates were computed from models that the group had trained"
 
     def node(self, summary: Summary) -> Node:
-        """Take theta_0^0."""
+        """Take theta_0^0.
+
+        Args:
+            summary: what planning sees of the history.
+
+        Returns:
+            the first kept node.
+        """
         return summary.kept[0]
 
     def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:
-        """Add up the stored updates."""
+        """Add up the stored updates.
+
+        Args:
+            history: the history.
+            tip: the newest model, before the restart.
+            parent: the model to restart from.
+            leaving: the pseudonyms of those who leave.
+
+        Returns:
+            the start plus the averaged updates of those who remain.
+
+        Raises:
+            ValueError: the run stores no updates.
+        """
         start = history.model(parent)
         model = {name: tensor.astype(np.float64) for name, tensor in start.items()}
         for round_ in find_stored_rounds(history, tip, leaving):

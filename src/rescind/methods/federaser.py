@@ -30,22 +30,56 @@ class FedEraser(Heuristic):
     why: ClassVar[str] = "the lengths of the updates are those from models that the group had trained"
 
     def node(self, summary: Summary) -> Node:
-        """Take theta_0^0."""
+        """Take theta_0^0.
+
+        Args:
+            summary: what planning sees of the history.
+
+        Returns:
+            the first kept node.
+        """
         return summary.kept[0]
 
     def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
-        """Go back to the start."""
+        """Go back to the start.
+
+        Args:
+            history: the history.
+            tip: the newest model, before the restart; not looked at.
+            parent: the model to restart from.
+            leaving: the pseudonyms of those who leave; not looked at.
+
+        Returns:
+            the model to restart from, as it is.
+        """
         return Beginning(history.model(parent), unbounded=True)
 
     def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds:
-        """Repeat the stored rounds, then go on as usual."""
+        """Repeat the stored rounds, then go on as usual.
+
+        Args:
+            history: the history.
+            tip: the newest model, before the restart.
+            leaving: the pseudonyms of those who leave.
+
+        Returns:
+            the server that calibrates, and how many rounds are stored.
+
+        Raises:
+            ValueError: the run stores no updates.
+        """
         stored = tuple(find_stored_rounds(history, tip, leaving))
         return OwnRounds(CalibratingServer(history, stored), least=len(stored))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibratingServer:
-    """A server that calibrates one stored round after the other, and averages when there are none left."""
+    """A server that calibrates one stored round after the other, and averages when there are none left.
+
+    Attributes:
+        history: where the updates are stored.
+        stored: the rounds whose updates are stored, in order.
+    """
 
     history: History
     stored: tuple[StoredRound, ...]
@@ -54,7 +88,17 @@ class CalibratingServer:
     def round(
         self, engine: Engine, model: Mapping[str, Tensor], model_id: ModelId, present: Sequence[str]
     ) -> RoundResult:
-        """Calibrate the stored round of this number."""
+        """Calibrate the stored round of this number.
+
+        Args:
+            engine: who trains.
+            model: the model before the round.
+            model_id: the id of the model that the round will make.
+            present: those who could take part.
+
+        Returns:
+            the round.
+        """
         if model_id.round > len(self.stored):
             return Average().round(engine, model, model_id, present)
         round_ = _keep_present(self.stored[model_id.round - 1], present)
@@ -78,7 +122,16 @@ def _keep_present(round_: StoredRound, present: Sequence[str]) -> StoredRound:
 
 
 def calibrate(model: Mapping[str, Tensor], replies: Replies, stored: Sequence[Mapping[str, Tensor]]) -> Replies:
-    """Return every new update the length of the stored one; one that does not move stays."""
+    """Return every new update with the length of the stored one; one that does not move stays.
+
+    Args:
+        model: the model before the round.
+        replies: what the participants sent back.
+        stored: their stored updates, in the order of the replies.
+
+    Returns:
+        the replies with their updates scaled.
+    """
     updates = list(compute_updates(model, replies).values())
     lengths = [norm(update) for update in updates]
     scales = [norm(old) / length if length else 0.0 for old, length in zip(stored, lengths, strict=True)]

@@ -25,9 +25,26 @@ class FineTuning(Heuristic):
     )
 
     def node(self, summary: Summary) -> Node:
-        """Take the newest model."""
+        """Take the newest model.
+
+        Args:
+            summary: what planning sees of the history.
+
+        Returns:
+            the last kept node.
+        """
         return summary.kept[-1]
 
     def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
-        """Go on with the model as it is."""
+        """Go on with the model as it is.
+
+        Args:
+            history: the history.
+            tip: the newest model, before the restart; not looked at.
+            parent: the model to restart from.
+            leaving: the pseudonyms of those who leave; not looked at.
+
+        Returns:
+            the model to restart from, as it is.
+        """
         return Beginning(history.model(parent), unbounded=False)

@@ -20,7 +20,19 @@ class Last(Certifying):
     name: ClassVar[str] = "Last"
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take the newest model, or say why no noise hides the group there."""
+        """Take the newest model, or say why no noise hides the group there.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            a restart at the newest model.
+
+        Raises:
+            ValueError: the group cannot be hidden in the newest model, there is no request, or a client of one took
+                part in no round.
+        """
         newest = summary.kept[-1]
         for candidate in candidates(summary, *requests):
             if candidate.node == newest:

@@ -23,10 +23,12 @@ from rescind.ledger.records import ModelId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beginning:
-    """How a heuristic branch begins: with ``model``.
+    """How a heuristic branch begins.
 
-    ``unbounded`` says that the model or the rounds to come use what no bound covers, so that nothing is known of
-    anybody from there on; it is false only for a kept model as it is, trained on as usual.
+    Attributes:
+        model: the model that it begins with.
+        unbounded: whether the model or the rounds to come use what no bound covers, so that nothing is known of
+            anybody from there on; it is false only for a kept model as it is, trained on as usual.
     """
 
     model: Mapping[str, Tensor]
@@ -35,14 +37,23 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnRounds:
-    """Rounds that are not as usual: ``server`` makes them, and ``least`` of them come before any accuracy counts."""
+    """Rounds that are not as usual.
+
+    Attributes:
+        server: what makes them.
+        least: how many of them come before any accuracy counts.
+    """
 
     server: Server
     least: int
 
 
 class Method(ABC):
-    """A way to forget. ``name`` is recorded with every plan."""
+    """A way to forget.
+
+    Attributes:
+        name: recorded with every plan.
+    """
 
     name: ClassVar[str]
 
@@ -51,6 +62,16 @@ class Method(ABC):
         """Choose where to restart, for requests that are served together.
 
         Of a certifying method's candidate the node and sigma count: what they are worth is worked out anew.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart, and with which noise.
+
+        Raises:
+            ValueError: the method has no plan for these requests.
         """
 
     def __str__(self) -> str:
@@ -63,34 +84,72 @@ class Method(ABC):
 class Certifying(Method):
     """A method that restarts at a kept model with the noise that its bound asks for, and trains on as usual.
 
-    ``public_plan`` says that it plans without looking at data.
+    Attributes:
+        public_plan: whether it plans without looking at data.
     """
 
     public_plan: ClassVar[bool] = False
 
 
 class Heuristic(Method):
-    """A method that nothing is proven of; ``why`` says so in the plan and in every report."""
+    """A method that nothing is proven of.
+
+    Attributes:
+        why: why nothing is proven; the plan and every report say it.
+    """
 
     why: ClassVar[str]
 
     @abstractmethod
     def node(self, summary: Summary) -> Node:
-        """Choose the kept model to restart from."""
+        """Choose the kept model to restart from.
+
+        Args:
+            summary: what planning sees of the history.
+
+        Returns:
+            the node of that model.
+        """
 
     @abstractmethod
     def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:
-        """Return the beginning of the branch that restarts at ``parent``, from what was recorded up to ``tip``."""
+        """Return the beginning of the branch that restarts at a model.
+
+        Args:
+            history: the history.
+            tip: the newest model, before the restart; what was recorded up to there may be used.
+            parent: the model to restart from.
+            leaving: the pseudonyms of those who leave.
+
+        Returns:
+            the model that the branch begins with, and whether a bound covers what comes.
+        """
 
     def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds | None:  # noqa: ARG002
         """Return the branch's own way of making rounds, if it has one.
 
         It is called again when a branch that was cut off goes on, and has to give the same.
+
+        Args:
+            history: the history.
+            tip: the newest model, before the restart.
+            leaving: the pseudonyms of those who leave.
+
+        Returns:
+            the rounds; None if they are as usual.
         """
         return None
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:  # noqa: ARG002, it is the same for all
-        """Restart where the method says, and claim nothing."""
+        """Restart where the method says, and claim nothing.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together; the plan is the same for all.
+
+        Returns:
+            a restart without noise, called ``heuristic``.
+        """
         node = self.node(summary)
         return Candidate(
             node=node,

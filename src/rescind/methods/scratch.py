@@ -20,5 +20,16 @@ class Scratch(Certifying):
     name: ClassVar[str] = "Scratch"
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take theta_0^0."""
+        """Take theta_0^0.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            a restart at the public start.
+
+        Raises:
+            ValueError: there is no request, or a client of one took part in no round.
+        """
         return candidates(summary, *requests)[0]

@@ -24,7 +24,18 @@ class Sifu(Certifying):
     name: ClassVar[str] = "SIFU"
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Choose the cheapest candidate."""
+        """Choose the cheapest candidate.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart, and with which noise.
+
+        Raises:
+            ValueError: there is no request, or a client of one took part in no round.
+        """
         return cheapest(candidates(summary, *requests))
 
 
@@ -39,7 +50,18 @@ class StrictSifu(Certifying):
     public_plan: ClassVar[bool] = True
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Choose the candidate that public quantities say is cheapest."""
+        """Choose the candidate that public quantities say is cheapest.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart, and with which noise.
+
+        Raises:
+            ValueError: there is no strict plan, no request, or a client of one took part in no round.
+        """
         return cheapest(strict_candidates(summary, *requests))
 
 
@@ -51,6 +73,12 @@ class PaperSifu(Certifying):
     by which a group's sensitivity is its largest client's: that proves nothing, and is called ``heuristic``. So is a
     ``sigma`` that is not on the public list (``public_sigma``).
 
+    Attributes:
+        sigma: the noise.
+
+    Raises:
+        ValueError: ``sigma`` is not a finite number above 0.
+
     Paper: Algorithm 2 (IFU) for the first request, Algorithm 3 (SIFU). Theory section 12.
     """
 
@@ -61,5 +89,16 @@ class PaperSifu(Certifying):
         positive("sigma", self.sigma)
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:
-        """Take the last node whose sensitivity is at most Psi*."""
+        """Take the last node whose sensitivity is at most Psi*.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart, with the fixed noise.
+
+        Raises:
+            ValueError: there is no request, or a client of one took part in no round.
+        """
         return paper_choice(summary, *requests, sigma=self.sigma)

@@ -15,7 +15,12 @@ from rescind.engines.heads import clip_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """Examples and their classes: ``features`` is (n, f), or (n, C, H, W) for images; ``labels`` is (n,), int64."""
+    """Examples and their classes.
+
+    Attributes:
+        features: (n, f), or (n, C, H, W) for images; float32 or float64.
+        labels: (n,), int64.
+    """
 
     features: NDArray[np.floating[Any]]
     labels: NDArray[np.int64]
@@ -23,7 +28,16 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Federation:
-    """Who has which examples; ``test`` belongs to no client. What cannot be trained on is refused by name."""
+    """Who has which examples.
+
+    Attributes:
+        shards: every client's own examples, by name.
+        test: held-out examples that belong to no client.
+        classes: how many classes there are, at least 2.
+
+    Raises:
+        ValueError: something cannot be trained on; the message names whose it is.
+    """
 
     shards: Mapping[str, Shard]
     test: Shard
@@ -55,19 +69,44 @@ class Federation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """All clients' examples, one after the other as tensors, and where each one's are."""
+    """All clients' examples, one after the other as tensors.
+
+    Attributes:
+        features: the examples.
+        labels: their classes.
+        spans: where each client's examples are.
+    """
 
     features: torch.Tensor
     labels: torch.Tensor
     spans: Mapping[str, slice]
 
     def count(self, name: str) -> int:
-        """Return the number of a client's examples, n_i."""
+        """Return the number of a client's examples, n_i.
+
+        Args:
+            name: the client's name.
+
+        Returns:
+            the number.
+        """
         return int(self.spans[name].stop - self.spans[name].start)
 
 
 def examples(shards: Mapping[str, Shard], dtype: torch.dtype, row_norm: float | None) -> Examples:
-    """Put the shards one after the other, in ``dtype``, and clip their rows to ``row_norm`` if there is one."""
+    """Put shards one after the other.
+
+    Args:
+        shards: the examples by name.
+        dtype: the type of the features.
+        row_norm: what the norms of rows are clipped to; None leaves them as they are.
+
+    Returns:
+        the examples as tensors.
+
+    Raises:
+        ValueError: a feature is too large for ``dtype``.
+    """
     ends = np.cumsum([len(shard.labels) for shard in shards.values()]).tolist()
     spans = {name: slice(start, end) for name, start, end in zip(shards, [0, *ends], ends, strict=False)}
     first = next(iter(shards.values()))

@@ -26,15 +26,28 @@ class Model(Protocol):
         """How many classes it tells apart."""
 
     def start(self) -> dict[str, torch.Tensor]:
-        """Return theta_0^0 in float64, the same every time."""
+        """Return theta_0^0.
+
+        Returns:
+            the tensors by name in float64, the same every time.
+        """
 
     def module(self) -> nn.Module:
-        """Return a module with parameters of the same names, whose values are still to be set."""
+        """Return a module with parameters of the same names.
+
+        Returns:
+            the module, whose values are still to be set.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxHead:
-    """Softmax regression, W x + b, from zero."""
+    """Softmax regression, W x + b, from zero.
+
+    Attributes:
+        features: the number of features (f).
+        classes: how many classes it tells apart.
+    """
 
     features: int
     classes: int
@@ -60,7 +73,11 @@ class SoftmaxHead:
 
 @dataclass(frozen=True, slots=True)
 class LogisticHead:
-    """Logistic regression of two classes with one logit, w x + b, from zero."""
+    """Logistic regression of two classes with one logit, w x + b, from zero.
+
+    Attributes:
+        features: the number of features (f).
+    """
 
     features: int
 
@@ -100,8 +117,15 @@ class _OneLogit(nn.Linear):
 class Network:
     """Three 3x3 convolutions, with max-pooling after two, and two fully connected layers.
 
-    ``size`` is the height and the width of the images. The first convolution has ``width`` filters, the others twice
-    as many; the first fully connected layer gives ``hidden`` numbers.
+    Attributes:
+        channels: the channels of the images.
+        size: the height and the width of the images, at least 18.
+        classes: how many classes it tells apart.
+        hidden: how many numbers the first fully connected layer gives.
+        width: the filters of the first convolution; the others have twice as many.
+
+    Raises:
+        ValueError: a number is below 1, or the images are too small.
     """
 
     channels: int

@@ -36,7 +36,8 @@ class Simulation:
     """Clients that exist only here, and that execute exactly what ``training`` says; anything else is refused.
 
     Args:
-        federation: who has which examples. For ``SoftmaxL2`` all rows are clipped to its ``row_norm``.
+        federation: who has which examples. For ``SoftmaxL2`` and ``LogisticL2`` all rows are clipped to the loss's
+            ``row_norm``.
         model: what is trained.
         training: what a client does in a round.
         sampling: how participants are chosen.
@@ -49,6 +50,10 @@ class Simulation:
         public_schedule: see ``Facts``.
         public: see ``Facts``.
         trainer: who makes the local steps, ``fast`` or the readable ``Loop``; what another one does is declared.
+
+    Raises:
+        ValueError: the training is not one that is executed here, the arguments do not fit one another, or ``public``
+            promises less than what is executed.
     """
 
     def __init__(
@@ -114,16 +119,44 @@ class Simulation:
         return tuple(self._examples.spans)
 
     def start(self) -> dict[str, Tensor]:
-        """Return theta_0^0, a copy each time."""
+        """Return theta_0^0.
+
+        Returns:
+            the tensors by name, a copy each time.
+        """
         return {name: tensor.numpy().copy() for name, tensor in self._start.items()}
 
     def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
-        """Choose by coins that are each client's own, so that nobody's presence changes another's."""
+        """Choose by coins that are each client's own, so that nobody's presence changes another's.
+
+        Args:
+            model_id: the id of the model that the round will make.
+            present: those who could take part.
+
+        Returns:
+            who of those present takes part; maybe nobody.
+
+        Raises:
+            ValueError: somebody is no client of this federation, or named more than once.
+        """
         self._check_names(present)
         return draw(self._secret, model_id, present, rate=self._rate, size=self._size)
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
-        """Let the named clients train; the tensors of the replies are stacked, (participants, *shape)."""
+        """Let clients train from a model.
+
+        Args:
+            model: the model that they start from.
+            model_id: the id of the model that the round will make.
+            names: the clients.
+
+        Returns:
+            what they sent back; its tensors are stacked, (participants, *shape).
+
+        Raises:
+            ValueError: the model has other tensors than the start, or somebody is no client of this federation, or
+                named more than once.
+        """
         start = self._tensors(model)
         self._check_names(names)
         counts = [1 if self._facts.equal_weights else self._examples.count(name) for name in names]
@@ -144,7 +177,19 @@ class Simulation:
         )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
-        """Return the mean of the named clients' accuracies, each on its own training data."""
+        """Return the mean of clients' accuracies, each on its own training data.
+
+        Args:
+            model: the model to measure.
+            names: the clients, at least one.
+
+        Returns:
+            the mean.
+
+        Raises:
+            ValueError: nobody is named, somebody is no client of this federation or named more than once, or the
+                model has other tensors than the start.
+        """
         self._check_names(names)
         if not names:
             raise ValueError("nobody is named: the accuracy of no clients is not defined")
@@ -153,11 +198,32 @@ class Simulation:
         return math.fsum(self._accuracies(model, self._examples, ordered)) / len(ordered)
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> float:
-        """Return the accuracy on the federation's test data."""
+        """Return the accuracy on the federation's test data.
+
+        Args:
+            model: the model to measure.
+
+        Returns:
+            the accuracy.
+
+        Raises:
+            ValueError: the model has other tensors than the start.
+        """
         return self._accuracies(model, self._test, list(self._test.spans))[0]
 
     def logits(self, model: Mapping[str, Tensor], shard: Shard) -> Tensor:
-        """Return what a model says of any examples, (examples, classes): to ask for watermarks, or to attack it."""
+        """Return what a model says of any examples, to ask for watermarks or to attack it.
+
+        Args:
+            model: the model to ask.
+            shard: the examples.
+
+        Returns:
+            the logits, (examples, classes).
+
+        Raises:
+            ValueError: the model has other tensors than the start, or a feature is too large for the precision.
+        """
         asked = examples({"the examples": shard}, self._dtype, self._row_norm)
         return self._said(model, asked, torch.arange(len(shard.labels))).numpy()
 
