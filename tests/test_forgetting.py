@@ -25,7 +25,13 @@ from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, NoisedAverage, RoundResult
 from rescind.engines.stops import Accuracy, NotBefore, Rounds
 from rescind.engines.training import train
-from rescind.errors import ForgottenClientError, PendingRequestError, StalePlanError, UnknownClientError
+from rescind.errors import (
+    ForgottenClientError,
+    NoHistoryError,
+    PendingRequestError,
+    StalePlanError,
+    UnknownClientError,
+)
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.requests import withdraw
@@ -742,3 +748,8 @@ def test_noise_off_the_public_list_proves_nothing(revocable: Revocable) -> None:
     plan = revocable.plan(PaperSifu(4.1), number).candidate
     assert (plan.mode, plan.sigma) == (Mode.HEURISTIC, 4.1)
     assert any("not on the public list" in obstacle for obstacle in plan.obstacles)
+
+
+def test_nothing_is_planned_where_nothing_was_recorded() -> None:
+    with History.in_memory() as history, pytest.raises(NoHistoryError, match="nothing has been recorded"):
+        Revocable(history, simulation()).plan(Scratch(), 1)

@@ -58,7 +58,7 @@ class Ledger(ABC):
     there. Readers see whole transactions only.
 
     **One writer.** ``writing`` holds the run for one process; a second is refused with ``LockedError``, which
-    names the holder, and the death of the holder frees it. Only ``append`` and ``register`` may be called without it:
+    names the holder, and the death of the holder frees it. Only ``append``, ``register`` and ``label`` may be called without it:
     a request can arrive while training runs.
 
     **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
