@@ -752,4 +752,4 @@ def test_noise_off_the_public_list_proves_nothing(revocable: Revocable) -> None:
 
 def test_nothing_is_planned_where_nothing_was_recorded() -> None:
     with History.in_memory() as history, pytest.raises(NoHistoryError, match="nothing has been recorded"):
-        Revocable(history, simulation()).plan(Scratch(), 1)
+        Revocable(history, simulation(secret_noise=True)).plan(Scratch(), 1)

@@ -25,6 +25,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ROOT, ModelId, Span
 from rescind.methods import (
     Dp,
+    Exact,
     FedAccum,
     FedEraser,
     FineTuning,
@@ -52,7 +53,8 @@ def noised(history: History) -> Revocable:
 
 
 @pytest.mark.parametrize(
-    "method", [Sifu(), PaperSifu(public_sigma(0.05)), Scratch(), Last(), FineTuning(), FedEraser(), FedAccum()]
+    "method",
+    [Sifu(), PaperSifu(public_sigma(0.05)), Scratch(), Exact(), Last(), FineTuning(), FedEraser(), FedAccum()],
 )
 class TestMethods(MethodConformance):
     @pytest.fixture

@@ -85,7 +85,7 @@ class RecordedPlan:
     """The way that was chosen to serve requests together; ``public_plan`` if it was chosen without looking at data.
 
     ``method`` says which method chose it, ``seen`` is the number of the journal's last entry that it took into
-    account, that of its own entry unless told.
+    account; 0 stands for its own entry.
     """
 
     requests: tuple[int, ...]
@@ -111,7 +111,7 @@ class BranchRetrained:
 
 @dataclass(frozen=True, slots=True)
 class StretchKept:
-    """An erasure left something of the rounds before a branch; ``digest`` commits to it."""
+    """Something of the erased rounds before a branch is kept; ``digest`` commits to it."""
 
     erasure: int
     branch: int
@@ -184,7 +184,7 @@ Event: TypeAlias = (
     | DoubtsLifted
 )
 
-# Rounds are no events of these: there are too many of them, and they are found by their models.
+# Rounds are not among the events: there are too many of them, and they are found by their models.
 EVENTS: Mapping[str, type[Event]] = {
     "run": Run,
     BRANCH: Branch,

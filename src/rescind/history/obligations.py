@@ -36,7 +36,8 @@ class Obligation:
 def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:
     """Follow every request that a restart served through the restarts after it, in the order of the restarts.
 
-    A later restart from before its noise either hid its clients again or went back to where none of them had been.
+    A later restart from before its noise hid its clients again, went back to where none of them had been, or left
+    them to nothing (``heuristic``).
     """
     requests = {filed.number: filed.request for filed in timeline.requests}
     owed: tuple[Obligation, ...] = ()
@@ -69,7 +70,7 @@ def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozen
 
 
 def groups_of(timeline: Timeline, filed: FiledRequest) -> list[frozenset[int]]:
-    """Return the groups that a request which a restart served hides, each of them jointly."""
+    """Return the groups that a request hides, each jointly; the request was served by a restart."""
     before = takewhile(lambda each: each.number != filed.number, find_obligations(timeline))
     return hidden_together(filed.request, (each.request for each in before))
 
@@ -91,6 +92,6 @@ def _follow(
     upstream = {model_id.branch for model_id in branch_exits(known, branch.parent or ROOT)}
     if earlier.branch is None or earlier.branch in upstream:
         return earlier
-    # What was never proven may rest on rounds that were drawn again: only theta_0^0 is free of those.
+    # A heuristic claim may be so because rounds were drawn again: only theta_0^0 precedes all of those.
     unproven = earlier.mode is Mode.HEURISTIC and branch.parent != ROOT
     return replace(earlier, mode=Mode.HEURISTIC if unproven else Mode.EXACT, branch=None, spent=())

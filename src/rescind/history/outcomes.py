@@ -49,8 +49,9 @@ class Outcome:
 
     def __str__(self) -> str:
         numbers = " and ".join(str(filed.number) for filed in self.asked)
-        back = f"back to {self.branch.parent}, {self.rounds} rounds since" if self.branch else "the model knew nobody"
-        return f"request {numbers} is served ({', '.join(mode.value for mode in self.modes)}): {back}"
+        subject = f"request {numbers} is" if len(self.asked) == 1 else f"requests {numbers} are"
+        done = f"back to {self.branch.parent}, {self.rounds} rounds since" if self.branch else "it knew none of them"
+        return f"{subject} served ({', '.join(mode.value for mode in self.modes)}): {done}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class _Against:
         """Return why a mode is not to be claimed of a request any more; empty if it is."""
         if mode is not Mode.EXACT:
             return self.noise if mode is not Mode.HEURISTIC else ()
-        # Such a server is not believed either to have kept nothing of those who had to go.
+        # A server that did not average may also have kept something of the forgotten.
         since = asked.branch or 0
         return (NOT_AVERAGED,) if any(model_id.branch >= since for model_id in self.strays) else ()
 

@@ -94,7 +94,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All events of a journal but its rounds, in order, each with its entry; what follows from them is found once."""
+    """All events of a journal, in order, each with its entry; what follows from them is found once."""
 
     moments: tuple[tuple[Entry, Event], ...] = ()
 
@@ -131,7 +131,7 @@ class Timeline:
     def facts(self) -> Facts:
         """The run's facts, with what happened since: how training ended, and what contradicts them.
 
-        Once the training was doubted, it is declared by the operator, who lifted the doubt, and not known otherwise.
+        Once the training was doubted, it counts as declared by the operator, also after the doubt is lifted.
         """
         facts = self.run.facts
         return replace(

@@ -57,9 +57,9 @@ class Ledger(ABC):
     the death of the process and of the machine, and when it raises or the process dies before, nothing of it is
     there. Readers see whole transactions only.
 
-    **One writer.** ``writing`` holds the run for one process; a second is refused with ``LockedError``, which
-    names the holder, and the death of the holder frees it. Only ``append``, ``register`` and ``label`` may be called without it:
-    a request can arrive while training runs.
+    **One writer.** ``writing`` holds the run for one process; a second is refused with ``LockedError``, which names
+    the holder, and the death of the holder frees it. Only ``append``, ``register`` and ``label`` may be called
+    without it: a request can arrive while training runs.
 
     **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
     either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
@@ -680,7 +680,7 @@ def registration_body(clients: Collection[int]) -> dict[str, Any]:
 
 def label_body(leaves: Mapping[int, bytes]) -> dict[str, Any]:
     """Return the body of an entry about labels that changed."""
-    return {"labels": [[client, leaf.hex()] for client, leaf in leaves.items()]}
+    return {"labels": [[client, leaf.hex()] for client, leaf in sorted(leaves.items())]}
 
 
 # What a returning client is recognised by, what stamps entries, and what shows that a secret is the right one.

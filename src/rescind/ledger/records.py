@@ -209,7 +209,7 @@ class Entry:
     """One line of the journal: what happened when, and the head of the chain after it.
 
     ``body`` is a JSON object. A round's names its place, and ``root`` commits to its numbers, which can be erased
-    while the root stays; other entries have no root.
+    while the root stays; so does a registration's, for names. Other entries have no root.
     """
 
     sequence: int

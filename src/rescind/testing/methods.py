@@ -70,6 +70,7 @@ class MethodConformance:
         assert isinstance(method, Certifying) != isinstance(method, Heuristic)
         has_fields: bool = is_dataclass(method)
         assert has_fields, "make it a dataclass: its fields tell one plan from another"
+        assert type(method).__dataclass_params__.frozen, "make it frozen: a plan is known by its method's fields"  # type: ignore[attr-defined]
         assert method.name
         if isinstance(method, Heuristic):
             assert method.why
@@ -79,9 +80,15 @@ class MethodConformance:
             revocable = make_revocable(history)
             revocable.train(TRAINED)
             number = history.ask(pick_names(revocable, 0), BUDGET)
+            summary, request = (
+                history.summary(history.clients(pick_names(revocable, 0))),
+                history.timeline.requests[0],
+            )
+            first, second = (method.plan(summary, request.request) for _ in range(2))
+            assert first == second
             plan = revocable.plan(method, number)
-            assert revocable.plan(method, number) == plan
-            assert ModelId(plan.candidate.node.branch, plan.candidate.node.round) in history.ledger.kept()
+            assert (plan.candidate.node, plan.candidate.sigma) == (first.node, first.sigma)
+            assert ModelId(plan.candidate.node.branch, plan.candidate.node.round) in history.kept()
             assert plan.method == str(method)
 
     def test_nothing_is_claimed_that_is_not_proven(self, method: Method, make_revocable: MakeRevocable) -> None:
@@ -135,6 +142,8 @@ class MethodConformance:
                 revocable.forget(method, RETRAINED)
                 revocable.history.ask(pick_names(revocable, 2), BUDGET)
                 revocable.forget(method, RETRAINED)
+            else:
+                raise AssertionError("it was not cut off: a branch of two rounds or more has to be retrained")
             cut = history.outcomes()
             found = history.model(history.newest)
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
