@@ -29,7 +29,7 @@ from benchmarks.recorded import FACTS, TRAINING
 from rescind.core.arrays import Clients
 from rescind.core.edges import Edge
 from rescind.core.sensitivity import group_sensitivity
-from rescind.history.codec import encode
+from rescind.history.events import write_body
 from rescind.history.lineage import Lineage, lineage_of, newest_model
 from rescind.history.recorder import replay_bounds
 from rescind.history.run import Run
@@ -79,7 +79,7 @@ class Growing:
 
     def start(self, label: str) -> float:
         """Start the run, register everybody, and give the seconds that this took."""
-        self.ledger.start_branch(0, model_digest(0), encode(Branch(0, model_digest(0))), TIME)
+        self.ledger.start_branch(0, model_digest(0), write_body(Branch(0, model_digest(0))), TIME)
         start = perf_counter()
         for first in progress(range(0, self.size.clients, self.size.batch), f"{label}: registering"):
             self.ledger.register([name(each) for each in range(first, first + self.size.batch)], TIME)
