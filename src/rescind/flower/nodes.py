@@ -152,7 +152,10 @@ class Nodes:
                 self._told[reply.metadata.src_node_id] = name
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
         for node in self._patience.heard(unknown, self._told):
-            self._warn(f"node {node} did not say in {wait:g} s who it is: it is asked again, ever more seldom")
+            self._warn(
+                f"node {node} did not say in {wait:g} s who it is, or answered with an error: without a registered "
+                "key its ClientApp needs rescind.flower.identify in @app.query(). It is asked again, ever more seldom"
+            )
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
 
     def _warn(self, message: str) -> None:

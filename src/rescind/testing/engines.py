@@ -69,6 +69,11 @@ class EngineConformance:
     def test_the_facts_are_the_same_every_time(self, make_engine: MakeEngine) -> None:
         assert make_engine().facts == make_engine().facts
 
+    def test_the_facts_say_how_many_are_drawn(self, make_engine: MakeEngine) -> None:
+        facts = make_engine().facts
+        everybody = facts.sampling is Sampling.EVERYBODY
+        assert (facts.sample is None) is everybody, "state the rate, size or share in sample: certificates state it"
+
     def test_the_start_is_the_same_every_time(self, make_engine: MakeEngine) -> None:
         engine = make_engine()
         first = _bytes(engine.start())
