@@ -198,3 +198,12 @@ def test_the_public_face_is_small_and_loads():
     assert set(dir(rescind)) == {*rescind.__all__, "__version__"}
     assert len(rescind.__all__) <= 25
     assert all(getattr(rescind, name) is not None for name in rescind.__all__)
+
+
+def test_the_gate_ends_well_when_what_ran_beside_it_has_ended():
+    trap = next(
+        line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line.startswith("trap ")
+    )
+    steps = f'set -euo pipefail\nscratch=$(mktemp -d)\ntrue &\nbeside=$!\n{trap}\nwait "$beside"\n'
+    assert subprocess.run(["bash", "-c", steps], check=False).returncode == 0
+    assert subprocess.run(["bash", "-c", steps + "exit 3\n"], check=False).returncode == 3
