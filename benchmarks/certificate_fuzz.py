@@ -355,6 +355,7 @@ def derived(said: dict[str, Any]) -> dict[str, Any]:
         found.training,
         frozen=found.frozen,
         noised_rounds=rounds is not None,
+        solved=found.solving is not None,
     )
     if found.guarantee is not None:
         asked = read_request(found.guarantee)

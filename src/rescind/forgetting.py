@@ -15,12 +15,14 @@ from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.facts import REPRODUCIBLE, Mode
 from rescind.core.noise import grid_rounding
-from rescind.core.planning import assess
+from rescind.core.planning import Candidate, assess
 from rescind.core.sensitivity import never_joined
+from rescind.core.solving import Solving
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, draw_noise, norm
+from rescind.engines.solving import find_solving_obstacles, solve
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
 from rescind.errors import PendingRequestError, StalePlanError
@@ -32,6 +34,8 @@ from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
+
+_AS_USUAL = Solving()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +108,31 @@ class Revocable:
         """
         _check_stop(until)
         with self._recording() as recorder:
-            if self._in_work() is not None:
-                raise ValueError("a request is being served: finish it with forget, then train on")
-            if waiting := self.history.waiting():
-                numbers = " and ".join(str(asked.number) for asked in waiting)
-                raise PendingRequestError(
-                    f"request {numbers} is open, and the newest model knows its clients: call forget first, then "
-                    "train on"
-                )
+            self._check_free()
             train(self.engine, recorder, self._present(), until, self.server, self._show, self._is_held)
+            return recorder.model_id
+
+    def solve(self, solving: Solving = _AS_USUAL) -> ModelId:
+        """Solve the newest branch's head over the rows of everybody who may take part, in place of training it.
+
+        If a request arrives from somebody whom the newest model knows, it stops after the round that is under way.
+
+        Args:
+            solving: how.
+
+        Returns:
+            the id of the newest model, the solution unless its rounds were used up.
+
+        Raises:
+            PendingRequestError: somebody whom the newest model knows waits to be forgotten.
+            ValueError: the model is no head with an L2 term, the engine's clients do not answer a solver's questions,
+                a request is being served, or nobody is left who could answer.
+            LockedError: another process is writing to this run.
+            RunMismatchError: the run that was recorded is another one.
+        """
+        with self._recording() as recorder:
+            self._check_free()
+            solve(self.engine, recorder, self._present(), solving, self._show, self._is_held)
             return recorder.model_id
 
     def plan(self, method: Method, *numbers: int) -> RecordedPlan:
@@ -227,6 +247,16 @@ class Revocable:
 
     # One step each
 
+    def _check_free(self) -> None:
+        """Refuse to train while somebody is to be forgotten."""
+        if self._in_work() is not None:
+            raise ValueError("a request is being served: finish it with forget, then train on")
+        if waiting := self.history.waiting():
+            numbers = " and ".join(str(asked.number) for asked in waiting)
+            raise PendingRequestError(
+                f"request {numbers} is open, and the newest model knows its clients: call forget first, then train on"
+            )
+
     def _planned(self, method: Method, batch: Sequence[FiledRequest]) -> RecordedPlan:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
         numbers = tuple(asked.number for asked in batch)
@@ -240,8 +270,7 @@ class Revocable:
         candidate, public = method.plan(summary, *requests), False
         if isinstance(method, Certifying):
             public = method.public_plan
-            node, sigma = candidate.node, candidate.sigma
-            candidate = assess(summary, *requests, node=node, sigma=sigma, strict=public)
+            candidate = self._assess(method, candidate, summary, requests)
         elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
             raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
         return self.history.record_plan(RecordedPlan(numbers, candidate, public, str(method), seen))
@@ -261,16 +290,26 @@ class Revocable:
         """Return whether a recorded plan claims what follows from the history, and nothing else."""
         if not isinstance(method, Certifying):
             return plan.candidate.mode is Mode.HEURISTIC
-        said, known = plan.candidate, {asked.number: asked for asked in self.history.timeline.requests}
+        known = {asked.number: asked for asked in self.history.timeline.requests}
         summary, requests = self._to_hide([known[number] for number in plan.requests])
         try:
-            worth = assess(summary, *requests, node=said.node, sigma=said.sigma, strict=method.public_plan)
+            worth = self._assess(method, plan.candidate, summary, requests)
         except ValueError:
             return False
-        return (replace(worth, predicted_rounds=said.predicted_rounds), method.public_plan) == (
-            said,
-            plan.public_plan,
-        )
+        worth = replace(worth, predicted_rounds=plan.candidate.predicted_rounds)
+        return (worth, method.public_plan) == (plan.candidate, plan.public_plan)
+
+    def _assess(
+        self, method: Certifying, candidate: Candidate, summary: Summary, requests: Sequence[Request]
+    ) -> Candidate:
+        """Return what a method's choice is worth; of what it says itself only the predicted rounds are believed."""
+        if candidate.solving and (obstacles := find_solving_obstacles(self.engine)):
+            raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
+        node, sigma = candidate.node, candidate.sigma
+        worth = assess(summary, *requests, node=node, sigma=sigma, strict=method.public_plan)
+        if candidate.solving is None:
+            return worth
+        return replace(worth, predicted_rounds=candidate.predicted_rounds, solving=candidate.solving)
 
     def _check_approved(self, plan: RecordedPlan, method: Method) -> None:
         """Refuse a plan that is not this method's, or that is about another history than there is now."""
@@ -316,9 +355,13 @@ class Revocable:
 
     def _retrain(self, recorder: Recorder, branch: Branch, method: Method, until: Stop) -> None:
         """Train a branch that serves requests to its end, with everybody who remains."""
-        planned = self.history.timeline.plans[branch.requests[0]].method
-        if planned != str(method):
-            raise ValueError(f"request {branch.requests[0]} is being served by {planned}: go on with that method")
+        plan = self.history.timeline.plans[branch.requests[0]]
+        if plan.method != str(method):
+            raise ValueError(f"request {branch.requests[0]} is being served by {plan.method}: go on with that method")
+        if plan.candidate.solving:
+            solve(self.engine, recorder, self._present(), plan.candidate.solving, self._show)
+            recorder.record_retrained()
+            return
         server = self.server
         if isinstance(method, Heuristic):
             tip = self.history.newest_of(branch.number - 1)

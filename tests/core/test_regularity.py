@@ -19,7 +19,8 @@ from rescind.core.regularity import (
     server_factor,
     step_factor,
 )
-from rescind.core.training import NO_BOUND, LocalTraining
+from rescind.core.edges import NO_BOUND
+from rescind.core.training import LocalTraining
 
 rates = st.floats(1e-3, 5)
 seeds = st.integers(0, 2**32 - 1)

@@ -30,7 +30,7 @@ from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import UnprovenLoss
-from rescind.core.training import NO_BOUND
+from rescind.core.edges import NO_BOUND
 from rescind.engines.stops import Accuracy
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded

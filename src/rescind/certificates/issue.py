@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
 from rescind.certificates.predicate import (
@@ -21,6 +22,7 @@ from rescind.certificates.predicate import (
     Predicate,
     RecordedFacts,
     Sha256,
+    Solving,
     Sources,
     Statement,
     Subject,
@@ -85,9 +87,18 @@ def gather_claims(
     )
     training, parameters = describe_training(facts.training), history.run.parameters
     noise, rounds = _noise(history, timeline, claim), _rounds(facts, timeline, claim)
+    solving = _solving(claim)
     recorded, frozen = describe_facts(facts, parameters), facts.frozen or None
     predicate = Predicate(
-        **write_texts(mode, scope, recorded, training, frozen=frozen, noised_rounds=rounds is not None),
+        **write_texts(
+            mode,
+            scope,
+            recorded,
+            training,
+            frozen=frozen,
+            noised_rounds=rounds is not None,
+            solved=solving is not None,
+        ),
         version=1,
         run=history.identifier,
         request=asked.number,
@@ -103,6 +114,7 @@ def gather_claims(
         trained=tuple(name for name, _, _ in history.run.tensors),
         frozen=frozen,
         training=training,
+        solving=solving,
         erasure=Erasure(
             level=outcome.erasure.level.value,
             # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
@@ -198,6 +210,11 @@ def _noise(history: History, timeline: Timeline, claim: Claim) -> Noise | None:
     )
 
 
+def _solving(claim: Claim) -> Solving | None:
+    settings = claim.planned.candidate.solving if claim.planned else None
+    return None if settings is None else Solving(**asdict(settings))
+
+
 def _rounds(facts: Facts, timeline: Timeline, claim: Claim) -> NoisedRounds | None:
     """Return what hides in DP-FedAvg, where a restart needs no noise of its own."""
     branch = claim.outcome.branch
@@ -233,6 +250,7 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         sample=None if facts.sample is None else float(facts.sample),
         batch=facts.batch,
         equal_weights=facts.equal_weights,
+        solved=facts.solved,
         parameters=parameters,
         sources=Sources(
             training=sources.training.value,

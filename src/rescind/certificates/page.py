@@ -95,6 +95,8 @@ def _guarantee(found: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     examples = "all examples" if said.facts.batch is None else f"{said.facts.batch} examples each"
     training = said.training
     yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"
+    if said.solving is not None:
+        yield "after the restart", f"the head was solved, to a gradient of norm {said.solving.tolerance:g} at most"
     yield "parameters", str(said.facts.parameters)
     yield "weights of participants", "all the same" if said.facts.equal_weights else "their numbers of examples"
     if said.training.expansion is not None:

@@ -108,13 +108,14 @@ class RecordedFacts(Part):
     """The facts from which, with mode, scope and training, every text follows.
 
     ``sample`` is the rate, size or share that ``sampling`` draws, ``batch`` the examples of a local step, None where
-    all are used; ``parameters`` is d.
+    all are used; ``solved`` says that somewhere the head was solved, ``parameters`` is d.
     """
 
     sampling: Literal["everybody", "poisson", "fixed_size", "fraction"]
     sample: Positive | None
     batch: Count | None
     equal_weights: bool
+    solved: bool
     parameters: Count
     sources: Sources
 
@@ -138,6 +139,14 @@ class Training(Part):
     precision: Words
     expansion: Positive | None
     factor: Positive | None
+
+
+class Solving(Part):
+    """How the head was solved: to which norm of the gradient, and within which limits."""
+
+    tolerance: Positive
+    most_bytes: Count
+    most_rounds: Count
 
 
 class Assumption(Part):
@@ -181,8 +190,9 @@ class Predicate(Part):
     ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. ``run`` names the
     history, whose head is a subject of the statement. ``trained`` names the tensors that the model's digest is about,
     ``frozen`` is the digest of all others, if there are any. ``constants`` are what the claim takes as given although
-    data may have decided it, ``public`` what it does not hide. ``noise`` or ``rounds`` is what hides. ``evidence``
-    was measured, and no claim rests on it.
+    data may have decided it, ``public`` what it does not hide. ``noise`` or ``rounds`` is what hides. ``solving``
+    says how the head was solved after the restart, None if it was trained. ``evidence`` was measured, and no claim
+    rests on it.
     """
 
     title: Words
@@ -206,6 +216,7 @@ class Predicate(Part):
     trained: tuple[Words, ...]
     frozen: Digest | None
     training: Training
+    solving: Solving | None
     assumptions: tuple[Assumption, ...]
     erasure: Erasure
     not_claimed: tuple[Words, ...]

@@ -308,6 +308,7 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         said.training,
         frozen=said.frozen,
         noised_rounds=said.rounds is not None,
+        solved=said.solving is not None,
     )
     for name, text in expected.items():
         if getattr(said, name) != text:
@@ -327,6 +328,8 @@ def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
         yield f"nobody can draw participants like that: {said.sampling}"
     if (said.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
         yield f"the mode {mode.value} and its guarantee do not go together"
+    if said.solving is not None and not _can_be_solved(said):
+        yield "it says that the head was solved, and the stated training and facts are of none that can be"
     yield from _wrong_noise(said, mode)
     yield from _wrong_training(said, mode)
     yield from _wrong_guarantee(said)
@@ -423,6 +426,14 @@ def _can_be_drawn(facts: RecordedFacts) -> bool:
     if facts.sampling == "fixed_size":
         return facts.sample >= 1 and facts.sample.is_integer()
     return facts.sample <= 1 if facts.sampling == "poisson" else facts.sample < 1
+
+
+def _can_be_solved(said: Predicate) -> bool:
+    """Return whether a head was trained that our helper can sum over, and the facts say that it was solved."""
+    facts, training = said.facts, said.training
+    head = training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0
+    masked = facts.sources.distances == Source.REPORTED.value
+    return head and facts.solved and not (masked or facts.equal_weights or said.rounds)
 
 
 def _loss(said: Predicate) -> Loss:

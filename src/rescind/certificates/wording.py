@@ -45,6 +45,9 @@ _NOT_CLAIMED = (
     "that anybody is anonymous, or that it is hidden that the clients once took part",
     "anything about single records of a client: whole clients are forgotten",
 )
+_SUMS_SEEN = (
+    "that what the server saw on the way tells little: sums over one client's rows say more of them than an update"
+)
 _ROUNDS = "the numbers of rounds that were trained"
 _CONSTANTS = {
     Mode.EXACT: (
@@ -73,18 +76,22 @@ def write_texts(
     *,
     frozen: str | None,
     noised_rounds: bool,
+    solved: bool,
 ) -> dict[str, Any]:
-    """Return every text of a certificate by the name of its field; ``noised_rounds``: it rests on DP-FedAvg."""
+    """Return every text of a certificate by the name of its field.
+
+    ``noised_rounds``: it rests on DP-FedAvg. ``solved``: after the restart the head was solved, not trained.
+    """
     sampling = Sampling[facts.sampling.upper()]
     return {
         "title": _TITLES[mode],
         "claim": _CLAIMS[mode],
-        "counterfactual": f"{sampling.value}; {_SCOPES[scope]}",
+        "counterfactual": "; ".join((sampling.value, _SCOPES[scope], *_solves(mode, facts, solved))),
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
         "constants": _CONSTANTS[mode],
         "public": tuple(_public(facts, noised_rounds)) if mode is Mode.STRICT else (),
-        "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds)),
-        "not_claimed": _NOT_CLAIMED,
+        "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds, solved)),
+        "not_claimed": (*_NOT_CLAIMED, *([_SUMS_SEEN] if solved else [])),
     }
 
 
@@ -103,6 +110,14 @@ def format_at_most(value: float) -> str:
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
 
 
+def _solves(mode: Mode, facts: RecordedFacts, solved: bool) -> Iterator[str]:
+    """Say what the other world does where this one solved the head."""
+    if facts.solved and mode in (Mode.STRICT, Mode.INSTANCE):
+        yield "where the head was solved it is solved there for the others, to the same norm of the gradient"
+    if solved:
+        yield "after the restart everybody else who could be reached answered in every round of the solve"
+
+
 def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
     """Say what a strict claim does not hide, because the restart and the noise follow from it."""
     yield "who took part in which round"
@@ -119,7 +134,7 @@ def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
 
 
 def _assumptions(
-    mode: Mode, facts: RecordedFacts, training: Training, frozen: str | None, noised_rounds: bool
+    mode: Mode, facts: RecordedFacts, training: Training, frozen: str | None, noised_rounds: bool, solved: bool
 ) -> Iterator[Assumption]:
     """Say what a claim rests on, the weakest word for each; where nothing is claimed nothing has to be assumed."""
     if mode is Mode.HEURISTIC:
@@ -133,6 +148,13 @@ def _assumptions(
     yield Assumption(
         what="who could be reached in a round did not depend on the forgotten clients", basis=sources.reachable
     )
+    if solved:
+        yield _by(
+            "the L2 term, the row norm and the solver's settings were fixed without these clients", Source.DECLARED
+        )
+        yield _by(
+            "the solver began anew, and saw sums over the rows of those who answered and nothing else", Source.CHECKED
+        )
     if mode is Mode.EXACT:
         yield _by("clients keep nothing of one line of training for another", Source.DECLARED)
         return

@@ -22,6 +22,9 @@ NO_CLIENT = int(np.iinfo(np.int64).min)
 # A factor of 0 would make nothing of an infinite sensitivity; a larger one is safe.
 SMALLEST_FACTOR = 1e-300
 
+# The rounding term where none is proven: no noise can hide so much, and exact forgetting needs none.
+NO_BOUND = 1e100
+
 # The other world's models may be larger by Psi, and so may what their rounding costs: at most this share of Psi.
 RELATIVE_ROUNDING = 2.0**-18
 
@@ -34,9 +37,10 @@ class RoundEdge:
     ``distances`` are ||d_i - omega||, or upper bounds; ``update_norm`` is ||omega||; ``gram`` is the centred matrix
     ``<d_i - omega, d_j - omega>``, raised such that no group's quadratic form is below the true one. Updates are
     those before the server's learning rate (eta_s). ``rounding`` is r, ``relative_rounding`` the share of Psi that
-    comes on top of it. A round that nobody joined has no client.
+    comes on top of it. A round that nobody joined has no client. ``solver``: nobody trained, and a solver made the
+    model from sums over the clients' rows; see ``solver_edge``.
 
-    Paper: Eq. (5). Theory section 3.
+    Paper: Eq. (5). Theory sections 3 and 16.
     """
 
     clients: Clients
@@ -48,6 +52,7 @@ class RoundEdge:
     gram: Floats | None = None
     server_learning_rate: float = 1.0
     relative_rounding: float = RELATIVE_ROUNDING
+    solver: bool = False
     factor: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +103,32 @@ class RoundEdge:
         """
         raised: Factor = factor + np.maximum(factor, 1.0) * self.relative_rounding
         return raised
+
+
+def solver_edge(
+    clients: Clients, weights: Floats, distances: Floats, rounding: float, gram: Floats | None = None
+) -> RoundEdge:
+    """Return one model of a solver: a step, of which nothing is known, or a solution, at which Psi begins anew.
+
+    ``rounding`` tells them apart. For a step it is ``NO_BOUND``. For a solution it is 2 (tau + r)/lambda, and
+    ``distances`` and ``gram`` are those of the clients' mean gradients from the mean of all, over lambda: without W
+    that mean is Delta_W further from 0, and so the solution without W is at most Delta_W + ``rounding`` away.
+
+    Theory section 16.
+    """
+    solved = rounding < NO_BOUND
+    return RoundEdge(
+        clients=clients,
+        weights=weights,
+        factors=np.full(len(clients), SMALLEST_FACTOR if solved else 1.0),
+        distances=distances,
+        # Without everybody there is nothing that could be solved.
+        update_norm=NO_BOUND if len(clients) else 0.0,
+        rounding=rounding,
+        gram=gram,
+        relative_rounding=0.0,
+        solver=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

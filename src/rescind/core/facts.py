@@ -7,6 +7,7 @@ from enum import Enum
 
 from rescind.core._checks import positive
 from rescind.core.noise import GRID
+from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
 
@@ -180,6 +181,7 @@ class Facts:
         doubts: what was seen since to contradict the declared training, and the operator has not answered.
         averages: no recorded model was seen to be anything else than the mean that the training says.
         equal_weights: every participant weighs the same, whatever number of examples it has.
+        solved: somewhere the head was solved, not trained.
 
     Raises:
         ValueError: a fact that is true or false is not a bool, or ``sampling`` is no ``Sampling``.
@@ -202,11 +204,12 @@ class Facts:
     doubts: tuple[str, ...] = ()
     averages: bool = True
     equal_weights: bool = False
+    solved: bool = False
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
         rules = ("independent_randomness", "redrawn_rounds", "secret_noise")
-        for name in (*rules, "public_schedule", "public_rounds", "averages", "equal_weights"):
+        for name in (*rules, "public_schedule", "public_rounds", "averages", "equal_weights", "solved"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
@@ -262,6 +265,31 @@ class Facts:
             raise ValueError("no public constants of an L2 head are recorded")
         head = self.public
         return HeadBound.of(self.training, head.initial_norm, head.parameters, head.batch, head.steps, head.grid)
+
+    @property
+    def solving_obstacles(self) -> tuple[str, ...]:
+        """Why the model cannot be solved; empty means that it can."""
+        loss = self.training.loss
+        rules = (
+            (
+                isinstance(loss, SoftmaxL2 | LogisticL2) and loss.l2 > 0,
+                "only a softmax or logistic head with an L2 term above 0 can be solved",
+            ),
+            (
+                not isinstance(self.public, DpFedAvg),
+                "a solver's sums have no noise, and DP-FedAvg's claims need some in every round",
+            ),
+            (
+                self.sources.training is not Source.DECLARED,
+                "what clients execute is declared, and only our helper answers a solver's questions: use train_head",
+            ),
+            (
+                self.sources.distances is not Source.REPORTED,
+                "updates are masked, and a solver sees each client's sums",
+            ),
+            (not self.equal_weights, "clients weigh the same, and a solver weighs every row the same"),
+        )
+        return tuple(reason for met, reason in rules if not met)
 
     @property
     def training_obstacles(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from rescind.core.calibration import composed_mu
 from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
+from rescind.core.solving import Solving
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
 from rescind.core.strict import NORM_MISSED, release_mu, strict_sensitivity
 from rescind.core.summary import Group, Node, Request, Summary
@@ -38,7 +39,8 @@ class Candidate:
     what was promised to them; ``releases_mu`` is the mu of all separate releases together, for the group that has
     seen most. ``obstacles`` say why a ``heuristic`` candidate is no more than that; ``declared`` what the bound takes
     on the operator's word. ``weakened`` names earlier groups whose ``strict`` claim does not extend to the new
-    release, because this plan looked at data: for it, theirs is ``instance`` too.
+    release, because this plan looked at data: for it, theirs is ``instance`` too. ``solving``: from there on the
+    head is solved, not trained, and how.
 
     Theory section 12.
     """
@@ -52,6 +54,7 @@ class Candidate:
     obstacles: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     weakened: tuple[Group, ...] = ()
+    solving: Solving | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ import numpy as np
 from rescind.core._checks import not_negative, positive
 from rescind.core.arrays import Clients, Floats, Members
 from rescind.core.edges import (
+    NO_BOUND,
     RELATIVE_ROUNDING,
     SMALLEST_FACTOR,
+    AbsentRound,
     Edge,
     ErasedStretch,
     NoiseEdge,
@@ -142,7 +144,7 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
-        bounded = bounded and not isinstance(edge, UnboundedEdge)
+        bounded = bounded and not (isinstance(edge, UnboundedEdge) or _is_solver(edge))
         if not bounded:
             nodes.append(math.inf)
             continue
@@ -234,7 +236,22 @@ def _participants_of(edge: Edge, leaving: Clients) -> float:
         return _past_erased(edge, leaving)
     if isinstance(edge, UnboundedEdge):
         return math.inf
-    return float(find_members(edge.clients, leaving).sum()) if isinstance(edge, RoundEdge) else 0.0
+    if not isinstance(edge, RoundEdge):
+        return 0.0
+    joined = float(find_members(edge.clients, leaving).sum())
+    # A solver's sums have no noise.
+    return math.inf if edge.solver and joined else joined
+
+
+def _is_solver(edge: Edge) -> bool:
+    """Return whether a solver may have made the model, of whose norm nothing public is known.
+
+    Of a round without the group only its numbers are known: they are a solver's, or those of no training that would
+    have a bound.
+    """
+    if isinstance(edge, AbsentRound):
+        return edge.rounding >= NO_BOUND or edge.factor <= SMALLEST_FACTOR
+    return isinstance(edge, RoundEdge) and edge.solver
 
 
 def _past_erased(edge: ErasedStretch, leaving: Clients) -> float:

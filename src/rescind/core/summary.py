@@ -188,7 +188,7 @@ class Summary:
 
     def _check_training(self, edge: Edge) -> None:
         rate = self.facts.training.server_learning_rate
-        if isinstance(edge, RoundEdge) and edge.server_learning_rate != rate:
+        if isinstance(edge, RoundEdge) and not edge.solver and edge.server_learning_rate != rate:
             raise ValueError(f"a round has server learning rate {edge.server_learning_rate:g}, the training {rate:g}")
 
     def _check_protection(self, earlier: Forgotten, everybody: Group) -> None:

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rescind.core._checks import at_most_one, not_negative, positive
-from rescind.core.edges import RELATIVE_ROUNDING, SMALLEST_FACTOR
+from rescind.core.edges import NO_BOUND, RELATIVE_ROUNDING, SMALLEST_FACTOR
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, local_factor, step_factor
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
-# The rounding term where none is proven: no noise can hide so much, and exact forgetting needs none.
-NO_BOUND = 1e100
 # Above this eta (beta + mu_prox) the analysis of a step does not hold; such steps diverge anyway.
 _SHARPEST = 8.0
 

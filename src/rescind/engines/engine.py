@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.facts import Facts
+from rescind.core.sums import Sums, Wanted, add_up
 from rescind.ledger.records import ModelId
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
@@ -36,6 +37,50 @@ class Replies:
     batch: int
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What clients answered to a solver's question, in one order.
+
+    Attributes:
+        names: who answered.
+        rows: how many rows each has (n_c).
+        gradients: the sum of the gradients of each one's rows.
+        total: the sums over all rows; None if nobody answered.
+        rejected: of whose answers no use is made, and why.
+        silent: what people call those who did not answer, for whoever watches.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    gradients: tuple[Floats, ...]
+    total: Sums | None
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
+
+    @classmethod
+    def collect(
+        cls, answered: Iterable[tuple[str, Sums]], rejected: Mapping[str, str], silent: Sequence[str] = ()
+    ) -> Answers:
+        """Add up the clients' sums as they come: no curvature but the total's is held.
+
+        Args:
+            answered: who answered, with the sums.
+            rejected: of whose answers no use is made, and why; it is read once all have come.
+            silent: what people call those who did not answer.
+
+        Returns:
+            the answers.
+        """
+        names, rows, gradients = list[str](), list[int](), list[Floats]()
+        total: Sums | None = None
+        for name, sums in answered:
+            names.append(name)
+            rows.append(sums.rows)
+            gradients.append(sums.gradient)
+            total = sums if total is None else add_up([total, sums])
+        return cls(tuple(names), tuple(rows), tuple(gradients), total, dict(rejected), tuple(silent))
 
 
 class Engine(Protocol):
@@ -102,4 +147,22 @@ class Engine(Protocol):
 
         Returns:
             the accuracy; None if there is no such data.
+        """
+
+
+@runtime_checkable
+class SummingEngine(Engine, Protocol):
+    """An engine whose clients answer a solver's questions too, so that a head can be solved."""
+
+    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+        """Let clients sum over their rows at a model.
+
+        Args:
+            model: the model to look at.
+            model_id: the id of the model that the round will make.
+            names: the clients.
+            wanted: how much of the curvature is asked for.
+
+        Returns:
+            what they answered, as far as it can be an honest answer.
         """

@@ -11,9 +11,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Tensor
-from rescind.engines.heads import train_head_on
+from rescind.core.sums import Sums
+from rescind.engines.heads import sum_head, train_head_on
 from rescind.engines.seeds import choose_batches
-from rescind.flower.wire import DISTANCE, EXECUTED, OWN, OWN_MODEL, WITNESSED, Instructions
+from rescind.flower.wire import DISTANCE, EXECUTED, LOSS, OWN, OWN_MODEL, SUMS, WITNESSED, Instructions
 from rescind.history.witnesses import LOGGED
 
 # Flower shows what this logger says, and keeps it.
@@ -21,7 +22,7 @@ _LOG = logging.getLogger("flwr")
 
 
 def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray[np.int64]) -> Message:
-    """Train a linear head on a client's data, and return the reply for the server.
+    """Train a linear head on a client's data, or answer a solver's question, and return the reply for the server.
 
     The head is the model's two trained tensors: the one that ends in ``weight``, (c, f), and the one that ends in
     ``bias``, (c,); c is 1 for logistic regression. Everything else comes back as it came. How to train is what the
@@ -49,11 +50,14 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
     _check(head, features, labels)
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise ValueError(f"the head has to be {told.training.precision}: the server's training says so")
+    if told.wanted is not None:
+        _witness(context, told, "answered")
+        return _answer(msg, told, sum_head(head, features, labels, told.training.loss, told.wanted))
     size = min(told.batch or len(labels), len(labels))
     chosen = choose_batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
     trained = train_head_on(head, features, labels, told.training, chosen)
     result = _with(arrays, {weight: trained["weight"], bias: trained["bias"]})
-    _witness(context, told)
+    _witness(context, told, "trained")
     if told.masked:
         keep_own(msg, context, result)
     records = {
@@ -175,9 +179,22 @@ def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
     return ArrayRecord({name: Array(changed[name]) if name in changed else array for name, array in arrays.items()})
 
 
-def _witness(context: Context, told: Instructions) -> None:
+def _answer(msg: Message, told: Instructions, sums: Sums) -> Message:
+    """Return the answer to a solver's question; of a curvature, which is symmetric, one half."""
+    arrays = {"gradient": Array(sums.gradient)}
+    if sums.curvature is not None:
+        arrays["curvature"] = Array(sums.curvature[np.triu_indices(len(sums.curvature))])
+    records = {
+        SUMS: ArrayRecord(arrays),
+        "metrics": MetricRecord({"num-examples": sums.rows, LOSS: sums.loss}),
+        EXECUTED: ConfigRecord({"digest": told.digest()}),
+    }
+    return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
+
+
+def _witness(context: Context, told: Instructions, done: str) -> None:
     """Remember where the chain of the server's history stood; who knows that can tell if it is rewritten later."""
     context.state[WITNESSED] = ConfigRecord({f"{told.model_id}": told.head.hex()})
     # In a simulation nobody keeps the log, and there are hundreds of clients.
     level = logging.DEBUG if "partition-id" in context.node_config else logging.INFO
-    _LOG.log(level, "rescind: trained for %s; %s%s", told.model_id, LOGGED, told.head.hex())
+    _LOG.log(level, "rescind: %s for %s; %s%s", done, told.model_id, LOGGED, told.head.hex())

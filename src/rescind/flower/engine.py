@@ -6,8 +6,9 @@ import copy
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -16,7 +17,9 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
-from rescind.engines.engine import Replies
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_names
+from rescind.engines.engine import Answers, Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.flower.arrays import pack
@@ -25,9 +28,11 @@ from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.flower.patience import Patience
 from rescind.flower.replies import (
     Expected,
+    Question,
     RejectedReplyError,
     Reply,
     WeightMismatchError,
+    check_answer,
     check_reply,
     combinable,
     kinds,
@@ -39,6 +44,9 @@ _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client that was asked.
 _MOST_IN_VAIN = 3
 _MOST_METRICS = 50
+
+# What a check makes of a message.
+Checked = TypeVar("Checked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,27 +144,10 @@ class FlowerEngine:
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and give what comes back from them and passes every check."""
-        self._check_names(names)
-        mean = find_average(self.original)
-        alone = len({name for asked in self._in_vain for name in asked}) < min(2, len(self.members))
-        if len(self._in_vain) >= _MOST_IN_VAIN and not alone:
-            raise ValueError(
-                f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
-                "they train with rescind.flower.train_head, or is it declared=True that is missing?"
-            )
-        if model_id.branch != self._branch:
-            self._branch, self._strategy = model_id.branch, None
-        # Else the last round's messages would be held while this one's come in.
-        self._accepted = []
-        self._patience.begin_turn()
-        self._evaluating.begin_turn()
-        self.nodes.begin_round()
-        asked = self._asked(names, self._patience)
-        arrays, instructions = self.packed(model), self._instructions(model_id, asked)
-        answers = self._exchange(self._messages(arrays, model_id, asked, instructions), asked, self._patience)
-        equal = self.facts.equal_weights
-        if not equal:
-            self._weights |= self.first_weights([name for name in answers if name not in self._weights])
+        mean, equal = find_average(self.original), self.facts.equal_weights
+        asked = self._begin_round(model_id, names)
+        instructions = self._instructions(model_id, asked)
+        answers = self._ask(model, model_id, asked, instructions)
         expected = Expected(
             model={name: model[name] for name in self.settings.trained},
             frozen=self.frozen,
@@ -164,17 +155,13 @@ class FlowerEngine:
             most_examples=self._most_examples(),
             reach=self._reach(model),
         )
-        accepted: dict[str, Reply] = {}
-        rejected: dict[str, str] = {}
-        for name, message in answers.items():
+
+        def check(name: str, message: Message) -> Reply:
             digest = instructions[name].digest() if self.settings.helper else None
-            try:
-                accepted[name] = check_reply(message, expected, digest, self._weights.get(name))
-            except RejectedReplyError as reason:
-                rejected[name] = str(reason)
-                spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
-                hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
-                _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+            return check_reply(message, expected, digest, self._weights.get(name))
+
+        rejected: dict[str, str] = {}
+        accepted = dict(self._sort_out(answers, check, rejected))
         if not equal:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
         self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
@@ -182,10 +169,7 @@ class FlowerEngine:
         metrics = self._combined(mean.train_metrics_aggr_fn, {name: answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[model_id.round] = metrics
-        _LOG.info(
-            "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
-            *(model_id, len(accepted), len(names), len(rejected), len(names) - len(answers)),
-        )
+        self._log_round(model_id, names, answers, rejected)
         examples = np.array([reply.examples for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
@@ -195,8 +179,39 @@ class FlowerEngine:
             tensors={name: [reply.tensors[name] for reply in accepted.values()] for name in expected.model},
             batch=int(min(examples.max(initial=0), most)),
             rejected=rejected,
-            silent=tuple(self.members[name].label for name in names if name not in answers),
+            silent=self._silent(names, answers),
         )
+
+    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+        """Ask the named clients for sums over their rows at a model, and give the answers that can be honest."""
+        head, loss = flatten(model), self.facts.training.loss
+        if not isinstance(loss, SoftmaxL2 | LogisticL2):
+            raise ValueError(f"the loss is {type(loss).__name__}; a head is solved for SoftmaxL2 or LogisticL2")
+        asked = self._begin_round(model_id, names)
+        told = self._instructions(model_id, asked)
+        instructions = {name: replace(each, wanted=wanted) for name, each in told.items()}
+        answers = self._ask(model, model_id, asked, instructions)
+        classes, width = model[head_names(model)[0]].shape
+        question = Question(
+            parameters=len(head),
+            curvature={Wanted.FULL: len(head), Wanted.FEATURES: width + 1, Wanted.GRADIENT: 0}[wanted],
+            weighted_by="num-examples",
+            most_examples=self._most_examples(),
+        )
+
+        def check(name: str, message: Message) -> Sums:
+            sums = check_answer(message, question, instructions[name].digest(), self._weights.get(name))
+            if reason := check_sums(sums, loss, classes, width, float(np.linalg.norm(head)), wanted):
+                raise RejectedReplyError(reason)
+            return sums
+
+        rejected: dict[str, str] = {}
+        answered = Answers.collect(self._sort_out(answers, check, rejected), rejected, self._silent(names, answers))
+        self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
+        accepted = answered.names
+        self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
+        self._log_round(model_id, names, answers, rejected)
+        return answered
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and give the mean over those that tell one."""
@@ -242,6 +257,67 @@ class FlowerEngine:
         return FilteredGrid(self.grid, [self.members[name].node for name in names])
 
     # One step each
+
+    def _begin_round(self, model_id: ModelId, names: Sequence[str]) -> list[str]:
+        """Make ready for a round, and return who of the named is asked."""
+        self._check_names(names)
+        alone = len({name for asked in self._in_vain for name in asked}) < min(2, len(self.members))
+        if len(self._in_vain) >= _MOST_IN_VAIN and not alone:
+            raise ValueError(
+                f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
+                "they train with rescind.flower.train_head, or is it declared=True that is missing?"
+            )
+        if model_id.branch != self._branch:
+            self._branch, self._strategy = model_id.branch, None
+        # Else the last round's messages would be held while this one's come in.
+        self._accepted = []
+        self._patience.begin_turn()
+        self._evaluating.begin_turn()
+        self.nodes.begin_round()
+        return self._asked(names, self._patience)
+
+    def _ask(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        asked: Sequence[str],
+        instructions: Mapping[str, Instructions],
+    ) -> dict[str, Message]:
+        """Send a round's messages, and return what comes back; what clients weighed at first is known then."""
+        messages = self._messages(self.packed(model), model_id, asked, instructions)
+        answers = self._exchange(messages, asked, self._patience)
+        if not self.facts.equal_weights:
+            self._weights |= self.first_weights([name for name in answers if name not in self._weights])
+        return answers
+
+    def _sort_out(
+        self, answers: Mapping[str, Message], check: Callable[[str, Message], Checked], rejected: dict[str, str]
+    ) -> Iterator[tuple[str, Checked]]:
+        """Return what of the answers can be used, one by one, and add to ``rejected`` why the others cannot."""
+        for name, message in answers.items():
+            try:
+                yield name, check(name, message)
+            except RejectedReplyError as reason:
+                rejected[name] = str(reason)
+                spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
+                hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
+                _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+
+    def _silent(self, names: Sequence[str], answers: Mapping[str, Message]) -> tuple[str, ...]:
+        """Return what people call those who did not answer."""
+        return tuple(self.members[name].label for name in names if name not in answers)
+
+    def _log_round(
+        self,
+        model_id: ModelId,
+        names: Sequence[str],
+        answers: Mapping[str, Message],
+        rejected: Mapping[str, str],
+    ) -> None:
+        _LOG.info(
+            "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
+            *(model_id, len(answers) - len(rejected), len(names), len(rejected), len(names) - len(answers)),
+        )
 
     def _instructions(self, model_id: ModelId, names: Sequence[str]) -> dict[str, Instructions]:
         settings = self.settings

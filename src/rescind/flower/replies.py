@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Array, Message, MetricRecord, RecordDict
 
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Floats, Tensor
+from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
 from rescind.flower.arrays import UnfitArrayError, is_usable, view_array
-from rescind.flower.wire import EXECUTED
+from rescind.flower.wire import EXECUTED, LOSS, SUMS
 
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000
@@ -42,12 +43,70 @@ class Expected:
     reach: tuple[float, float] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an answer to a solver's question has to look like.
+
+    ``parameters`` is the length of the gradient, ``curvature`` the width of the curvature, 0 if there is none to be;
+    ``weighted_by`` names the metric that is the number of rows, ``most_examples`` is the largest.
+    """
+
+    parameters: int
+    curvature: int
+    weighted_by: str
+    most_examples: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
     """A reply that is fit for use: the trained tensors, and the number of examples n_i."""
 
     tensors: Mapping[str, Tensor]
     examples: float
+
+
+def check_answer(message: Message, asked: Question, digest: str, first_weight: float | None) -> Sums:
+    """Return what an answer to a solver's question holds, or refuse it; the last two are those of ``check_reply``."""
+    content = message.content
+    _check_executed(content, digest)
+    rows = _weight(content, asked.weighted_by, asked.most_examples)
+    if rows != int(rows):
+        raise RejectedReplyError("it does not hold a whole number of rows")
+    if first_weight is not None and rows != first_weight:
+        raise WeightMismatchError(f"its {asked.weighted_by} differs from the one that it had at first")
+    loss = _metrics(content).get(LOSS)
+    arrays = content.array_records.get(SUMS)
+    if (
+        isinstance(loss, bool)
+        or not isinstance(loss, int | float)
+        or arrays is None
+        or len(content.array_records) > 1
+    ):
+        raise RejectedReplyError("it does not hold the sums that were asked for")
+    if arrays.keys() != {"gradient", *(["curvature"] if asked.curvature else [])}:
+        raise RejectedReplyError("it does not hold the sums that were asked for")
+    try:
+        gradient = np.asarray(view_array(arrays["gradient"], np.empty(asked.parameters)), dtype=np.float64)
+        curvature = _symmetric(arrays["curvature"], asked.curvature) if asked.curvature else None
+    except UnfitArrayError as unfit:
+        raise RejectedReplyError(str(unfit)) from unfit
+    return Sums(int(rows), float(loss), gradient, curvature)
+
+
+def _symmetric(array: Array, width: int) -> Floats:
+    """Return the whole matrix of which one half was sent."""
+    places = np.triu_indices(width)
+    half = view_array(array, np.empty(len(places[0])))
+    matrix = np.empty((width, width))
+    matrix[places] = half
+    matrix.T[places] = half
+    return matrix
+
+
+def _check_executed(content: RecordDict, digest: str) -> None:
+    executed = content.config_records.get(EXECUTED)
+    if executed is None or executed.get("digest") != digest:
+        raise RejectedReplyError("it does not say that our helper executed what the server asked for")
 
 
 def check_reply(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:
@@ -58,9 +117,7 @@ def check_reply(message: Message, expected: Expected, digest: str | None, first_
     """
     content = message.content
     if digest is not None:
-        executed = content.config_records.get(EXECUTED)
-        if executed is None or executed.get("digest") != digest:
-            raise RejectedReplyError("it does not say that our helper executed what the server asked for")
+        _check_executed(content, digest)
     weight = _weight(content, expected.weighted_by, expected.most_examples)
     if first_weight is not None and weight != first_weight:
         raise WeightMismatchError(f"its {expected.weighted_by} differs from the one that it had at first")

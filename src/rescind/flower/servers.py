@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rescind.core.arrays import Tensor
-from rescind.core.training import NO_BOUND
+from rescind.core.edges import NO_BOUND
 from rescind.engines.engine import Engine
 from rescind.engines.server import RoundResult, average, norm
 from rescind.ledger.records import ModelId

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.history.codec import decode, encode
 from rescind.ledger.commitments import canonical
@@ -24,6 +25,9 @@ OWN = "rescind.own"
 OWN_MODEL = "rescind.own-model"
 WITNESSED = "rescind.witnessed"
 DISTANCE = "rescind-distance"
+# Of an answer to a solver: the summed loss among its metrics, the sums in a record of arrays.
+LOSS = "rescind-loss"
+SUMS = "rescind.sums"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,8 @@ class Instructions:
     """What a client is told of a round: how to train, from which seed, and where the chain of the history stands.
 
     ``batch`` is the number of examples a step uses, 0 for all. ``seed`` is this client's own for this round.
-    ``masked`` asks it to keep its own result, to tell its distance from the mean later.
+    ``masked`` asks it to keep its own result, to tell its distance from the mean later. ``wanted`` is a solver's
+    question: then nobody trains, and the client answers with sums over its rows.
     """
 
     training: LocalTraining
@@ -41,6 +46,7 @@ class Instructions:
     model_id: ModelId
     head: bytes
     masked: bool = False
+    wanted: Wanted | None = None
 
     def record(self) -> dict[str, str | int | bool | list[str]]:
         """Return it as the values of a ``ConfigRecord``."""
@@ -53,6 +59,7 @@ class Instructions:
             f"{PREFIX}round": self.model_id.round,
             f"{PREFIX}head": self.head.hex(),
             f"{PREFIX}masked": self.masked,
+            f"{PREFIX}wanted": self.wanted.value if self.wanted else "",
         }
 
     @classmethod
@@ -71,6 +78,7 @@ class Instructions:
             model_id=ModelId(int(value["branch"]), int(value["round"])),
             head=bytes.fromhex(value["head"]),
             masked=bool(value["masked"]),
+            wanted=Wanted(value["wanted"]) if value["wanted"] else None,
         )
 
     def digest(self) -> str:

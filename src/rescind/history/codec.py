@@ -18,6 +18,7 @@ from rescind.core.classic import ClassicBudget
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.solving import Solving
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run
@@ -43,7 +44,7 @@ _CLASSES: dict[str, type] = {
             PrivacyScope,
             SoftmaxL2,
         ),
-        *(Source, Sources, Span, UnprovenLoss),
+        *(Solving, Source, Sources, Span, UnprovenLoss),
     )
 }
 _CLASS = "class"

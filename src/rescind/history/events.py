@@ -134,9 +134,10 @@ class ErasureFinished:
 
 @dataclass(frozen=True, slots=True)
 class EndByData:
-    """A rule that looks at data decides when a branch's training ends."""
+    """A rule that looks at data decides when a branch's training ends; ``solved`` if that is the head's solution."""
 
     branch: int
+    solved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,11 +106,14 @@ class Recorder:
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
         the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose
         replies were not used, and why, in words that tell nothing of what these hold. A round that nobody joined is a
-        round too. After an error nothing of the round is recorded; open the history again to go on.
+        round too. In a solver's round all ``steps`` are 0, ``measured`` and ``rounding`` are those of
+        ``solver_edge``, and there are no updates. After an error nothing of the round is recorded; open the history
+        again to go on.
         """
         self._check_usable()
         self._check_model(model)
-        if (updates is not None) != self.stores_updates:
+        solver = len(steps) > 0 and not any(steps)
+        if (updates is not None) != (self.stores_updates and not solver):
             raise ValueError("updates are given exactly for the rounds that store them: see stores_updates")
         if updates is not None and set(updates) != set(names):
             raise ValueError("updates have to be those of the participants, one each")
@@ -257,10 +260,13 @@ class Recorder:
         if bool(hidden) != bool(branch.sigma) and not (heuristic or noised_rounds):
             raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
 
-    def record_end_by_data(self) -> None:
-        """Record, once a branch, that a rule which looks at data decides when its training ends."""
+    def record_end_by_data(self, *, solved: bool = False) -> None:
+        """Record, once a branch, that a rule which looks at data decides when its training ends.
+
+        ``solved``: the branch's head is solved, and ends with its solution.
+        """
         self._check_usable()
-        told = EndByData(self._newest.branch)
+        told = EndByData(self._newest.branch, solved)
         if told not in (event for _, event in Timeline.read(self._ledger).of(EndByData)):
             record(self._ledger, told, self._now())
 

@@ -138,6 +138,7 @@ class Timeline:
             facts,
             sources=replace(facts.sources, training=Source.DECLARED) if self.doubts else facts.sources,
             public_rounds=not any(self.of(EndByData)),
+            solved=any(event.solved for _, event in self.of(EndByData)),
             doubts=tuple(map(str, self.standing_doubts)),
             averages=not self.missed_means,
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients, Floats
-from rescind.core.edges import ErasedStretch, RoundEdge
+from rescind.core.edges import ErasedStretch, RoundEdge, solver_edge
 from rescind.core.training import LocalTraining
 
 Steps: TypeAlias = NDArray[np.int32]
@@ -50,6 +50,7 @@ class RoundRecord:
     ``participants`` holds, sorted by pseudonym, each participant's weight (n_i), local steps (K_i) and distance
     ||d_i - omega||; ``update_norm`` is ||omega||, ``rounding`` r, ``factor`` the F that whoever was absent is
     multiplied by, ``gram`` the centred matrix in the order of the participants, ``model`` the new model's SHA-256.
+    Where nobody made a step a solver made the model, from sums: the distances are then those of ``solver_edge``.
     ``salt`` is random and goes with the round: without it nothing opens the journal's commitment to these numbers.
     """
 
@@ -77,11 +78,15 @@ class RoundRecord:
         return np.ascontiguousarray(self.participants["client"])
 
     def edge(self, training: LocalTraining) -> RoundEdge:
-        """Return the round as the mathematics wants it."""
+        """Return the round as the mathematics wants it; who made no step answered a solver."""
+        steps = self.participants["steps"]
+        if len(steps) and not steps.any():
+            distances = self.participants["distance"].copy()
+            return solver_edge(self.clients, self.participants["weight"].copy(), distances, self.rounding, self.gram)
         return RoundEdge(
             clients=self.clients,
             weights=self.participants["weight"].copy(),
-            factors=_factors(self.participants["steps"], training),
+            factors=_factors(steps, training),
             distances=self.participants["distance"].copy(),
             update_norm=self.update_norm,
             rounding=self.rounding,

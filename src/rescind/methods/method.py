@@ -82,7 +82,7 @@ class Method(ABC):
 
 
 class Certifying(Method):
-    """A method that restarts at a kept model with the noise that its bound asks for, and trains on as usual.
+    """A method that restarts at a kept model with the noise that its bound asks for, and trains on or solves.
 
     Attributes:
         public_plan: whether it plans without looking at data.

@@ -14,7 +14,9 @@ from rescind.core.arrays import Tensor
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.training import LocalTraining
-from rescind.engines.engine import Replies
+from rescind.core.sums import Wanted
+from rescind.engines.engine import Answers, Replies
+from rescind.engines.heads import sum_head
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
 from rescind.ledger.records import ModelId
@@ -175,6 +177,32 @@ class Simulation:
             },
             batch=max((self._batch_size(name) for name in names), default=0),
         )
+
+    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:  # noqa: ARG002, sums have no randomness
+        """Let clients sum over their rows at a model, for a solver.
+
+        Args:
+            model: the model to look at.
+            model_id: the id of the model that the round will make.
+            names: the clients.
+            wanted: how much of the curvature is asked for.
+
+        Returns:
+            what they answered.
+
+        Raises:
+            ValueError: the model is no head, or has other tensors than the start, or somebody is no client of this
+                federation, or named more than once.
+        """
+        self._tensors(model)
+        self._check_names(names)
+        features, labels, loss = self._examples.features, self._examples.labels, self._facts.training.loss
+        spans = ((name, self._examples.spans[name]) for name in names)
+        answered = (
+            (name, sum_head(model, features[span].numpy(), labels[span].numpy(), loss, wanted))
+            for name, span in spans
+        )
+        return Answers.collect(answered, {})
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
         """Return the mean of clients' accuracies, each on its own training data.

@@ -1,0 +1,153 @@
+"""What solving costs: the rounds until a head is solved without those who left, and what a client sends in them.
+
+Every case is a federation that was trained by FedAvg; then somebody leaves and is forgotten by ``Solve``, ``exact``.
+Beside it, FedAvg retrains from scratch for as many rounds as before. Rounds count questions to the clients, the last
+of which confirms that the gradient's norm is at most 1e-5.
+
+- hospitals: each of four leaves (``hospitals_rounds``; ``hospitals_loss_ratio`` is the remaining hospitals' loss over
+  that of FedAvg's retraining);
+- MNIST, 100 clients of one class each, 1,010 parameters: one client, a whole class of ten, half of them
+  (``one_class_rounds``; ``one_class_accuracy_gain`` is the test accuracy above that of FedAvg's retraining);
+- MNIST's pixels, 7,850 parameters, where a message holds no curvature but that of the features, or none
+  (``features_rounds``, ``gradients_only_rounds``).
+
+Each number is the worst case. ``bytes_full``, ``bytes_features`` and ``bytes_fedavg`` are what one client sends in the
+whole solve of the one-class federation by each kind of curvature, and in FedAvg's retraining: rounds are few because
+messages are long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks._measure import finish, parser, progress
+from public_data import heart
+from public_data.federations import federation_of, head_of
+from rescind import Budget, History, LocalTraining, LogisticL2, Revocable, Rounds, Scratch, SoftmaxL2
+from rescind.core.facts import Mode
+from rescind.core.solving import Solving
+from rescind.core.sums import Wanted
+from rescind.ledger.records import ROOT
+from rescind.methods import Method, Solve
+from rescind.simulation import Federation, LogisticHead, Shard, Simulation
+
+BUDGET = Budget(1.0, 1e-5)
+# Whole matrices of 1,010 parameters, those of 785 features, or neither.
+FULL, FEATURES, GRADIENTS = (Solving(most_bytes=most) for most in (16_000_000, 3_000_000, 70_000))
+ONE_CLASS_FEATURES = Solving(most_bytes=100_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A federation, how it is trained and for how many rounds, who leaves, and how it is solved."""
+
+    name: str
+    engine: Simulation
+    rounds: int
+    leaving: Sequence[str]
+    solving: Solving = FULL
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What forgetting took, and what the model is worth then."""
+
+    rounds: int
+    loss: float
+    accuracy: float
+
+
+def hospitals(rounds: int) -> Iterator[Case]:
+    """Yield the four hospitals, each of which leaves once."""
+    loaded = heart.load(None)
+    shards = {name: Shard(*own) for name, *own in zip(loaded.names, loaded.rows, loaded.labels, strict=True)}
+    everybody = Shard(np.concatenate(loaded.rows), np.concatenate(loaded.labels))
+    training = LocalTraining(steps=10, learning_rate=0.1, loss=LogisticL2(l2=0.01, row_norm=2.5))
+    head = LogisticHead(len(heart.FEATURES))
+    for name in loaded.names:
+        engine = Simulation(Federation(shards, everybody, 2), head, training, secret=b"solve")
+        yield Case(f"hospitals, {name}", engine, rounds, [name])
+
+
+def one_class(rounds: int) -> Iterator[Case]:
+    """Yield a hundred clients of one class each: one of them, a class, and half of them leave."""
+    setting = {"dataset": "mnist", "features": "straightened convolutions", "columns": 100, "seed": 0}
+    federation = federation_of(setting | {"clients": 100, "split": "one class", "examples": 15_000})
+    training = LocalTraining(steps=5, learning_rate=1.8, loss=SoftmaxL2(l2=0.001, row_norm=1.0))
+    names = list(federation.shards)
+    alike = [name for name, shard in federation.shards.items() if shard.labels[0] == 0]
+    for leaving in (names[:1], alike, names[::2]):
+        engine = Simulation(federation, head_of(federation), training, secret=b"solve")
+        yield Case(f"one class, {len(leaving)} leave", engine, rounds, leaving)
+
+
+def pixels(rounds: int) -> Iterator[Case]:
+    """Yield a head on pixels, whose Hessian is too large to be sent; so may be the features' curvature."""
+    setting = {"dataset": "mnist", "features": "pixels", "columns": 0, "seed": 0}
+    federation = federation_of(setting | {"clients": 20, "split": "iid", "examples": 6_000})
+    training = LocalTraining(steps=5, learning_rate=0.1, loss=SoftmaxL2(l2=0.001, row_norm=1.0))
+    for solving in (FEATURES, GRADIENTS):
+        engine = Simulation(federation, head_of(federation), training, secret=b"solve")
+        yield Case("pixels", engine, rounds, list(federation.shards)[:1], solving)
+
+
+def forget(case: Case, method: Method) -> Forgotten:
+    """Train a federation, let those who leave be forgotten by a method, and say what that took."""
+    with History.in_memory() as history:
+        federation = Revocable(history, case.engine, scored=False)
+        federation.train(Rounds(case.rounds))
+        history.ask(case.leaving, BUDGET)
+        (outcome,) = federation.forget(method, until=Rounds(case.rounds))
+        if outcome.modes != (Mode.EXACT,):
+            raise RuntimeError(f"{case.name}: {outcome}")
+        model = history.model(history.newest)
+    remaining = [name for name in case.engine.clients if name not in case.leaving]
+    total = case.engine.sums(model, ROOT, remaining, Wanted.GRADIENT).total
+    assert total is not None  # noqa: S101, somebody remains
+    return Forgotten(outcome.rounds, total.loss / total.rows, case.engine.test_accuracy(model))
+
+
+def bytes_sent(classes: int, features: int, rounds: int, wanted: Wanted) -> int:
+    """Return what one client sends in so many rounds: gradients, or models, and the curvature once or every time."""
+    width = features + 1
+    gradients = 8 * classes * width * rounds
+    if wanted is Wanted.GRADIENT:
+        return gradients
+    size, times = (classes * width, rounds) if wanted is Wanted.FULL else (width, 1)
+    return gradients + 8 * times * size * (size + 1) // 2
+
+
+def main() -> None:
+    """Measure, and print the result."""
+    quick = parser(__doc__).parse_args().quick
+    trained = 5 if quick else 60
+    few, many, large = (
+        [(case, forget(case, Solve(case.solving))) for case in progress(list(cases), label)]
+        for cases, label in (
+            (hospitals(20), "hospitals"),
+            (one_class(trained), "one class"),
+            (pixels(2), "pixels"),
+        )
+    )
+    retrained = {case.name: forget(case, Scratch()) for case, _ in progress([*few, *many], "retraining")}
+    by_features = forget(replace(many[0][0], solving=ONE_CLASS_FEATURES), Solve(ONE_CLASS_FEATURES))
+    finish(
+        {
+            "hospitals_rounds": max(done.rounds for _, done in few),
+            "hospitals_loss_ratio": max(done.loss / retrained[case.name].loss for case, done in few),
+            "one_class_rounds": max(done.rounds for _, done in many),
+            "one_class_accuracy_gain": min(done.accuracy - retrained[case.name].accuracy for case, done in many),
+            "features_rounds": large[0][1].rounds,
+            "gradients_only_rounds": large[1][1].rounds,
+            "bytes_full": bytes_sent(10, 100, max(done.rounds for _, done in many), Wanted.FULL),
+            "bytes_features": bytes_sent(10, 100, by_features.rounds, Wanted.FEATURES),
+            "bytes_fedavg": bytes_sent(10, 100, trained, Wanted.GRADIENT),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

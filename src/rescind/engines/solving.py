@@ -1,0 +1,86 @@
+"""The loop that solves a head: questions to the clients, a solver's steps, every model handed to the recorder.
+
+The server sends a model, each client answers with sums over its rows at it, and the solver makes the next model of
+the sums alone. Where the gradient is small enough the model stays as it is, and is the solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rescind.core.aggregation import RoundMeasurement
+from rescind.core.arrays import Tensor
+from rescind.core.edges import NO_BOUND
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
+from rescind.core.solving import Solving
+from rescind.core.sums import flatten, head_names, unflatten
+from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
+from rescind.engines.progress import bar
+from rescind.engines.server import average
+from rescind.engines.training import Watch, ignore
+from rescind.history.recorder import Recorder
+from rescind.ledger.records import ModelId
+
+
+def find_solving_obstacles(engine: Engine) -> tuple[str, ...]:
+    """Return why an engine's model cannot be solved; empty means that it can."""
+    if isinstance(engine, SummingEngine):
+        return engine.facts.solving_obstacles
+    return (f"{type(engine).__name__} has no sums, so its clients cannot answer a solver's questions",)
+
+
+def solve(
+    engine: Engine,
+    recorder: Recorder,
+    present: Callable[[], Sequence[str]],
+    solving: Solving,
+    watch: Watch = ignore,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> None:
+    """Solve the newest branch's head over the rows of those present, from its newest model on.
+
+    Everybody present is asked in every round. What the solver knows is of this call: a solve that was cut off begins
+    anew at the last recorded model. It ends with the solution, or when the branch's rounds are used up. Once
+    ``interrupted`` says so, no further round begins.
+    """
+    obstacles, loss = find_solving_obstacles(engine), engine.facts.training.loss
+    if obstacles or not isinstance(engine, SummingEngine) or not isinstance(loss, SoftmaxL2 | LogisticL2):
+        raise ValueError(obstacles[0])
+    model = recorder.model()
+    classes, features = model[head_names(model)[0]].shape
+    solver = Solver(loss, classes, features, choose(classes, features, solving.most_bytes), solving.tolerance)
+    state, before, solved = begin(solver), tuple[str, ...](), False
+    # The answers decide how many rounds it takes.
+    recorder.record_end_by_data(solved=True)
+    with bar(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
+        while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
+            model_id, asked = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
+            # Clients may have been waited for.
+            if interrupted():
+                break
+            if not asked:
+                raise ValueError("nobody is left who could answer: everybody was forgotten or waits to be")
+            answers = engine.sums(model, model_id, asked, state.wanted)
+            if answers.total is not None:
+                state, step = advance(state, flatten(model), answers.total, fresh=answers.names != before)
+                before, solved = answers.names, step.solved
+                model = model if solved else unflatten(step.theta, model)
+            _record(recorder, answers, model, solver, solved)
+            show(model_id.round, -1.0, answers.silent)
+            watch(model_id, model)
+
+
+def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solver: Solver, solved: bool) -> None:
+    """Record a round: of a solution how far each client's mean gradient is from the mean of all, over lambda."""
+    weights = np.array(answers.rows, dtype=np.float64)
+    measured, rounding = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
+    if solved:
+        means = [gradient / (rows * solver.loss.l2) for gradient, rows in zip(answers.gradients, answers.rows, strict=True)]
+        replies = Replies(answers.names, weights, (1,) * len(weights), {"gradient": means}, batch=0)
+        measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
+        rounding = solution_rounding(solver, max(answers.rows), len(weights), float(np.linalg.norm(flatten(model))))
+    steps = (0,) * len(weights)
+    recorder.record(answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected)

@@ -1,0 +1,44 @@
+"""Solve: go back to a model that the group has not touched, and solve the head over the others' rows; no noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from rescind.core.planning import Candidate
+from rescind.core.solving import Solving
+from rescind.core.summary import Request, Summary
+from rescind.methods.exact import Exact
+from rescind.methods.method import Certifying
+
+
+@dataclass(frozen=True, slots=True)
+class Solve(Certifying):
+    """For an L2 head: ``exact`` for any group, in a handful of rounds.
+
+    Attributes:
+        solving: how.
+
+    Theory section 16.
+    """
+
+    solving: Solving = field(default_factory=Solving)
+    name: ClassVar[str] = "solve"
+
+    def plan(self, summary: Summary, *requests: Request) -> Candidate:
+        """Take the last candidate that needs no noise, and solve from there.
+
+        Args:
+            summary: what planning sees of the history.
+            *requests: the requests to serve together.
+
+        Returns:
+            where to restart.
+
+        Raises:
+            ValueError: the model cannot be solved, there is no request, or a client of one took part in no round.
+        """
+        if obstacles := summary.facts.solving_obstacles:
+            raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
+        rounds = self.solving.expected_rounds(summary.parameters)
+        return replace(Exact().plan(summary, *requests), predicted_rounds=rounds, solving=self.solving)
