@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescind.core.gradient_rounding import gradient_rounding
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.sums import Sums, Wanted, add_up, check_sums, flatten, head_names, unflatten
 from rescind.core.training import LocalTraining
@@ -255,3 +257,59 @@ def lies() -> list[tuple[str, Sums, Wanted]]:
 )
 def test_what_no_rows_can_have_is_found(reason: str, sums: Sums, wanted: Wanted) -> None:
     assert reason in str(check_sums(sums, SoftmaxL2(0.1, 2.0), 3, 4, 5.0, wanted, most_rows=1000))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 6])
+@pytest.mark.parametrize("size", [0.0, 0.1, 3.0, 200.0])
+def test_the_gradient_is_as_close_to_the_true_one_as_the_rounding_term_says(classes: int, size: float) -> None:
+    """mpmath's arithmetic with 50 digits, on the rows that ``sum_head`` has clipped."""
+    loss = loss_of(classes, l2=0.03)
+    worst = 0.0
+    for seed in range(3):
+        model, rows, labels = federation(classes, rows=12, seed=seed, scale=2.0)
+        model = {name: size * tensor for name, tensor in model.items()}
+        theta = flatten(model)
+        sums = add_up([sum_head(model, rows[at : at + 4], labels[at : at + 4], loss) for at in (0, 4, 8)])
+        computed = sums.gradient / sums.rows + loss.l2 * theta
+        clipped = heads.clip_rows(rows, loss.row_norm)
+        bound = gradient_rounding(loss, 4, 3, classes, 4, float(np.linalg.norm(theta)))
+        distance = exact_distance(computed, theta.reshape(classes, -1), clipped, labels, loss.l2)
+        assert distance <= bound < 1e-9
+        worst = max(worst, distance)
+    assert worst > 0
+
+
+def exact_distance(computed: np.ndarray, theta: np.ndarray, rows: np.ndarray, labels: np.ndarray, l2: float) -> float:
+    with mpmath.workdps(50):
+        classes, width = theta.shape
+        exact = mpmath.matrix(classes, width)
+        for row, label in zip(rows, labels, strict=True):
+            extended = [*map(mpmath.mpf, row), mpmath.mpf(1)]
+            logits = [mpmath.fdot(map(mpmath.mpf, own), extended) for own in theta]
+            if classes == 1:
+                residuals = [1 / (1 + mpmath.exp(-logits[0])) - int(label)]
+            else:
+                total = mpmath.fsum(map(mpmath.exp, logits))
+                residuals = [mpmath.exp(logit) / total - int(at == label) for at, logit in enumerate(logits)]
+            for at, residual in enumerate(residuals):
+                for column in range(width):
+                    exact[at, column] += residual * extended[column] / len(rows)
+        differences = [
+            exact[at, column]
+            + mpmath.mpf(l2) * mpmath.mpf(theta[at, column])
+            - mpmath.mpf(computed[at * width + column])
+            for at in range(classes)
+            for column in range(width)
+        ]
+        return float(mpmath.sqrt(mpmath.fsum(difference**2 for difference in differences)))
+
+
+def test_rounding_is_small_and_grows_with_the_numbers() -> None:
+    loss = SoftmaxL2(0.001, 1.0)
+    assert gradient_rounding(loss, 10**8, 100, 10, 100, 10.0) < 1e-11
+    least = gradient_rounding(loss, 100, 10, 10, 100, 1.0)
+    assert least < gradient_rounding(loss, 100, 10, 10, 100, 2.0)
+    assert least < gradient_rounding(loss, 10**8, 10, 10, 100, 1.0)
+    for wrong in ((0, 1, 3, 4, 1.0), (1, 0, 3, 4, 1.0), (1, 1, 3, 4, math.nan), (2**60, 1, 3, 4, 1.0)):
+        with pytest.raises(ValueError, match=r"most_rows|clients|theta_norm|proven"):
+            gradient_rounding(loss, *wrong)

@@ -17,6 +17,9 @@ from rescind.core._checks import not_negative
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 
+# Rows that a client sums at a time: it bounds the memory, and how many roundings a sum has.
+BLOCK = 4096
+
 # How far rounding may carry an honest answer over a bound, relative to the bound. Blocks of 4,096 rows keep it below
 # 1e-10 up to 10^9 rows; what a lie can gain within it is nothing.
 _SLACK = 2.0**-30

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Floats, Tensor
-from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2
-from rescind.core.sums import Sums, Wanted, flatten, head_names
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
+from rescind.core.ridge import RidgeSums, ridge_sums
+from rescind.core.sums import BLOCK, Sums, Wanted, flatten, head_names
 from rescind.core.training import LocalTraining
-
-# Rows that are summed at a time: it bounds the memory, and how many roundings a sum has.
-BLOCK = 4096
 
 # Rows are clipped this much below the norm asked for, so that rounding cannot carry them above it again.
 _MARGIN = 2.0**-20
@@ -124,6 +122,27 @@ def sum_head(
     # What is below the diagonal is what is above it, to the last bit.
     symmetric = np.triu(curvature) + np.triu(curvature, 1).T if size else None
     return Sums(len(rows), total, gradient.reshape(-1), symmetric)
+
+
+def sum_ridge(rows: Tensor, targets: Tensor, loss: SquaredL2, bits: int) -> RidgeSums:
+    """Return the sums over a client's rows from which a ridge head is solved in one round.
+
+    Args:
+        rows: the client's rows (n, features), which are clipped here.
+        targets: what the head should say of them (n, outputs), also clipped; of classes, ``np.eye(classes)[labels]``.
+        loss: the head's loss.
+        bits: the fixed point's scale (s), the same for every client: see ``fixed_point_bits``.
+
+    Returns:
+        the sums, exact and without rounding but that of each number to the fixed point.
+
+    Raises:
+        ValueError: there are no rows, or not as many targets, or the scale is too fine.
+
+    Theory section 16.
+    """
+    clipped = clip_rows(rows.astype(np.float64), loss.row_norm)
+    return ridge_sums(clipped, clip_rows(targets.astype(np.float64), loss.target_norm), loss, bits)
 
 
 def _add_hessian(hessian: Floats, probabilities: Tensor, extended: Floats) -> None:
