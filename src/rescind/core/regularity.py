@@ -126,6 +126,66 @@ class LogisticL2(_L2Head):
 
 
 @dataclass(frozen=True, slots=True)
+class SquaredL2:
+    """Squared error of a linear head (ridge), 1/2 ||theta x' - y||^2, with the L2 term on *all* parameters.
+
+    It is solved for, not trained: its gradient has no bound that holds for every model, L = R' (R' ||theta|| + Y).
+    beta = R'^2 + lambda, mu = lambda, and the solution's norm is at most Y/sqrt(lambda), with R'^2 = R^2 + 1.
+
+    Attributes:
+        l2: the L2 term (lambda), above 0.
+        row_norm: the largest norm of a row (R), public and enforced by clipping on every client.
+        target_norm: the largest norm of a target (Y), in the same way; 1 for classes.
+
+    Raises:
+        ValueError: one of them is not a finite number above 0.
+
+    Theory section 16.
+    """
+
+    l2: float
+    row_norm: float
+    target_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("l2", "row_norm", "target_norm"):
+            positive(name, getattr(self, name))
+
+    @property
+    def curvature(self) -> Curvature:
+        """Return mu = lambda and beta = R^2 + 1 + lambda."""
+        return Curvature(self.l2, _up(self.row_norm**2 + 1 + self.l2))
+
+    @property
+    def gradient_bound(self) -> None:
+        """There is none for every model: see ``gradient_bound_within``."""
+        return
+
+    @property
+    def solution_norm(self) -> float:
+        """The largest norm that a solution can have, whatever the rows."""
+        return _up(self.target_norm / math.sqrt(self.l2))
+
+    def gradient_bound_within(self, theta_norm: float) -> float:
+        """Return L for the models in a ball: the largest norm of one sample's gradient without the L2 term.
+
+        Args:
+            theta_norm: the ball's radius.
+
+        Returns:
+            the bound, rounded up.
+
+        Raises:
+            ValueError: ``theta_norm`` is not a finite number of at least 0.
+
+        Theory section 16.
+        """
+        not_negative("theta_norm", theta_norm)
+        longest = math.sqrt(self.row_norm**2 + 1)
+        return _up(longest * (longest * theta_norm + self.target_norm))
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredLoss:
     """A loss whose curvature the operator declares: smooth [-beta, beta], convex [0, beta] or better.
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from rescind.core._checks import at_most_one, not_negative, positive
 from rescind.core.edges import NO_BOUND, RELATIVE_ROUNDING, SMALLEST_FACTOR
-from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, local_factor, step_factor
+from rescind.core.regularity import (
+    Curvature,
+    DeclaredLoss,
+    LogisticL2,
+    Loss,
+    SoftmaxL2,
+    SquaredL2,
+    local_factor,
+    step_factor,
+)
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 # Above this eta (beta + mu_prox) the analysis of a step does not hold; such steps diverge anyway.
@@ -60,7 +69,7 @@ class LocalTraining:
         precision: the type of the model's numbers.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or the loss is one that is solved for and not trained.
 
     Theory section 2.
     """
@@ -84,6 +93,8 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps is {self.steps!r}; a client makes one local step or more")
+        if isinstance(self.loss, SquaredL2):
+            raise ValueError("SquaredL2 is solved for in one round and not trained: nothing bounds its gradients")
         positive("learning_rate", self.learning_rate)
         at_most_one("server_learning_rate", self.server_learning_rate)
         for name in ("proximal", "momentum", "server_momentum", "weight_decay"):

@@ -1,4 +1,4 @@
-"""What a client executes for an L2 head, in numpy: row clipping, plain SGD, the L2 term on all parameters.
+"""What a client executes for an L2 head, in numpy: row clipping, plain SGD with the L2 term on all parameters, sums.
 
 This is all that a certificate above ``exact`` needs of a client. The simulator computes the same on torch.
 """
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.core.arrays import Tensor
-from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.arrays import Floats, Tensor
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
+from rescind.core.ridge import RidgeSums, ridge_sums
+from rescind.core.sums import BLOCK, Sums, Wanted, flatten, head_names
 from rescind.core.training import LocalTraining
 
 # Rows are clipped this much below the norm asked for, so that rounding cannot carry them above it again.
@@ -47,13 +49,11 @@ def train_head_on(
 
     Theory sections 2 and 5.
     """
-    loss = training.loss
-    if not isinstance(loss, SoftmaxL2 | LogisticL2):
-        raise ValueError(f"the loss is {type(loss).__name__}; a head is trained by SoftmaxL2 or LogisticL2")
+    loss = _head_loss(training.loss)
     start = {name: tensor.astype(np.float64) for name, tensor in model.items()}
     bias, weight = start["bias"], start["weight"]
     clipped = clip_rows(rows.astype(np.float64), loss.row_norm)
-    targets = labels[:, np.newaxis] if isinstance(loss, LogisticL2) else np.eye(len(bias), dtype=np.int64)[labels]
+    targets = _targets(labels, loss, len(bias))
     # FedProx's term pulls towards the model that came; without it, this is 0.
     pull = training.learning_rate * training.proximal
     decay = 1 - training.learning_rate * loss.l2 - pull
@@ -65,6 +65,115 @@ def train_head_on(
         weight = decay * weight + pull * start["weight"] - rate * residuals.T @ inputs
         bias = decay * bias + pull * start["bias"] - rate * residuals.sum(axis=0)
     return {"bias": bias.astype(model["bias"].dtype), "weight": weight.astype(model["weight"].dtype)}
+
+
+def sum_head(
+    model: Mapping[str, Tensor],
+    rows: Tensor,
+    labels: NDArray[np.int64],
+    loss: SoftmaxL2 | LogisticL2,
+    wanted: Wanted = Wanted.GRADIENT,
+) -> Sums:
+    """Return the sums over a client's rows that a head is solved from, at a model and without the L2 term.
+
+    All of it is computed in float64 whatever the model's type, in blocks of ``BLOCK`` rows.
+
+    Args:
+        model: the weight (classes, features) and the bias (classes,), under names that end so.
+        rows: the client's rows (n, features), which are clipped here.
+        labels: their classes, below the number of classes; 0 or 1 for logistic regression.
+        loss: the head's loss.
+        wanted: which curvature to add.
+
+    Returns:
+        the sums.
+
+    Raises:
+        ValueError: this is no head or not its loss, or there are no rows.
+
+    Theory section 16.
+    """
+    logistic = isinstance(_head_loss(loss), LogisticL2)
+    theta = flatten(model)
+    width = rows.shape[1] + 1
+    classes, left = divmod(len(theta), width)
+    if left or len(model[head_names(model)[0]]) != classes:
+        raise ValueError(f"rows of {rows.shape[1]} features do not fit a head of {len(theta)} parameters")
+    if logistic != (classes == 1):
+        raise ValueError(
+            f"{type(loss).__name__} does not fit {classes} logits: logistic regression has 1, softmax more"
+        )
+    matrix = theta.reshape(classes, width)
+    total, gradient = 0.0, np.zeros((classes, width))
+    size = {Wanted.GRADIENT: 0, Wanted.FEATURES: width, Wanted.FULL: len(theta)}[wanted]
+    curvature = np.zeros((size, size))
+    for start in range(0, len(rows), BLOCK):
+        chosen = slice(start, start + BLOCK)
+        clipped = clip_rows(rows[chosen].astype(np.float64), loss.row_norm)
+        extended = np.column_stack([clipped, np.ones(len(clipped))])
+        logits = extended @ matrix.T
+        probabilities = _probabilities(logits)
+        total += float(_losses(logits, labels[chosen]).sum())
+        gradient += (probabilities - _targets(labels[chosen], loss, classes)).T @ extended
+        if wanted is Wanted.FEATURES:
+            curvature += extended.T @ extended
+        elif wanted is Wanted.FULL:
+            _add_hessian(curvature, probabilities, extended)
+    # What is below the diagonal is what is above it, to the last bit.
+    symmetric = np.triu(curvature) + np.triu(curvature, 1).T if size else None
+    return Sums(len(rows), total, gradient.reshape(-1), symmetric)
+
+
+def sum_ridge(rows: Tensor, targets: Tensor, loss: SquaredL2, bits: int) -> RidgeSums:
+    """Return the sums over a client's rows from which a ridge head is solved in one round.
+
+    Args:
+        rows: the client's rows (n, features), which are clipped here.
+        targets: what the head should say of them (n, outputs), also clipped; of classes, ``np.eye(classes)[labels]``.
+        loss: the head's loss.
+        bits: the fixed point's scale (s), the same for every client: see ``fixed_point_bits``.
+
+    Returns:
+        the sums, exact and without rounding but that of each number to the fixed point.
+
+    Raises:
+        ValueError: there are no rows, or not as many targets, or the scale is too fine.
+
+    Theory section 16.
+    """
+    clipped = clip_rows(rows.astype(np.float64), loss.row_norm)
+    return ridge_sums(clipped, clip_rows(targets.astype(np.float64), loss.target_norm), loss, bits)
+
+
+def _add_hessian(hessian: Floats, probabilities: Tensor, extended: Floats) -> None:
+    """Add sum of (diag(p) - pp') (x) x'x'^T to a matrix, above its diagonal."""
+    classes, width = probabilities.shape[1], extended.shape[1]
+    for one in range(classes):
+        for other in range(one, classes):
+            weights = probabilities[:, [one]] * (float(one == other) - probabilities[:, [other]])
+            block = np.s_[one * width : (one + 1) * width, other * width : (other + 1) * width]
+            hessian[block] += extended.T @ (weights * extended)
+
+
+def _head_loss(loss: Loss) -> SoftmaxL2 | LogisticL2:
+    if not isinstance(loss, SoftmaxL2 | LogisticL2):
+        raise ValueError(f"the loss is {type(loss).__name__}; a head is trained by SoftmaxL2 or LogisticL2")
+    return loss
+
+
+def _targets(labels: NDArray[np.int64], loss: SoftmaxL2 | LogisticL2, classes: int) -> NDArray[np.int64]:
+    """Return what the probabilities would be if they were right."""
+    return labels[:, np.newaxis] if isinstance(loss, LogisticL2) else np.eye(classes, dtype=np.int64)[labels]
+
+
+def _losses(logits: Floats, labels: NDArray[np.int64]) -> Floats:
+    """Return each row's cross entropy, without overflow and never below 0."""
+    if logits.shape[1] == 1:
+        return np.asarray(np.logaddexp(0.0, np.where(labels == 1, -logits[:, 0], logits[:, 0])))
+    largest = logits.max(axis=1)
+    own = logits[np.arange(len(logits)), labels]
+    # The largest power is 1, so the logarithm is not negative, and neither is the other difference.
+    return np.asarray(np.log(np.exp(logits - largest[:, np.newaxis]).sum(axis=1)) + (largest - own))
 
 
 def _probabilities(logits: Tensor) -> Tensor:

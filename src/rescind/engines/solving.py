@@ -81,6 +81,6 @@ def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solv
         means = [gradient / (rows * solver.loss.l2) for gradient, rows in zip(answers.gradients, answers.rows, strict=True)]
         replies = Replies(answers.names, weights, (1,) * len(weights), {"gradient": means}, batch=0)
         measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
-        rounding = solution_rounding(solver, max(answers.rows), len(weights), float(np.linalg.norm(flatten(model))))
+        rounding = solution_rounding(solver, max(answers.rows), len(weights))
     steps = (0,) * len(weights)
     recorder.record(answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected)

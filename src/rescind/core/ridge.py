@@ -1,0 +1,197 @@
+"""Ridge heads: one round of sums determines the solution, in fixed point to the last bit.
+
+Rows and targets become whole numbers, in units of 2^-s and rounded towards 0, so that nothing gets longer. Sums of
+their products are exact whatever the order: products are made in float64, in blocks whose sums stay below 2^53, and
+added as 64-bit integers. So the model is the same for every order of replies, and without a client it is the one that
+would have come out had that client never been there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from rescind.core._checks import positive
+from rescind.core.arrays import Floats
+from rescind.core.regularity import SquaredL2
+
+Integers: TypeAlias = NDArray[np.int64]
+
+_EXACT = 2.0**53
+_LARGEST = 2.0**63
+# A block of fewer rows would make the sums slow: the scale is the finest that leaves as many.
+_LEAST_BLOCK = 256
+# Pays for the roundings of a limit's own computation.
+_MARGIN = 1 + 2.0**-40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeSums:
+    """Sums over rows in fixed point, in units of 4^-s.
+
+    Attributes:
+        rows: how many rows, at least 1.
+        bits: the scale (s).
+        features: the sum of x'x'^T, (features + 1, features + 1).
+        targets: the sum of y x'^T, (outputs, features + 1).
+
+    Raises:
+        ValueError: ``rows`` is not a whole number of at least 1, or an array is not int64 or has another shape.
+
+    Theory section 16.
+    """
+
+    rows: int
+    bits: int
+    features: Integers
+    targets: Integers
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+            raise ValueError(f"rows is {self.rows!r}; it has to be a whole number of at least 1")
+        for name, array in (("features", self.features), ("targets", self.targets)):
+            if array.dtype != np.int64 or array.ndim != 2:
+                raise ValueError(f"{name} has to be an int64 array of 2 dimensions")
+        if not self.features.shape[0] == self.features.shape[1] == self.targets.shape[1]:
+            raise ValueError(f"features {self.features.shape} and targets {self.targets.shape} do not fit each other")
+
+
+def fixed_point_bits(loss: SquaredL2, most_rows: int) -> int:
+    """Return the finest scale (s) at which no sum can overflow: N_max (2^s max(R', Y))^2 < 2^63.
+
+    Args:
+        loss: the head's loss.
+        most_rows: N_max, a public limit on the rows of all clients together.
+
+    Returns:
+        s; at most such that blocks of 256 rows are exact in float64.
+
+    Raises:
+        ValueError: there is none of at least 8 bits.
+
+    Theory section 16.
+    """
+    if most_rows < 1:
+        raise ValueError(f"most_rows is {most_rows!r}; it has to be at least 1")
+    square = _longest(loss) ** 2 * _MARGIN
+    bits = math.floor(math.log2(min(_LARGEST / most_rows, _EXACT / _LEAST_BLOCK) / square) / 2 - 1e-9)
+    if bits < 8:
+        raise ValueError(
+            f"{most_rows} rows of norm {_longest(loss):g} leave {bits} bits: limit the rows or their norm"
+        )
+    return bits
+
+
+def ridge_sums(rows: Floats, targets: Floats, loss: SquaredL2, bits: int) -> RidgeSums:
+    """Return the exact sums over rows and targets that were clipped before.
+
+    Args:
+        rows: (n, features), of norm at most R.
+        targets: (n, outputs), of norm at most Y.
+        loss: the head's loss.
+        bits: the scale (s).
+
+    Returns:
+        the sums.
+
+    Raises:
+        ValueError: there are no rows, or not as many targets, one of them is too long, or the scale is too fine.
+
+    Theory section 16.
+    """
+    if rows.ndim != 2 or targets.ndim != 2 or len(rows) != len(targets) or not len(rows):
+        raise ValueError(
+            f"rows are {rows.shape} and targets {targets.shape}; each row needs its target, and one at least"
+        )
+    square = (2.0**bits * _longest(loss)) ** 2 * _MARGIN
+    block = math.floor(_EXACT / square)
+    if block < 1 or len(rows) * square >= _LARGEST:
+        raise ValueError(f"{bits} bits are too many for {len(rows)} rows of norm {_longest(loss):g}")
+    for name, array, most in (("row", rows, loss.row_norm), ("target", targets, loss.target_norm)):
+        # Written such that NaN is refused too.
+        if not (np.linalg.norm(array, axis=1) <= most * _MARGIN).all():
+            raise ValueError(f"a {name} is longer than {most!r} or not finite; clip them first")
+    width = rows.shape[1] + 1
+    features, products = np.zeros((width, width), np.int64), np.zeros((targets.shape[1], width), np.int64)
+    for start in range(0, len(rows), block):
+        chosen = slice(start, start + block)
+        extended = quantise(np.column_stack([rows[chosen], np.ones(len(rows[chosen]))]), bits)
+        features += (extended.T @ extended).astype(np.int64)
+        products += (quantise(targets[chosen], bits).T @ extended).astype(np.int64)
+    return RidgeSums(len(rows), bits, features, products)
+
+
+def quantise(values: Floats, bits: int) -> Floats:
+    """Return values in units of 2^-s, rounded towards 0: whole numbers, as float64.
+
+    Theory section 16.
+    """
+    return np.trunc(values * 2.0**bits)
+
+
+def add_up_ridge(parts: Sequence[RidgeSums]) -> RidgeSums:
+    """Return the sums over the rows of several clients; the order makes no difference.
+
+    Args:
+        parts: the clients' sums, at one scale.
+
+    Returns:
+        their sum.
+
+    Raises:
+        ValueError: there is none, their scales or shapes differ, or they are too large for 64 bits.
+
+    Theory section 16.
+    """
+    if not parts:
+        raise ValueError("there is nothing to add up: no client has answered")
+    if len({(part.bits, part.features.shape, part.targets.shape) for part in parts}) > 1:
+        raise ValueError("sums of different scales or shapes cannot be added")
+    for name in ("features", "targets"):
+        # In floating point, which does not wrap around.
+        size = sum(float(np.abs(getattr(part, name).astype(np.float64)).max(initial=0.0)) for part in parts)
+        if size * _MARGIN >= _LARGEST:
+            raise ValueError(f"the sums of {name} do not fit into 64 bits: take fewer bits")
+    features = np.sum([part.features for part in parts], axis=0, dtype=np.int64)
+    targets = np.sum([part.targets for part in parts], axis=0, dtype=np.int64)
+    return RidgeSums(sum(part.rows for part in parts), parts[0].bits, features, targets)
+
+
+def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
+    """Return the head with the least squared error on the rows of A, and L2 term.
+
+    On one machine it is a function of the sums, bit by bit.
+
+    Args:
+        sums: the sums over all rows.
+        l2: the L2 term (lambda), above 0.
+
+    Returns:
+        theta*_A, the flat vector of [W | b].
+
+    Raises:
+        ValueError: ``l2`` is not a finite number above 0, or no rows have such sums.
+
+    Theory section 16.
+    """
+    positive("l2", l2)
+    unit = 4.0**-sums.bits
+    matrix = sums.features.astype(np.float64) * unit / sums.rows
+    matrix[np.diag_indices_from(matrix)] += l2
+    try:
+        factor = scipy.linalg.cho_factor(matrix)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("no rows have such sums: the features' matrix has a negative direction") from error
+    solved = scipy.linalg.cho_solve(factor, sums.targets.astype(np.float64).T * unit / sums.rows)
+    return np.ascontiguousarray(solved.T).reshape(-1)
+
+
+def _longest(loss: SquaredL2) -> float:
+    """Return max(R', Y)."""
+    return max(math.sqrt(loss.row_norm**2 + 1), loss.target_norm)

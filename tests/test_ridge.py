@@ -1,0 +1,148 @@
+"""Ridge heads: the solution against least squares, and bit by bit whatever the order of replies and who left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescind.core.regularity import SquaredL2, UnprovenLoss
+from rescind.core.ridge import RidgeSums, add_up_ridge, fixed_point_bits, quantise, ridge_solution, ridge_sums
+from rescind.core.training import LocalTraining
+from rescind.engines.heads import sum_ridge
+
+LOSS = SquaredL2(0.01, 2.0, 1.0)
+Part = tuple[np.ndarray, np.ndarray]
+
+
+def parts_of(seed: int, clients: int = 4, features: int = 5, outputs: int = 3) -> list[Part]:
+    rng = np.random.default_rng(seed)
+    return [
+        (2 * rng.normal(size=(size, features)), np.eye(outputs)[rng.integers(0, outputs, size)])
+        for size in rng.integers(1, 60, clients)
+    ]
+
+
+def answers(parts: list[Part], bits: int = 18) -> list[RidgeSums]:
+    return [sum_ridge(rows, targets, LOSS, bits) for rows, targets in parts]
+
+
+def test_the_solution_is_that_of_least_squares() -> None:
+    """numpy's least squares, on the rows and sqrt(lambda N) times the identity below them."""
+    parts = parts_of(0)
+    rows, targets = (np.concatenate(both) for both in zip(*parts, strict=True))
+    rows = rows * np.minimum(1, 2 / np.linalg.norm(rows, axis=1, keepdims=True))
+    extended = np.column_stack([rows, np.ones(len(rows))])
+    below = np.vstack([extended, np.sqrt(LOSS.l2 * len(rows)) * np.eye(6)])
+    golden = np.linalg.lstsq(below, np.vstack([targets, np.zeros((6, 3))]))[0].T
+    theta = ridge_solution(add_up_ridge(answers(parts)), LOSS.l2)
+    np.testing.assert_allclose(theta.reshape(3, 6), golden, atol=1e-3)
+    assert np.linalg.norm(theta) <= LOSS.solution_norm
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32), leaver=st.integers(0, 3), order=st.permutations(range(3)))
+def test_without_a_client_it_is_the_model_that_never_saw_it_bit_by_bit(
+    seed: int, leaver: int, order: list[int]
+) -> None:
+    parts = parts_of(seed)
+    everybody = answers(parts)
+    others = [answer for at, answer in enumerate(everybody) if at != leaver]
+    without = ridge_solution(add_up_ridge(others), LOSS.l2)
+    shuffled = ridge_solution(add_up_ridge([others[at] for at in order]), LOSS.l2)
+    assert without.tobytes() == shuffled.tobytes()
+    total, gone = add_up_ridge(everybody), everybody[leaver]
+    left = RidgeSums(total.rows - gone.rows, total.bits, total.features - gone.features, total.targets - gone.targets)
+    assert ridge_solution(left, LOSS.l2).tobytes() == without.tobytes()
+    rows, targets = (
+        np.concatenate(both) for both in zip(*(parts[at] for at in range(4) if at != leaver), strict=True)
+    )
+    turned = np.random.default_rng(seed).permutation(len(rows))
+    together = sum_ridge(rows[turned], targets[turned], LOSS, 18)
+    assert ridge_solution(together, LOSS.l2).tobytes() == without.tobytes()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), most_rows=st.sampled_from([100, 10**4, 10**7, 10**9]))
+def test_the_sums_are_those_of_whole_numbers_without_rounding(seed: int, most_rows: int) -> None:
+    bits = fixed_point_bits(LOSS, most_rows)
+    rng = np.random.default_rng(seed)
+    rows, targets = rng.normal(size=(700, 3)), rng.normal(size=(700, 2))
+    sums = sum_ridge(rows, targets, SquaredL2(0.01, 2.0, 1.0), bits)
+    longest = np.linalg.norm(rows, axis=1, keepdims=True)
+    margin = 1 - 2.0**-20
+    rows = np.where(longest > 2 * (1 - 2.0**-21), rows * (2 * margin / longest), rows)
+    whole = [[int(number) for number in row] for row in quantise(np.column_stack([rows, np.ones(700)]), bits)]
+    exact = [[sum(row[one] * row[other] for row in whole) for other in range(4)] for one in range(4)]
+    assert sums.features.tolist() == exact
+    assert exact[3][3] == 700 * 4**bits
+
+
+def test_nothing_gets_longer() -> None:
+    values = np.array([0.3, -0.3, 1e-9, -1.0])
+    np.testing.assert_array_equal(quantise(values, 4), [4, -4, 0, -16])
+
+
+def test_the_scale_leaves_room_for_every_sum() -> None:
+    for most_rows in (1, 1000, 10**6, 10**9):
+        bits = fixed_point_bits(LOSS, most_rows)
+        assert most_rows * 4**bits * 5 < 2**63
+        assert 256 * 4**bits * 5 <= 2**53
+    assert fixed_point_bits(LOSS, 10**6) == 20
+    with pytest.raises(ValueError, match="limit the rows"):
+        fixed_point_bits(LOSS, 2**60)
+    with pytest.raises(ValueError, match="most_rows"):
+        fixed_point_bits(LOSS, 0)
+
+
+def test_the_loss_knows_its_constants() -> None:
+    """Against the Hessian and the gradient of the longest row and target."""
+    loss = SquaredL2(0.5, 2.0, 3.0)
+    assert loss.curvature.low == 0.5
+    assert loss.curvature.high == pytest.approx(5.5)
+    assert loss.gradient_bound is None
+    assert loss.gradient_bound_within(7.0) == pytest.approx(np.sqrt(5) * (np.sqrt(5) * 7 + 3))
+    row = np.array([2.0, 1.0])
+    theta = -7 * row / np.linalg.norm(row)
+    assert np.linalg.norm((theta @ row - 3.0) * row) <= loss.gradient_bound_within(7.0)
+    assert loss.solution_norm == pytest.approx(3 / np.sqrt(0.5))
+    for wrong in ((0.0, 1.0), (1.0, 0.0), (1.0, 1.0, np.inf)):
+        with pytest.raises(ValueError, match="above 0"):
+            SquaredL2(*wrong)
+
+
+def test_squared_error_is_not_trained() -> None:
+    with pytest.raises(ValueError, match="solved for"):
+        LocalTraining(5, 0.1, LOSS)
+    assert LocalTraining(5, 0.1, UnprovenLoss()).steps == 5
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    rows, targets = np.ones((3, 2)), np.ones((3, 1))
+    with pytest.raises(ValueError, match="each row needs its target"):
+        ridge_sums(rows, targets[:2], LOSS, 18)
+    with pytest.raises(ValueError, match="too many"):
+        ridge_sums(rows, targets, LOSS, 31)
+    with pytest.raises(ValueError, match="a row is longer"):
+        ridge_sums(3 * rows, targets, LOSS, 18)
+    with pytest.raises(ValueError, match="a target is longer"):
+        ridge_sums(rows, np.full((3, 1), np.nan), LOSS, 18)
+    good = ridge_sums(rows, targets, LOSS, 18)
+    with pytest.raises(ValueError, match="no client"):
+        add_up_ridge([])
+    with pytest.raises(ValueError, match="different scales"):
+        add_up_ridge([good, ridge_sums(rows, targets, LOSS, 17)])
+    large = RidgeSums(3, 18, np.full((3, 3), 2**62), good.targets)
+    with pytest.raises(ValueError, match="64 bits"):
+        add_up_ridge([large, large])
+    with pytest.raises(ValueError, match="negative direction"):
+        ridge_solution(RidgeSums(3, 18, -good.features, good.targets), LOSS.l2)
+    with pytest.raises(ValueError, match="l2"):
+        ridge_solution(good, 0.0)
+    with pytest.raises(ValueError, match="rows"):
+        RidgeSums(0, 18, good.features, good.targets)
+    with pytest.raises(ValueError, match="int64"):
+        RidgeSums(3, 18, np.zeros((3, 3)), good.targets)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="do not fit"):
+        RidgeSums(3, 18, good.features, good.targets[:, :2])
