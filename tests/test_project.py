@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXPECT = ROOT / ".ci" / "expect"
+BASH = shutil.which("bash") or "/bin/bash"
 
 PAPER = (
     "SIFU: Sequential Informed Federated Unlearning for Efficient and Provable Client Unlearning"
@@ -205,5 +206,5 @@ def test_the_gate_ends_well_when_what_ran_beside_it_has_ended():
         line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line.startswith("trap ")
     )
     steps = f'set -euo pipefail\nscratch=$(mktemp -d)\ntrue &\nbeside=$!\n{trap}\nwait "$beside"\n'
-    assert subprocess.run(["bash", "-c", steps], check=False).returncode == 0
-    assert subprocess.run(["bash", "-c", steps + "exit 3\n"], check=False).returncode == 3
+    assert subprocess.run([BASH, "-c", steps], check=False).returncode == 0
+    assert subprocess.run([BASH, "-c", steps + "exit 3\n"], check=False).returncode == 3
