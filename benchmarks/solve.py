@@ -11,9 +11,9 @@ of which confirms that the gradient's norm is at most 1e-5.
 - MNIST's pixels, 7,850 parameters, where a message holds no curvature but that of the features, or none
   (``features_rounds``, ``gradients_only_rounds``).
 
-Each number is the worst case. ``bytes_full``, ``bytes_features`` and ``bytes_fedavg`` are what one client sends in the
-whole solve of the one-class federation by each kind of curvature, and in FedAvg's retraining: rounds are few because
-messages are long.
+Each number is the worst case. ``bytes_full``, ``bytes_features`` and ``bytes_fedavg`` are what one client sends in
+the whole solve of the one-class federation by each kind of curvature, and in FedAvg's retraining: rounds are few
+because messages are long.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Forgotten:
 def hospitals(rounds: int) -> Iterator[Case]:
     """Yield the four hospitals, each of which leaves once."""
     loaded = heart.load(None)
-    shards = {name: Shard(*own) for name, *own in zip(loaded.names, loaded.rows, loaded.labels, strict=True)}
+    own = zip(loaded.names, loaded.rows, loaded.labels, strict=True)
+    shards = {name: Shard(rows, labels) for name, rows, labels in own}
     everybody = Shard(np.concatenate(loaded.rows), np.concatenate(loaded.labels))
     training = LocalTraining(steps=10, learning_rate=0.1, loss=LogisticL2(l2=0.01, row_norm=2.5))
     head = LogisticHead(len(heart.FEATURES))
@@ -106,7 +107,7 @@ def forget(case: Case, method: Method) -> Forgotten:
         model = history.model(history.newest)
     remaining = [name for name in case.engine.clients if name not in case.leaving]
     total = case.engine.sums(model, ROOT, remaining, Wanted.GRADIENT).total
-    assert total is not None  # noqa: S101, somebody remains
+    assert total is not None
     return Forgotten(outcome.rounds, total.loss / total.rows, case.engine.test_accuracy(model))
 
 

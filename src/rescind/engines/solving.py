@@ -78,7 +78,9 @@ def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solv
     weights = np.array(answers.rows, dtype=np.float64)
     measured, rounding = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
     if solved:
-        means = [gradient / (rows * solver.loss.l2) for gradient, rows in zip(answers.gradients, answers.rows, strict=True)]
+        means = [
+            gradient / (rows * solver.loss.l2) for gradient, rows in zip(answers.gradients, answers.rows, strict=True)
+        ]
         replies = Replies(answers.names, weights, (1,) * len(weights), {"gradient": means}, batch=0)
         measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
         rounding = solution_rounding(solver, max(answers.rows), len(weights))

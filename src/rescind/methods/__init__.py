@@ -8,8 +8,8 @@ from rescind.methods.fine_tuning import FineTuning
 from rescind.methods.last import Last
 from rescind.methods.method import Beginning, Certifying, Heuristic, Method, OwnRounds
 from rescind.methods.scratch import Scratch
-from rescind.methods.solve import Solve
 from rescind.methods.sifu import PaperSifu, Sifu, StrictSifu
+from rescind.methods.solve import Solve
 
 __all__ = [
     "Beginning",

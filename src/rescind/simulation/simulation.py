@@ -13,8 +13,8 @@ import torch
 from rescind.core.arrays import Tensor
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
-from rescind.core.training import LocalTraining
 from rescind.core.sums import Wanted
+from rescind.core.training import LocalTraining
 from rescind.engines.engine import Answers, Replies
 from rescind.engines.heads import sum_head
 from rescind.engines.seeds import choose_batches, client_seed, draw
