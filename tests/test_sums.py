@@ -113,6 +113,9 @@ def test_what_is_no_head_is_refused() -> None:
         sum_head(model, rows, labels, UnprovenLoss())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="features"):
         sum_head(model, rows[:, :3], labels, SoftmaxL2(0.1, 1.0))
+    for wrong in (labels[:3], labels - 5, labels + 1 + labels.max()):
+        with pytest.raises(ValueError, match="from 0 to 2"):
+            sum_head(model, rows, wrong, SoftmaxL2(0.1, 1.0))
     with pytest.raises(ValueError, match="rows"):
         sum_head(model, rows[:0], labels[:0], SoftmaxL2(0.1, 1.0))
     for names in (["weight"], ["weight", "gain"], ["a.weight", "b.weight"], ["weight", "bias", "scale"]):
@@ -229,6 +232,8 @@ def lies() -> list[tuple[str, Sums, Wanted]]:
     full, features, plain = (sum_head(model, rows, labels, loss, wanted) for wanted in reversed(Wanted))
     assert full.curvature is not None
     assert features.curvature is not None
+    # All curvature in one direction: within the trace (9 rows, R'^2 = 5: 30), above the largest eigenvalue (22.5).
+    spread, row = np.array([[1, -1, 0], [-1, 1, 0], [0, 0, 0]]) / 2, np.diag([1.0, 0, 0, 0, 0])
     one_sided = full.curvature.copy()
     one_sided[0, 1] *= 1.1
     tilted = plain.gradient.copy()
@@ -242,6 +247,7 @@ def lies() -> list[tuple[str, Sums, Wanted]]:
         ("negative direction", replace(full, curvature=-full.curvature), Wanted.FULL),
         ("curvature does not sum", replace(full, curvature=full.curvature + 1e-3 * np.eye(15)), Wanted.FULL),
         ("curvature is larger", replace(full, curvature=100 * full.curvature), Wanted.FULL),
+        ("curvature is larger", replace(full, curvature=25.0 * np.kron(spread, row)), Wanted.FULL),
         ("other rows", replace(features, curvature=0.9 * features.curvature), Wanted.FEATURES),
         ("curvature is larger", replace(features, curvature=100 * features.curvature), Wanted.FEATURES),
         ("not the shape", plain, Wanted.FULL),

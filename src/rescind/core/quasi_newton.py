@@ -113,8 +113,8 @@ class QuasiNewtonSearch:
         bound: Boehning's bound.
         norms: the lengths of the last accepted gradients, in the bound's norm.
         base: the last accepted model.
-        value: its loss.
-        gradient: its gradient.
+        value: the lowest loss of an accepted model.
+        gradient: the gradient of ``base``.
         target: the model that is tried.
         pairs: steps and how the gradient changed by them, oldest first.
         refused: how many steps from ``base`` were refused.
@@ -144,8 +144,8 @@ def quasi_newton_begin(bound: Bound, theta: Floats, value: float, gradient: Floa
 def quasi_newton_step(search: QuasiNewtonSearch, theta: Floats, value: float, gradient: Floats) -> QuasiNewtonSearch:
     """Return the next step: on from the model that was tried, or another one from the model before.
 
-    A model is accepted if its loss is visibly lower, or if its gradient is shorter than the longest of the last few
-    and the loss not visibly higher.
+    A model is accepted if its loss is visibly lower than all before, or if its gradient is shorter than the longest
+    of the last few and the loss not visibly higher.
 
     Args:
         search: the step that led here.
@@ -167,7 +167,7 @@ def quasi_newton_step(search: QuasiNewtonSearch, theta: Floats, value: float, gr
     lower = value < search.value - visible
     if search.refused > 1 or lower or (norm < max(search.norms) and value <= search.value + visible):
         norms = (*search.norms, norm)[-_WINDOW:]
-        taken = QuasiNewtonSearch(search.bound, norms, theta, value, gradient, theta, pairs)
+        taken = QuasiNewtonSearch(search.bound, norms, theta, min(value, search.value), gradient, theta, pairs)
         return replace(taken, target=_target(taken))
     refused = replace(search, pairs=pairs, refused=search.refused + 1)
     if refused.refused == 1:

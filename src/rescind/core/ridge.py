@@ -158,8 +158,10 @@ def add_up_ridge(parts: Sequence[RidgeSums]) -> RidgeSums:
         size = sum(float(np.abs(getattr(part, name).astype(np.float64)).max(initial=0.0)) for part in parts)
         if size * _MARGIN >= _LARGEST:
             raise ValueError(f"the sums of {name} do not fit into 64 bits: take fewer bits")
-    features = np.sum([part.features for part in parts], axis=0, dtype=np.int64)
-    targets = np.sum([part.targets for part in parts], axis=0, dtype=np.int64)
+    features, targets = np.zeros_like(parts[0].features), np.zeros_like(parts[0].targets)
+    for part in parts:
+        features += part.features
+        targets += part.targets
     return RidgeSums(sum(part.rows for part in parts), parts[0].bits, features, targets)
 
 

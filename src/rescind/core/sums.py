@@ -223,12 +223,12 @@ def check_sums(
         return f"the gradient has {len(sums.gradient)} numbers, not {classes * width}"
     if (None if sums.curvature is None else sums.curvature.shape) != shape[wanted]:
         return f"the curvature has not the shape {shape[wanted]} that was asked for"
-    return (
-        _doubt_loss(sums, loss, classes, theta_norm)
-        or _doubt_gradient(sums, loss, classes)
-        or (_doubt_features(sums, loss) if wanted is Wanted.FEATURES else None)
-        or (_doubt_hessian(sums, loss, classes) if wanted is Wanted.FULL else None)
-    )
+    doubt = _doubt_loss(sums, loss, classes, theta_norm) or _doubt_gradient(sums, loss, classes)
+    if doubt is not None or sums.curvature is None:
+        return doubt
+    if wanted is Wanted.FEATURES:
+        return _doubt_features(sums.curvature, sums.rows, loss)
+    return _doubt_hessian(sums.curvature, sums.rows, loss, classes)
 
 
 def _doubt_loss(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int, theta_norm: float) -> str | None:
@@ -250,23 +250,20 @@ def _doubt_gradient(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int) -> s
     return None
 
 
-def _doubt_features(sums: Sums, loss: SoftmaxL2 | LogisticL2) -> str | None:
-    assert sums.curvature is not None  # noqa: S101 - the shape was checked
-    trace = sums.rows * _longest_row(loss) ** 2
-    if (doubt := _doubt_matrix(sums.curvature, trace, trace)) is not None:
+def _doubt_features(features: Floats, rows: int, loss: SoftmaxL2 | LogisticL2) -> str | None:
+    trace = rows * _longest_row(loss) ** 2
+    if (doubt := _doubt_matrix(features, trace, trace)) is not None:
         return doubt
-    return None if sums.curvature[-1, -1] == sums.rows else "the curvature counts other rows than the answer"
+    return None if features[-1, -1] == rows else "the curvature counts other rows than the answer"
 
 
-def _doubt_hessian(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int) -> str | None:
-    assert sums.curvature is not None  # noqa: S101 - the shape was checked
-    length = sums.rows * _longest_row(loss) ** 2
+def _doubt_hessian(hessian: Floats, rows: int, loss: SoftmaxL2 | LogisticL2, classes: int) -> str | None:
+    length = rows * _longest_row(loss) ** 2
     if isinstance(loss, LogisticL2):
-        return _doubt_matrix(sums.curvature, length / 4, length / 4)
-    if (doubt := _doubt_matrix(sums.curvature, length * (1 - 1 / classes), length / 2)) is not None:
+        return _doubt_matrix(hessian, length / 4, length / 4)
+    if (doubt := _doubt_matrix(hessian, length * (1 - 1 / classes), length / 2)) is not None:
         return doubt
-    width = len(sums.curvature) // classes
-    over_classes = sums.curvature.reshape(-1, classes, width).sum(axis=1)
+    over_classes = hessian.reshape(len(hessian), classes, -1).sum(axis=1)
     if not np.abs(over_classes).max() <= classes * length * _SLACK:
         return "the curvature does not sum to 0 over the classes"
     return None
@@ -283,7 +280,8 @@ def _doubt_matrix(matrix: Floats, trace: float, largest: float) -> str | None:
     identity = np.eye(len(matrix))
     if not _is_positive(matrix + slack * identity):
         return "the curvature has a negative direction"
-    if not _is_positive((largest + slack) * identity - matrix):
+    # No eigenvalue is above the trace, so that mostly this need not be looked at.
+    if np.trace(matrix) > largest and not _is_positive((largest + slack) * identity - matrix):
         return "the curvature is larger than that of any so many rows"
     return None
 

@@ -89,7 +89,7 @@ def sum_head(
         the sums.
 
     Raises:
-        ValueError: this is no head or not its loss, or there are no rows.
+        ValueError: this is no head or not its loss, there are no rows, or the labels do not fit.
 
     Theory section 16.
     """
@@ -103,6 +103,8 @@ def sum_head(
         raise ValueError(
             f"{type(loss).__name__} does not fit {classes} logits: logistic regression has 1, softmax more"
         )
+    if len(labels) != len(rows) or ((labels < 0) | (labels >= max(classes, 2))).any():
+        raise ValueError(f"labels have to be {len(rows)} numbers from 0 to {max(classes, 2) - 1}, one for each row")
     matrix = theta.reshape(classes, width)
     total, gradient = 0.0, np.zeros((classes, width))
     size = {Wanted.GRADIENT: 0, Wanted.FEATURES: width, Wanted.FULL: len(theta)}[wanted]
@@ -141,8 +143,9 @@ def sum_ridge(rows: Tensor, targets: Tensor, loss: SquaredL2, bits: int) -> Ridg
 
     Theory section 16.
     """
-    clipped = clip_rows(rows.astype(np.float64), loss.row_norm)
-    return ridge_sums(clipped, clip_rows(targets.astype(np.float64), loss.target_norm), loss, bits)
+    clipped = np.asarray(clip_rows(rows.astype(np.float64), loss.row_norm), dtype=np.float64)
+    wanted = np.asarray(clip_rows(targets.astype(np.float64), loss.target_norm), dtype=np.float64)
+    return ridge_sums(clipped, wanted, loss, bits)
 
 
 def _add_hessian(hessian: Floats, probabilities: Tensor, extended: Floats) -> None:
