@@ -73,6 +73,7 @@ def fitting(found: Statement, **changes: Any) -> Statement:
         said.training,
         frozen=said.frozen,
         noised_rounds=said.rounds is not None,
+        solved=said.solving is not None,
     )
     said = said.model_copy(update=words)
     if said.guarantee is not None:

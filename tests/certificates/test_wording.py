@@ -100,6 +100,7 @@ def fitting(found: Statement, mode: Mode, **changes: Any) -> Statement:
         other.training,
         frozen=other.frozen,
         noised_rounds=other.rounds is not None,
+        solved=other.solving is not None,
     )
     return altered(found, **changes, **words, mode=mode.value)
 
@@ -207,6 +208,7 @@ def assumed(sources: Sources, mode: Mode = Mode.INSTANCE, loss: Loss = TRAINING.
         describe_training(training),
         frozen=None,
         noised_rounds=False,
+        solved=False,
     )
     return {each.what: each.basis for each in words["assumptions"]}
 
@@ -256,6 +258,7 @@ def test_a_share_of_those_connected_is_told_from_a_fixed_number() -> None:
         describe_training(TRAINING),
         frozen=None,
         noised_rounds=False,
+        solved=False,
     )
     assert words["sampling"] == "fraction, 0.3"
     assert "how many were drawn followed who was connected, the group among them" in words["counterfactual"]

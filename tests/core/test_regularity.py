@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.federations import Logistic, Softmax
+from rescind.core.edges import NO_BOUND
 from rescind.core.regularity import (
     Curvature,
     DeclaredLoss,
@@ -19,7 +20,6 @@ from rescind.core.regularity import (
     server_factor,
     step_factor,
 )
-from rescind.core.edges import NO_BOUND
 from rescind.core.training import LocalTraining
 
 rates = st.floats(1e-3, 5)

@@ -28,9 +28,9 @@ import rescind.flower
 import rescind.flower.recorded as recorded_module
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
+from rescind.core.edges import NO_BOUND
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import UnprovenLoss
-from rescind.core.edges import NO_BOUND
 from rescind.engines.stops import Accuracy
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded

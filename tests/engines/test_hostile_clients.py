@@ -36,8 +36,8 @@ from benchmarks.client_fuzz import (
 )
 from rescind import DeclaredLoss, History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
-from rescind.core.regularity import Curvature
 from rescind.core.edges import NO_BOUND
+from rescind.core.regularity import Curvature
 from rescind.engines.engine import TOO_LONG, Replies
 from rescind.engines.server import norm
 from rescind.flower.arrays import is_usable

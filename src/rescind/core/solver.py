@@ -212,7 +212,8 @@ def solution_rounding(solver: Solver, most_rows: int, clients: int) -> float:
     loss, tolerance = solver.loss, solver.tolerance
     longest = 1.01 * (loss.gradient_bound + tolerance) / loss.l2
     rounding = gradient_rounding(loss, most_rows, clients, solver.classes, solver.features, longest)
-    return 2 * (tolerance + 2 * rounding) / loss.l2 * (1 + 1e-12)
+    # The last term: means of gradients are divided by lambda before they are compared.
+    return 2 * (tolerance + 2 * rounding + 2.0**-50 * loss.gradient_bound) / loss.l2 * (1 + 1e-12)
 
 
 def _measure(solver: Solver, theta: Floats, sums: Sums, gradient: Floats) -> tuple[float, float]:

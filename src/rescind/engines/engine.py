@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.facts import Facts
@@ -150,7 +150,6 @@ class Engine(Protocol):
         """
 
 
-@runtime_checkable
 class SummingEngine(Engine, Protocol):
     """An engine whose clients answer a solver's questions too, so that a head can be solved."""
 

@@ -16,6 +16,9 @@ from rescind.core.ridge import RidgeSums, ridge_sums
 from rescind.core.sums import BLOCK, Sums, Wanted, flatten, head_names
 from rescind.core.training import LocalTraining
 
+# Sums over fewer rows than these would tell too much of each: nobody who has fewer answers a solver.
+LEAST_ROWS = 10
+
 # Rows are clipped this much below the norm asked for, so that rounding cannot carry them above it again.
 _MARGIN = 2.0**-20
 
@@ -71,7 +74,7 @@ def sum_head(
     model: Mapping[str, Tensor],
     rows: Tensor,
     labels: NDArray[np.int64],
-    loss: SoftmaxL2 | LogisticL2,
+    loss: Loss,
     wanted: Wanted = Wanted.GRADIENT,
 ) -> Sums:
     """Return the sums over a client's rows that a head is solved from, at a model and without the L2 term.
@@ -93,13 +96,13 @@ def sum_head(
 
     Theory section 16.
     """
-    logistic = isinstance(_head_loss(loss), LogisticL2)
+    loss = _head_loss(loss)
     theta = flatten(model)
     width = rows.shape[1] + 1
     classes, left = divmod(len(theta), width)
     if left or len(model[head_names(model)[0]]) != classes:
         raise ValueError(f"rows of {rows.shape[1]} features do not fit a head of {len(theta)} parameters")
-    if logistic != (classes == 1):
+    if isinstance(loss, LogisticL2) != (classes == 1):
         raise ValueError(
             f"{type(loss).__name__} does not fit {classes} logits: logistic regression has 1, softmax more"
         )

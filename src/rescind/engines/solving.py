@@ -7,6 +7,7 @@ the sums alone. Where the gradient is small enough the model stays as it is, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -27,9 +28,9 @@ from rescind.ledger.records import ModelId
 
 def find_solving_obstacles(engine: Engine) -> tuple[str, ...]:
     """Return why an engine's model cannot be solved; empty means that it can."""
-    if isinstance(engine, SummingEngine):
-        return engine.facts.solving_obstacles
-    return (f"{type(engine).__name__} has no sums, so its clients cannot answer a solver's questions",)
+    if not hasattr(engine, "sums"):
+        return (f"{type(engine).__name__} has no sums, so its clients cannot answer a solver's questions",)
+    return engine.facts.solving_obstacles
 
 
 def solve(
@@ -46,10 +47,10 @@ def solve(
     anew at the last recorded model. It ends with the solution, or when the branch's rounds are used up. Once
     ``interrupted`` says so, no further round begins.
     """
-    obstacles, loss = find_solving_obstacles(engine), engine.facts.training.loss
-    if obstacles or not isinstance(engine, SummingEngine) or not isinstance(loss, SoftmaxL2 | LogisticL2):
-        raise ValueError(obstacles[0])
-    model = recorder.model()
+    if obstacles := find_solving_obstacles(engine):
+        raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
+    asking, model = cast(SummingEngine, engine), recorder.model()
+    loss = cast(SoftmaxL2 | LogisticL2, engine.facts.training.loss)
     classes, features = model[head_names(model)[0]].shape
     solver = Solver(loss, classes, features, choose(classes, features, solving.most_bytes), solving.tolerance)
     state, before, solved = begin(solver), tuple[str, ...](), False
@@ -63,7 +64,7 @@ def solve(
                 break
             if not asked:
                 raise ValueError("nobody is left who could answer: everybody was forgotten or waits to be")
-            answers = engine.sums(model, model_id, asked, state.wanted)
+            answers = asking.sums(model, model_id, asked, state.wanted)
             if answers.total is not None:
                 state, step = advance(state, flatten(model), answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
@@ -78,9 +79,8 @@ def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solv
     weights = np.array(answers.rows, dtype=np.float64)
     measured, rounding = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
     if solved:
-        means = [
-            gradient / (rows * solver.loss.l2) for gradient, rows in zip(answers.gradients, answers.rows, strict=True)
-        ]
+        shares = zip(answers.gradients, answers.rows, strict=True)
+        means = [gradient / (rows * solver.loss.l2) for gradient, rows in shares]
         replies = Replies(answers.names, weights, (1,) * len(weights), {"gradient": means}, batch=0)
         measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
         rounding = solution_rounding(solver, max(answers.rows), len(weights))

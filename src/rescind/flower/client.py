@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rescind.core.arrays import Tensor
 from rescind.core.sums import Sums
-from rescind.engines.heads import sum_head, train_head_on
+from rescind.engines.heads import LEAST_ROWS, sum_head, train_head_on
 from rescind.engines.seeds import choose_batches
 from rescind.flower.wire import DISTANCE, EXECUTED, LOSS, OWN, OWN_MODEL, SUMS, WITNESSED, Instructions
 from rescind.history.witnesses import LOGGED
@@ -51,6 +51,10 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise ValueError(f"the head has to be {told.training.precision}: the server's training says so")
     if told.wanted is not None:
+        if len(labels) < LEAST_ROWS:
+            raise ValueError(
+                f"there are {len(labels)} rows here: sums over fewer than {LEAST_ROWS} would tell too much"
+            )
         _witness(context, told, "answered")
         return _answer(msg, told, sum_head(head, features, labels, told.training.loss, told.wanted))
     size = min(told.batch or len(labels), len(labels))

@@ -16,7 +16,7 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Answers, Replies
-from rescind.engines.heads import sum_head
+from rescind.engines.heads import LEAST_ROWS, sum_head
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
 from rescind.ledger.records import ModelId
@@ -32,6 +32,7 @@ _SOURCES = Sources(
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 # Examples that are classified at a time: enough to be fast, few enough for a network's memory.
 _CHUNK = 512
+_TOO_FEW = f"it has fewer than {LEAST_ROWS} rows, and sums over them would tell too much"
 
 
 class Simulation:
@@ -197,12 +198,13 @@ class Simulation:
         self._tensors(model)
         self._check_names(names)
         features, labels, loss = self._examples.features, self._examples.labels, self._facts.training.loss
-        spans = ((name, self._examples.spans[name]) for name in names)
+        few = {name: _TOO_FEW for name in names if self._examples.count(name) < LEAST_ROWS}
+        spans = {name: self._examples.spans[name] for name in names if name not in few}
         answered = (
             (name, sum_head(model, features[span].numpy(), labels[span].numpy(), loss, wanted))
-            for name, span in spans
+            for name, span in spans.items()
         )
-        return Answers.collect(answered, {})
+        return Answers.collect(answered, few)
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float:
         """Return the mean of clients' accuracies, each on its own training data.

@@ -1,0 +1,349 @@
+"""Solving: the loop, what later leavers' bounds are worth at its models, its certificates, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner
+
+from rescind import Budget, Facts, History, Last, LocalTraining, Revocable, Rounds, Sampling, Scratch, UnprovenLoss
+from rescind.audit.replay import distance
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import InconsistentCertificateError
+from rescind.certificates.issue import build_statement
+from rescind.certificates.verification import verify
+from rescind.core.arrays import Tensor
+from rescind.core.edges import NO_BOUND, AbsentRound, RoundEdge
+from rescind.core.facts import DpFedAvg, Mode, PublicHead, Source, Sources
+from rescind.core.sensitivity import client_sensitivities, group_sensitivity
+from rescind.core.solving import Solving
+from rescind.core.strict import release_mu, strict_sensitivity
+from rescind.core.sums import Wanted
+from rescind.core.tracker import SensitivityTracker
+from rescind.engines.engine import Answers
+from rescind.history.events import RepliesRejected
+from rescind.ledger.records import ModelId
+from rescind.methods import Solve
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
+from rescind.testing.small import TRAINING, federation, simulation
+
+BUDGET = Budget(8.0, 0.01)
+SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
+EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def engine(clients: int = 6, seed: int = 0, without: Sequence[str] = (), **options: Any) -> Simulation:
+    """Return the small federation, everybody in every round; ``without`` some of its clients."""
+    if not without:
+        return simulation(clients, seed, **(EVERYBODY | options))
+    whole = federation(clients, seed)
+    shards = {name: shard for name, shard in whole.shards.items() if name not in without}
+    head = SoftmaxHead(*whole.inputs, whole.classes)
+    return Simulation(Federation(shards, whole.test, whole.classes), head, TRAINING, secret=b"others")
+
+
+def solved(engine: Simulation, solving: Solving | None = None) -> tuple[dict[str, Tensor], int]:
+    """Solve from theta_0^0, and return the model and the rounds it took."""
+    with History.in_memory() as history:
+        newest = Revocable(history, engine).solve(solving or Solving())
+        return history.model(newest), newest.round
+
+
+# Forgetting
+
+
+def test_a_client_is_forgotten_exactly_and_the_model_is_the_one_that_never_knew_it(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(4))
+    history.ask(["clinic-2"], BUDGET)
+    (outcome,) = federation.forget(Solve(), until=Rounds(4))
+    other, rounds = solved(engine(without=["clinic-2"]))
+    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.rounds == rounds <= 8
+    # The same operations on the same numbers: the same bits.
+    assert distance(history.model(history.newest), other) == 0
+
+
+def test_half_of_them_leave_together(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(4))
+    history.ask(["clinic-0", "clinic-2", "clinic-4"], BUDGET)
+    (outcome,) = federation.forget(Solve(), until=Rounds(4))
+    assert outcome.modes == (Mode.EXACT,)
+    assert (
+        distance(history.model(history.newest), solved(engine(without=["clinic-0", "clinic-2", "clinic-4"]))[0]) == 0
+    )
+
+
+def test_what_the_leaver_had_decides_nothing(history: History) -> None:
+    whole = federation(6, 0)
+    models, printed = [], []
+    for labels in (whole.shards["clinic-1"].labels, np.zeros_like(whole.shards["clinic-1"].labels)):
+        shards = dict(whole.shards) | {"clinic-1": Shard(whole.shards["clinic-1"].features * 3, labels)}
+        changed = Simulation(
+            Federation(shards, whole.test, whole.classes),
+            SoftmaxHead(*whole.inputs, whole.classes),
+            TRAINING,
+            secret=b"the same",
+        )
+        with History.in_memory() as history:
+            revocable = Revocable(history, changed)
+            revocable.train(Rounds(3))
+            history.ask(["clinic-1"], BUDGET)
+            (outcome,) = revocable.forget(Solve(), until=Rounds(3))
+            models.append(history.model(history.newest))
+            printed.append(str(outcome))
+    assert distance(*models) == 0
+    assert printed[0] == printed[1]
+
+
+def test_a_solve_that_was_cut_off_goes_on_and_ends_at_the_same_solution(history: History) -> None:
+    class CutOff:
+        """Fails at its third question."""
+
+        def __init__(self, whole: Simulation) -> None:
+            self.whole, self.asked = whole, 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(self, *question: Any) -> Answers:
+            self.asked += 1
+            if self.asked == 3:
+                raise ConnectionError("the network is gone")
+            return self.whole.sums(*question)
+
+    whole = engine()
+    Revocable(history, whole).train(Rounds(3))
+    history.ask(["clinic-2"], BUDGET)
+    with pytest.raises(ConnectionError):
+        Revocable(history, CutOff(whole)).forget(Solve(), until=Rounds(3))  # type: ignore[arg-type]
+    assert history.newest == ModelId(1, 2)
+    with pytest.raises(ValueError, match="is being served by solve"):
+        Revocable(history, whole).forget(Scratch(), until=Rounds(3))
+    (outcome,) = Revocable(history, whole).forget(Solve(), until=Rounds(3))
+    assert outcome.modes == (Mode.EXACT,)
+    apart = distance(history.model(history.newest), solved(engine(without=["clinic-2"]))[0])
+    assert apart <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
+
+
+def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> None:
+    class Leaves:
+        """clinic-3 does not answer after the first question."""
+
+        def __init__(self, whole: Simulation) -> None:
+            self.whole, self.asked = whole, 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+        ) -> Answers:
+            self.asked += 1
+            answering = [name for name in names if name != "clinic-3" or self.asked == 1]
+            return replace(self.whole.sums(model, model_id, answering, wanted), silent=("clinic-3",))
+
+    newest = Revocable(history, Leaves(engine())).solve()  # type: ignore[arg-type]
+    apart = distance(history.model(newest), solved(engine(without=["clinic-3"]))[0])
+    assert apart <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
+    last = list(history.lineage().edges)[-1]
+    assert isinstance(last, RoundEdge)
+    assert len(last.clients) == 5
+
+
+def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
+    class Silent:
+        def __init__(self, whole: Simulation) -> None:
+            self.whole = whole
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(self, *_: Any) -> Answers:
+            return Answers.collect([], {}, ["clinic-0"])
+
+    newest = Revocable(history, Silent(engine())).solve(Solving(most_rounds=4))  # type: ignore[arg-type]
+    assert newest == ModelId(0, 4)
+    assert distance(history.model(newest), engine().start()) == 0
+
+
+def test_who_has_too_few_rows_does_not_answer(history: History) -> None:
+    whole = federation(4, 0)
+    few = Shard(whole.shards["clinic-0"].features[:9], whole.shards["clinic-0"].labels[:9])
+    small = Simulation(
+        Federation(dict(whole.shards) | {"clinic-0": few}, whole.test, whole.classes),
+        SoftmaxHead(*whole.inputs, whole.classes),
+        TRAINING,
+        secret=b"few",
+    )
+    Revocable(history, small).solve()
+    assert any(history.timeline.of(RepliesRejected))
+    assert all(len(edge.clients) == 3 for edge in history.lineage().edges if isinstance(edge, RoundEdge))
+
+
+@pytest.mark.parametrize("most_bytes", [100_000, 800, 100])
+def test_every_kind_of_curvature_finds_the_same_solution(most_bytes: int) -> None:
+    best, _ = solved(engine())
+    found, _ = solved(engine(), Solving(most_bytes=most_bytes))
+    assert distance(found, best) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
+
+
+# What is known of later leavers
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_leaves_after_a_solve_is_no_further_than_the_bound(history: History, seed: int) -> None:
+    Revocable(history, engine(seed=seed)).solve()
+    names = [f"clinic-{at}" for at in range(6)]
+    path = history.lineage()
+    for group in (names[:1], names[3:4], names[:2], names[1:4], names[1:]):
+        clients = history.clients(group)
+        bounds = group_sensitivity(path.edges, clients)
+        apart = distance(history.model(history.newest), solved(engine(seed=seed, without=group))[0])
+        assert apart <= bounds[-1] <= 100
+        # Nothing is known of the iterates.
+        assert (bounds[1:-1] >= NO_BOUND).all()
+        alone, lazy = sorted(clients), SensitivityTracker()
+        for edge in path.edges:
+            lazy.record(edge)
+        known = lazy.sensitivities(np.array(alone, dtype=np.int64))
+        assert known == pytest.approx(client_sensitivities(path.edges, alone, [len(path.edges)])[0], rel=1e-6)
+    assert group_sensitivity(path.edges, history.clients(names))[-1] >= NO_BOUND
+
+
+def test_a_solve_bounds_anew_whoever_took_part_before_it_and_did_not_answer(history: History) -> None:
+    class Absent:
+        def __init__(self, whole: Simulation) -> None:
+            self.whole = whole
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(self, model: Any, model_id: Any, names: Sequence[str], wanted: Wanted) -> Answers:
+            return self.whole.sums(model, model_id, [name for name in names if name != "clinic-5"], wanted)
+
+    federation = Revocable(history, Absent(engine()))  # type: ignore[arg-type]
+    federation.train(Rounds(3))
+    federation.solve()
+    edges = history.lineage(group=history.clients(["clinic-5"])).edges
+    assert any(isinstance(edge, AbsentRound) for edge in edges)
+    bounds = group_sensitivity(edges, history.clients(["clinic-5"]))
+    assert 0 < bounds[3] < NO_BOUND <= bounds[4]
+    loss = TRAINING.loss
+    assert bounds[-1] == pytest.approx(2 * Solving().tolerance / loss.l2, rel=1e-4)  # type: ignore[attr-defined]
+
+
+def test_a_later_leaver_is_hidden_by_noise_at_the_solution(history: History) -> None:
+    federation = Revocable(history, engine(40))
+    federation.solve()
+    federation.train(Rounds(history.newest.round + 5))
+    history.ask(["clinic-7"], BUDGET)
+    (outcome,) = federation.forget(Last(), until=Rounds(3))
+    assert outcome.modes == (Mode.INSTANCE,)
+    said = build_statement(history, 1).predicate
+    assert "where the head was solved it is solved there for the others" in said.counterfactual
+
+
+def test_nothing_strict_is_said_behind_a_solve(history: History) -> None:
+    loss = TRAINING.loss
+    public = PublicHead(0.0, 21, 15)
+    facts = Facts(replace(TRAINING, learning_rate=0.5), Sampling.EVERYBODY, True, False, True, True, public)
+    assert facts.strict_obstacles == ()
+    Revocable(history, engine()).solve()
+    for group in (["clinic-0"], []):
+        clients = history.clients(group)
+        bounds = strict_sensitivity(history.lineage().edges, clients, facts.head_bound())
+        assert np.isinf(bounds[1:]).all()
+    assert np.isinf(release_mu(history.lineage().edges, history.clients(["clinic-0"]), 1.0)[1:]).all()
+    assert loss.curvature is not None
+
+
+# Certificates
+
+
+def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(4))
+    history.ask(["clinic-2"], BUDGET)
+    federation.forget(Solve(), until=Rounds(4))
+    found = build_statement(history, 1)
+    said = found.predicate
+    assert said.mode == "exact"
+    assert said.solving is not None
+    assert said.solving.tolerance == 1e-5
+    assert "answered in every round of the solve" in said.counterfactual
+    assert any("solver's settings" in each.what for each in said.assumptions)
+    content = sign(found, [SIGNER])
+    assert verify(content, [SIGNER.public_key], history=history).since == ()
+    for changes in (
+        {"solving": None},
+        {"facts": said.facts.model_copy(update={"solved": False})},
+        {"training": said.training.model_copy(update={"l2": 0.0})},
+        {"not_claimed": said.not_claimed[:-1]},
+    ):
+        lie = found.model_copy(update={"predicate": said.model_copy(update=changes)})
+        with pytest.raises(InconsistentCertificateError):
+            verify(sign(lie, [SIGNER]), [SIGNER.public_key])
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"training": LocalTraining(3, 0.1, UnprovenLoss())}, "only a softmax or logistic head"),
+        ({"public": DpFedAvg(1.0, 1.0, 4.0, True, True, True, True)}, "DP-FedAvg"),
+        ({"sources": Sources()}, "declared"),
+        ({"sources": Sources(training=Source.EXECUTED, distances=Source.REPORTED)}, "masked"),
+        ({"equal_weights": True}, "weigh the same"),
+    ],
+)
+def test_what_cannot_be_solved_says_why(changes: dict[str, Any], words: str) -> None:
+    facts = replace(engine().facts, **changes)
+    assert any(words in obstacle for obstacle in facts.solving_obstacles)
+
+
+def test_an_engine_without_sums_says_so(history: History) -> None:
+    class Trains:
+        def __init__(self, whole: Simulation) -> None:
+            self.whole = whole
+
+        def __getattr__(self, name: str) -> object:
+            if name == "sums":
+                raise AttributeError(name)
+            return getattr(self.whole, name)
+
+    federation = Revocable(history, Trains(engine()))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Trains has no sums"):
+        federation.solve()
+    federation.train(Rounds(2))
+    history.ask(["clinic-1"], BUDGET)
+    with pytest.raises(ValueError, match="Trains has no sums"):
+        federation.forget(Solve(), until=Rounds(2))
+
+
+def test_equal_weights_are_not_solved(history: History) -> None:
+    federation = Revocable(history, engine(equal_weights=True))
+    federation.train(Rounds(2))
+    history.ask(["clinic-1"], BUDGET)
+    with pytest.raises(ValueError, match="weigh the same"):
+        federation.forget(Solve(), until=Rounds(2))
+
+
+@pytest.mark.parametrize("changes", [{"tolerance": 0.0}, {"most_bytes": -1}, {"most_rounds": 2.5}])
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        Solving(**changes)
