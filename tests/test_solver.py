@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from public_data import heart
 from rescind.core.newton import NewtonSearch, newton_step
 from rescind.core.quasi_newton import Bound
 from rescind.core.regularity import LogisticL2, SoftmaxL2
@@ -98,6 +100,17 @@ def test_the_solution_is_scipys(loss: Head, kind: str, wanted: Wanted) -> None:
     distance = float(np.linalg.norm(theta - by_scipy(parts, loss, classes)))
     assert distance <= norms[-1] / loss.l2 + 1e-5
     assert len(norms) <= {Wanted.FULL: 8, Wanted.FEATURES: 25, Wanted.GRADIENT: 50}[wanted]
+
+
+@pytest.mark.parametrize("leaver", [None, *heart.HOSPITALS])
+def test_hospitals_are_solved_for_in_five_rounds_whoever_leaves(leaver: str | None) -> None:
+    if not os.environ.get("RESCIND_DATA"):
+        pytest.skip("RESCIND_DATA names no folder with the data sets")
+    hospitals = heart.load(None)
+    patients = zip(hospitals.names, hospitals.rows, hospitals.labels, strict=True)
+    parts = [(rows, labels) for name, rows, labels in patients if name != leaver]
+    _, norms = solve(parts, LogisticL2(0.01, 2.5), 1, Wanted.FULL)
+    assert len(norms) <= 5
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,9 +14,10 @@ import numpy as np
 
 from rescind.core.arrays import Floats
 
-# How many steps are remembered, and how many gradients a new one is compared with.
+# How many steps are remembered.
 _MEMORY = 32
-_WINDOW = 4
+# The part of the last gradient's length that a new one may have at most.
+_SHORTER = 0.999
 # The smallest h that is tried.
 _LEAST = 1e-6
 # Differences of losses below this part of them may be rounding: then the gradient alone judges.
@@ -111,10 +112,10 @@ class QuasiNewtonSearch:
 
     Attributes:
         bound: Boehning's bound.
-        norms: the lengths of the last accepted gradients, in the bound's norm.
         base: the last accepted model.
         value: the lowest loss of an accepted model.
         gradient: the gradient of ``base``.
+        norm: its length, in the bound's norm.
         target: the model that is tried.
         pairs: steps and how the gradient changed by them, oldest first.
         refused: how many steps from ``base`` were refused.
@@ -123,10 +124,10 @@ class QuasiNewtonSearch:
     """
 
     bound: Bound
-    norms: tuple[float, ...]
     base: Floats
     value: float
     gradient: Floats
+    norm: float
     target: Floats
     pairs: tuple[tuple[Floats, Floats], ...] = ()
     refused: int = 0
@@ -137,15 +138,15 @@ def quasi_newton_begin(bound: Bound, theta: Floats, value: float, gradient: Floa
 
     Theory section 16.
     """
-    begun = QuasiNewtonSearch(bound, (bound.norm(gradient),), theta, value, gradient, theta)
+    begun = QuasiNewtonSearch(bound, theta, value, gradient, bound.norm(gradient), theta)
     return replace(begun, target=_target(begun))
 
 
 def quasi_newton_step(search: QuasiNewtonSearch, theta: Floats, value: float, gradient: Floats) -> QuasiNewtonSearch:
     """Return the next step: on from the model that was tried, or another one from the model before.
 
-    A model is accepted if its loss is visibly lower than all before, or if its gradient is shorter than the longest
-    of the last few and the loss not visibly higher.
+    A model is accepted if its loss is visibly lower than all before, or if its gradient is shorter than the last one
+    and the loss not visibly higher.
 
     Args:
         search: the step that led here.
@@ -165,9 +166,8 @@ def quasi_newton_step(search: QuasiNewtonSearch, theta: Floats, value: float, gr
         pairs = (*pairs, (step, change))[-_MEMORY:]
     norm, visible = search.bound.norm(gradient), _VISIBLE * max(1.0, search.value)
     lower = value < search.value - visible
-    if search.refused > 1 or lower or (norm < max(search.norms) and value <= search.value + visible):
-        norms = (*search.norms, norm)[-_WINDOW:]
-        taken = QuasiNewtonSearch(search.bound, norms, theta, min(value, search.value), gradient, theta, pairs)
+    if search.refused > 1 or lower or (norm <= _SHORTER * search.norm and value <= search.value + visible):
+        taken = QuasiNewtonSearch(search.bound, theta, min(value, search.value), gradient, norm, theta, pairs)
         return replace(taken, target=_target(taken))
     refused = replace(search, pairs=pairs, refused=search.refused + 1)
     if refused.refused == 1:

@@ -171,7 +171,8 @@ def advance(state: State, theta: Floats, sums: Sums, *, fresh: bool = False) -> 
 def choose(classes: int, features: int, most_bytes: int) -> Wanted:
     """Return the best curvature that fits into a message.
 
-    The upper triangle is sent, in float64: P(P+1)/2 numbers of the Hessian, (D+1)(D+2)/2 of the features.
+    Beside the gradient an upper triangle is sent, in float64: P(P+1)/2 numbers of the Hessian, (D+1)(D+2)/2 of the
+    features.
 
     Args:
         classes: the number of logits (C).
