@@ -56,9 +56,9 @@ def attack(
 
     Theory section 15.
     """
-    if not all(np.isfinite(each).all() for each in (shadows, shadows_without, releases, releases_without)):
+    if not all(np.isfinite(values).all() for values in (shadows, shadows_without, releases, releases_without)):
         raise ValueError("a confidence is not finite: nothing can be told from it")
-    scores, absent = (_scores(each, shadows, shadows_without) for each in (releases, releases_without))
+    scores, absent = (_scores(values, shadows, shadows_without) for values in (releases, releases_without))
     learned, tried = absent[::2], absent[1::2]
     by_rate = {}
     for rate in rates:

@@ -137,7 +137,7 @@ def compare_worlds(
     """
     if scope is PrivacyScope.INDIVIDUAL and len(leaving) > 1:
         alone = [compare_worlds(history, tape, [name]) for name in leaving]
-        return [max(each, key=_nearness) for each in zip(*alone, strict=True)]
+        return [max(comparisons, key=_nearness) for comparisons in zip(*alone, strict=True)]
     group = history.clients(list(leaving))
     # People may have called them by their labels.
     names = set(history.names(group))
@@ -165,8 +165,8 @@ def _same_noise(
     }
 
 
-def _nearness(each: Comparison) -> float:
+def _nearness(comparison: Comparison) -> float:
     """Tell how near a distance is to its bound; what is above it comes first."""
-    if each.violated:
+    if comparison.violated:
         return np.inf
-    return each.distance / each.bound if each.bound else 0.0
+    return comparison.distance / comparison.bound if comparison.bound else 0.0

@@ -100,9 +100,9 @@ class FolderStorage(Storage):
 
     def size(self, name: str) -> int | None:
         with suppress(FileNotFoundError):
-            found = os.lstat(self._folder / name)
+            status = os.lstat(self._folder / name)
             # Deleting a symbolic link would erase nothing, so none is taken for a file.
-            return found.st_size if stat.S_ISREG(found.st_mode) else None
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
         return None
 
     def names(self) -> set[str]:

@@ -226,21 +226,21 @@ class Facts:
     @property
     def strict_obstacles(self) -> tuple[str, ...]:
         """Why nothing can be said that holds for every data set; empty means that it can."""
-        found = self._broken_rules + self.contradictions
+        obstacles = self._broken_rules + self.contradictions
         if not self.public_schedule:
-            found += ("kept nodes are not placed by a public schedule: say public_schedule=True from the start",)
+            obstacles += ("kept nodes are not placed by a public schedule: say public_schedule=True from the start",)
         if isinstance(self.public, DpFedAvg):
-            return found + self.public.obstacles
+            return obstacles + self.public.obstacles
         if self.public is None:
             return (
-                *found,
+                *obstacles,
                 "neither an L2 head's constants (public=PublicHead(...)) nor those of DP-FedAvg are recorded",
             )
         try:
             self.head_bound()
         except ValueError as refusal:
-            return (*found, str(refusal))
-        return found + self._unknown_rounding
+            return (*obstacles, str(refusal))
+        return obstacles + self._unknown_rounding
 
     @property
     def contradictions(self) -> tuple[str, ...]:

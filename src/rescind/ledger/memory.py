@@ -105,14 +105,14 @@ class MemoryLedger(Ledger):
         if gone:
             raise ForgottenClientError(sorted(gone))
         new = [name for name in dict.fromkeys(names) if name not in self._names]
-        given = {name: number for number, name in enumerate(new, start=self._given_out + 1)}
-        if given:
-            self._names |= given
-            self._given_out += len(given)
-            self._nonces |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
-            self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
-            leaves = [name_leaf(self._nonces[client], client, name) for name, client in given.items()]
-            self._append(REGISTRATION, registration_body(given.values()), time, merkle_root(leaves))
+        assigned = {name: number for number, name in enumerate(new, start=self._given_out + 1)}
+        if assigned:
+            self._names |= assigned
+            self._given_out += len(assigned)
+            self._nonces |= {client: secrets.token_bytes(KEY_BYTES) for client in assigned.values()}
+            self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in assigned.values()}
+            leaves = [name_leaf(self._nonces[client], client, name) for name, client in assigned.items()]
+            self._append(REGISTRATION, registration_body(assigned.values()), time, merkle_root(leaves))
         return np.array([self._names[name] for name in names], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
@@ -130,8 +130,8 @@ class MemoryLedger(Ledger):
         return {name for name in names if name_digest(secret, name) in self._erased}
 
     def _label(self, labels: Mapping[str, str], time: str) -> None:
-        given = {self._names[name]: label for name, label in labels.items() if name in self._names}
-        new = {client: label for client, label in given.items() if self._labels.get(client) != label}
+        wanted = {self._names[name]: label for name, label in labels.items() if name in self._names}
+        new = {client: label for client, label in wanted.items() if self._labels.get(client) != label}
         if new:
             leaves = {client: label_leaf(self._nonces[client], client, label) for client, label in new.items()}
             self._append(LABEL, label_body(leaves), time, b"")
@@ -141,8 +141,8 @@ class MemoryLedger(Ledger):
         return dict(sorted(self._labels.items()))
 
     def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
-        there = {client: name_leaf(self._nonces[client], client, name) for name, client in self._names.items()}
-        leaves = self._name_leaves | there
+        present = {client: name_leaf(self._nonces[client], client, name) for name, client in self._names.items()}
+        leaves = self._name_leaves | present
         return {client: leaves[client] for client in sorted(leaves) if first <= client <= last}
 
     def label_leaves(self) -> dict[int, bytes]:
@@ -168,8 +168,8 @@ class MemoryLedger(Ledger):
         self._last_rounds[model_id.branch] = model_id.round
         self._rounds[model_id], self._kept[model_id] = round_, round_.model
         self._updates |= {(model_id, client): digest for client, digest in updates.items()}
-        for each in release:
-            self._kept.pop(each, None)
+        for released in release:
+            self._kept.pop(released, None)
         return entry
 
     def _start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
@@ -186,7 +186,7 @@ class MemoryLedger(Ledger):
         yield from [self._rounds[model_id] for model_id in sorted(self._rounds) if model_id in span]
 
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
-        rows = [(each.model_id.round, each.factor, each.rounding) for each in self.rounds(span)]
+        rows = [(round_.model_id.round, round_.factor, round_.rounding) for round_ in self.rounds(span)]
         return np.array(rows, dtype=ABSENT_ROUNDS)
 
     def rounds_of(self, clients: Clients) -> list[ModelId]:
@@ -221,9 +221,9 @@ class MemoryLedger(Ledger):
 
         if remains is not None:
             self._append(REMAINS, *remains, b"")
-        self._rounds = {model_id: each for model_id, each in self._rounds.items() if stays(model_id)}
-        self._kept = {model_id: each for model_id, each in self._kept.items() if stays(model_id)}
-        self._updates = {key: each for key, each in self._updates.items() if stays(key[0])}
+        self._rounds = {model_id: round_ for model_id, round_ in self._rounds.items() if stays(model_id)}
+        self._kept = {model_id: model for model_id, model in self._kept.items() if stays(model_id)}
+        self._updates = {key: digest for key, digest in self._updates.items() if stays(key[0])}
         for branch in superseded:
             self._stretches.pop(branch, None)
         if stretch is not None:

@@ -190,10 +190,10 @@ class SqlLedger(Ledger):
             if gone:
                 raise ForgottenClientError(sorted(gone))
             given_out = connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one()
-            given = {name: number for number, name in enumerate(new, start=given_out + 1)}
-            if given:
-                self._insert_clients(connection, given, time)
-        known |= given
+            assigned = {name: number for number, name in enumerate(new, start=given_out + 1)}
+            if assigned:
+                self._insert_clients(connection, assigned, time)
+        known |= assigned
         return np.array([known[name] for name in names], dtype=np.int64)
 
     def identities(self) -> dict[str, int]:
@@ -240,8 +240,8 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             left = connection.execute(within.where(kept.c.name_leaf.is_not(None))).all()
             rows = connection.execute(select(names).where(names.c.pseudonym.between(first, last))).all()
-        there = {client: name_leaf(nonce, client, name) for client, name, _, nonce in rows}
-        return dict(sorted(({client: leaf for client, leaf in left} | there).items()))  # noqa: C416
+        present = {client: name_leaf(nonce, client, name) for client, name, _, nonce in rows}
+        return dict(sorted(({client: leaf for client, leaf in left} | present).items()))  # noqa: C416
 
     def label_leaves(self) -> dict[int, bytes]:
         table = schema.identity
@@ -264,7 +264,7 @@ class SqlLedger(Ledger):
         rejected: Mapping[int, str],
     ) -> Entry:
         model_id, model = round_.model_id, bytes.fromhex(round_.model)
-        stored = [(model_id.branch, model_id.round, each, bytes.fromhex(of)) for each, of in updates.items()]
+        stored = [(model_id.branch, model_id.round, client, bytes.fromhex(of)) for client, of in updates.items()]
         with self._transaction() as connection:
             keys = _keys(connection, round_.clients)
             check_round(round_, _last_round(connection, model_id.branch), keys)
@@ -332,8 +332,8 @@ class SqlLedger(Ledger):
             segments.setdefault(sequence // schema.ROUNDS_PER_SEGMENT, []).append(sequence)
         for segment, sequences in segments.items():
             with self._reading() as connection:
-                found = select(schema.participation.c.round, schema.participation.c.client)
-                rows = connection.execute(found.where(schema.participation.c.segment == segment)).all()
+                participants = select(schema.participation.c.round, schema.participation.c.client)
+                rows = connection.execute(participants.where(schema.participation.c.segment == segment)).all()
             pairs = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 2)
             for sequence in sequences:
                 yield model_ids[sequence], np.sort(pairs[pairs[:, 0] == sequence, 1])
@@ -409,7 +409,7 @@ class SqlLedger(Ledger):
         table, secret = schema.journal, self.outside_secret(STAMPS)
         query = select(table.c.sequence, table.c.head, table.c.stamp).order_by(table.c.sequence)
         with self._reading() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
-            return [each.sequence for each in rows if not _is_stamped(each, secret)]
+            return [row.sequence for row in rows if not _is_stamped(row, secret)]
 
     def erased_name_digests(self) -> list[str]:
         table = schema.suppression
@@ -486,11 +486,11 @@ class SqlLedger(Ledger):
         _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
         return entry
 
-    def _insert_clients(self, connection: Connection, given: Mapping[str, int], time: str) -> None:
-        rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in given.items()]
+    def _insert_clients(self, connection: Connection, assigned: Mapping[str, int], time: str) -> None:
+        rows = [(number, name, None, secrets.token_bytes(KEY_BYTES)) for name, number in assigned.items()]
         leaves = [name_leaf(nonce, number, name) for number, name, _, nonce in rows]
-        self._append(connection, REGISTRATION, registration_body(given.values()), time, merkle_root(leaves))
-        _insert(connection, schema.client, [(each, secrets.token_bytes(KEY_BYTES), None) for each in given.values()])
+        self._append(connection, REGISTRATION, registration_body(assigned.values()), time, merkle_root(leaves))
+        _insert(connection, schema.client, [(row[0], secrets.token_bytes(KEY_BYTES), None) for row in rows])
         _insert(connection, schema.identity, rows)
 
 
@@ -508,15 +508,15 @@ def _last_entry(connection: Connection) -> Entry | None:
 
 def _last_round(connection: Connection, branch: int) -> int:
     table = schema.branch
-    found = connection.execute(select(table.c.last_round).where(table.c.number == branch)).scalar()
-    return -1 if found is None else found
+    last_round = connection.execute(select(table.c.last_round).where(table.c.number == branch)).scalar()
+    return -1 if last_round is None else last_round
 
 
 def _forgotten(connection: Connection, secret: bytes, names: Sequence[str]) -> set[str]:
     table = schema.suppression
     digests = {name_digest(secret, name).hex(): name for name in names}
-    found = connection.execute(select(table.c.digest).where(among(table.c.digest, digests))).scalars()
-    return {digests[digest] for digest in found}
+    erased = connection.execute(select(table.c.digest).where(among(table.c.digest, digests))).scalars()
+    return {digests[digest] for digest in erased}
 
 
 def _pseudonyms(connection: Connection, names: Sequence[str]) -> dict[str, int]:
@@ -561,7 +561,7 @@ def _insert_round(connection: Connection, sequence: int, round_: RoundRecord, mo
 def _erase_participations(connection: Connection, span: Span) -> None:
     joined, table = schema.participation, schema.round_
     sequences = connection.execute(select(table.c.sequence).where(_within(table, span))).scalars().all()
-    segments = {each // schema.ROUNDS_PER_SEGMENT for each in sequences}
+    segments = {sequence // schema.ROUNDS_PER_SEGMENT for sequence in sequences}
     for segment in sorted(segments):
         chosen = and_(joined.c.segment == segment, among(joined.c.round, sequences))
         connection.execute(delete(joined).where(chosen))

@@ -256,10 +256,10 @@ class Simulation:
         if model.keys() != self._start.keys():
             raise ValueError(f"the model has the tensors {sorted(model)}; it has to have {sorted(self._start)}")
         for name, own in self._start.items():
-            given, wanted = model[name], (tuple(own.shape), self._facts.training.precision)
-            if (given.shape, str(given.dtype)) != wanted:
+            tensor, wanted = model[name], (tuple(own.shape), self._facts.training.precision)
+            if (tensor.shape, str(tensor.dtype)) != wanted:
                 raise ValueError(
-                    f"tensor {name!r} is {given.shape}, {given.dtype}; it has to be {wanted[0]}, {wanted[1]}"
+                    f"tensor {name!r} is {tensor.shape}, {tensor.dtype}; it has to be {wanted[0]}, {wanted[1]}"
                 )
         return {name: torch.from_numpy(np.array(model[name])).to(self._dtype) for name in self._start}
 
