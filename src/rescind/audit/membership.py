@@ -47,7 +47,7 @@ def attack(
     rates: tuple[float, ...] = (0.001, 0.01, 0.1),
     risk: float = 0.025,
 ) -> dict[float, Power]:
-    """Attack a client through its examples, and give what is reached at each rate of wrong accusations.
+    """Attack a client through its examples, and return what is reached at each rate of wrong accusations.
 
     Each array holds confidences, (released models, examples).
     ``shadows`` are the attacker's own, of worlds where the client was forgotten and of worlds ``without`` it. The

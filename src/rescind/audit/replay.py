@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def violated(self) -> bool:
-        """Whether the bound does not hold."""
+        """True if the bound does not hold."""
         return not self.distance <= self.bound
 
     def epsilon(self, sigma: float, delta: float) -> float:
@@ -166,7 +166,7 @@ def _same_noise(
 
 
 def _nearness(comparison: Comparison) -> float:
-    """Tell how near a distance is to its bound; what is above it comes first."""
+    """Return how near a distance is to its bound: their ratio, infinite above the bound."""
     if comparison.violated:
         return np.inf
     return comparison.distance / comparison.bound if comparison.bound else 0.0

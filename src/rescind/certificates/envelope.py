@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound=InToto)
 
 
 def sign(statement: InToto, signers: Sequence[Signer]) -> bytes:
-    """Sign a statement, and give the file's content."""
+    """Sign a statement, and return the file's content."""
     envelope = Envelope(statement.payload(), PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
@@ -40,7 +40,7 @@ def countersign(content: bytes, signer: Signer) -> bytes:
 
 
 def open_envelope(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int = 1) -> Kind:
-    """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
+    """Check the signatures, then the form, and return the statement; ``threshold`` of the keys must have signed."""
     if not 1 <= threshold <= len(keys):
         raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
     for key in keys:

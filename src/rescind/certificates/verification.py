@@ -459,7 +459,7 @@ def _check_model(statement: Statement, path: Path) -> None:
 
 
 def _check_history(statement: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
-    """Compare a certificate with what the history said at the signed head; give what cannot be told any more."""
+    """Compare a certificate with what the history said at the signed head; return what cannot be told any more."""
     predicate, head = statement.predicate, bytes.fromhex(statement.subject[1].digest.sha256)
     if history.identifier != predicate.run:
         raise HistoryMismatchError("it is about another history")

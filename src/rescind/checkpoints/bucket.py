@@ -117,7 +117,7 @@ class BucketStorage(Storage):
         )
 
     def _delete(self, items: list[dict[str, Any]]) -> set[str]:
-        """Delete objects or versions, and give the keys of those that the service keeps."""
+        """Delete objects or versions, and return the keys of those that the service keeps."""
         targets = [{name: item[name] for name in ("Key", "VersionId") if name in item} for item in items]
         refused = set()
         for start in range(0, len(targets), _MOST_KEYS):

@@ -184,10 +184,10 @@ class MemoryStorage(Storage):
 
 
 def is_digest(value: object) -> bool:
-    """Tell a digest, which can be part of a path, from all else."""
+    """Return whether a value is a digest, which can be part of a path."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def is_finished(name: str) -> bool:
-    """Tell the name of a complete file."""
+    """Return whether a name is that of a complete file."""
     return name.endswith(SUFFIX) and is_digest(name.removesuffix(SUFFIX))

@@ -97,7 +97,7 @@ def show_progress(label: str) -> Iterator[None]:
 
 @contextmanager
 def report_errors(verdict: str = "") -> Iterator[None]:
-    """Tell what goes wrong in a sentence, with the exit code of its kind; a failed check begins with its verdict."""
+    """Report an error in one sentence, with the exit code of its kind; a failed check begins with its verdict."""
     from sqlalchemy.exc import DBAPIError
 
     from rescind.certificates.errors import CertificateError, UnusableKeyError

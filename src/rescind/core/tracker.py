@@ -98,7 +98,7 @@ class SensitivityTracker:
         return self._at_the_end(self._latest.read(self._latest.slots(clients))) * SAFETY
 
     def knows(self, clients: Clients) -> Members:
-        """Tell which of the clients took part on the path.
+        """Return which of the clients took part on the path.
 
         Theory section 4.
         """

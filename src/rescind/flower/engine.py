@@ -135,7 +135,7 @@ class FlowerEngine:
         return draw(self.settings.secret, model_id, present, size=size)
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
-        """Send the model to the named clients, and give what comes back from them and passes every check."""
+        """Send the model to the named clients, and return what comes back from them and passes every check."""
         self._check_names(names)
         mean = find_average(self.original)
         alone = len({name for asked in self._in_vain for name in asked}) < min(2, len(self.members))
@@ -199,7 +199,7 @@ class FlowerEngine:
         )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
-        """Ask the named clients for their accuracies, and give the mean over those that tell one."""
+        """Ask the named clients for their accuracies, and return the mean over those that tell one."""
         self._check_names(names)
         told = _read_numbers(self._evaluated(model, names, {}), self.settings.accuracy, most=1.0).values()
         if not told:
@@ -313,7 +313,7 @@ class FlowerEngine:
         return self._exchange(messages, asked, self._evaluating)
 
     def _exchange(self, messages: Iterable[Message], names: Sequence[str], patience: Patience) -> dict[str, Message]:
-        """Send, wait, and give the answers that are none of failure, by name in the names' order."""
+        """Send, wait, and return the answers that are no failures, by name in the names' order."""
         sent = list(messages)
         if not sent:
             return {}

@@ -140,7 +140,7 @@ class Nodes:
         return members
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
-        """Ask those of some clients that have not said it yet who they are; give the names of all who have."""
+        """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
         unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
         messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in unknown]
         wait = min(_ANSWER, self._timeout)

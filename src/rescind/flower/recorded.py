@@ -139,7 +139,7 @@ class Recorded:
 
     @property
     def helper(self) -> bool:
-        """Whether our helper executes the training on the clients."""
+        """True if our helper executes the training on the clients."""
         return isinstance(self.training.loss, SoftmaxL2 | LogisticL2) and not self.declared
 
     @property
@@ -149,7 +149,7 @@ class Recorded:
 
     @property
     def is_mean(self) -> bool:
-        """Whether the next model is the weighted mean of the replies."""
+        """True if the next model is the weighted mean of the replies."""
         own = type(self.strategy)
         names = ("aggregate_train", "_check_and_log_replies")
         return issubclass(own, FedAvg) and all(getattr(own, name) is getattr(FedAvg, name) for name in names)

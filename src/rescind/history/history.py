@@ -123,6 +123,7 @@ class History:
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
         self._timeline, self._read_to = Timeline(), 0
+        self._numbers: dict[bytes, int] = {}
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
 
@@ -198,10 +199,13 @@ class History:
         return entry_times(entry for entry in self.ledger.entries() if entry.sequence <= last)
 
     def _number_of(self, head: bytes) -> int:
-        for entry in self.ledger.entries():
-            if entry.head == head:
-                return entry.sequence
-        raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+        # One certificate asks for it several times, and the journal may be long; what has a head never changes.
+        if head not in self._numbers:
+            number = next((entry.sequence for entry in self.ledger.entries() if entry.head == head), None)
+            if number is None:
+                raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+            self._numbers[head] = number
+        return self._numbers[head]
 
     @property
     def run(self) -> Run:

@@ -102,7 +102,7 @@ def overview(history: History, most: int = 10) -> Overview:
 
 
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
-    """Tell what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
+    """Return what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
     lacks = facts.strict_obstacles
     if not facts.public_rounds:
         lacks += ("training ended by a rule that looks at data: use a number of rounds",)

@@ -76,7 +76,7 @@ class Recorder:
 
     @property
     def stores_updates(self) -> bool:
-        """Whether the next round is one whose updates are stored."""
+        """True if the updates of the next round are stored."""
         return self._run.stores_updates(self._newest.round + 1)
 
     def took_part(self, names: Sequence[str]) -> list[str]:
@@ -101,7 +101,7 @@ class Recorder:
         updates: Mapping[str, Mapping[str, Tensor]] | None = None,
         rejected: Mapping[str, str] | None = None,
     ) -> Floats:
-        """Record a round and give each participant's Psi at the new model, in the order of ``names``.
+        """Record a round and return each participant's Psi at the new model, in the order of ``names``.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
         the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose

@@ -76,7 +76,7 @@ def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
 
 
 def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
-    """Record that an open request may be served later, and why; gives the new deadline."""
+    """Record that an open request may be served later, and why; returns the new deadline."""
     filed = check_open(Timeline.read(ledger), number)
     if not reason.strip():
         raise ValueError("give a reason: without one a deadline is not extended")

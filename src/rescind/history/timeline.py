@@ -54,12 +54,12 @@ class FiledRequest:
 
     @property
     def served(self) -> bool:
-        """Whether its clients are forgotten, and so may not take part any more."""
+        """True once its clients are forgotten, and so may not take part any more."""
         return self.settled or self.branch is not None
 
     @property
     def open(self) -> bool:
-        """Whether it is still to be served."""
+        """True while it is still to be served."""
         return not self.withdrawn and not self.served
 
 

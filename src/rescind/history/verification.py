@@ -1,4 +1,4 @@
-"""Whether a history agrees with itself: the chain, the numbers that it commits to, the models, what was erased."""
+"""Checking a history against itself: the chain, the numbers that it commits to, the models, what was erased."""
 
 from __future__ import annotations
 

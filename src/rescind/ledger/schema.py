@@ -231,7 +231,7 @@ def joined(connection: Connection, segments: Iterable[int], clients: Iterable[in
 
 
 class _Among(FunctionElement[bool]):
-    """Whether a column's value is in a list, which is bound as one parameter however long it is.
+    """A test that a column's value is in a list, which is bound as one parameter however long it is.
 
     It has no type: of a Boolean SQLAlchemy would make ``... = 1`` for SQLite, which then uses no index.
     """
