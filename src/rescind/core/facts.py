@@ -173,7 +173,7 @@ class Facts:
         public_schedule: kept nodes were placed without looking at data.
         public: what one of the two strict bounds rests on, if any.
         public_rounds: no training ended by a rule that looks at data, such as an accuracy.
-        sample: the rate of Poisson sampling, or the size or the fraction of other samples.
+        sample: the rate of Poisson sampling, or the size or the fraction of other samples; None for everybody.
         batch: the examples of a local step, where these are not all.
         frozen: the SHA-256 of tensors that belong to the model, are public and are never trained, if there are any.
         sources: on whose word all this is known.
@@ -182,7 +182,8 @@ class Facts:
         equal_weights: every participant weighs the same, whatever number of examples it has.
 
     Raises:
-        ValueError: a fact that is true or false is not a bool, or ``sampling`` is no ``Sampling``.
+        ValueError: a fact that is true or false is not a bool, ``sampling`` is no ``Sampling``, or ``sample`` does
+            not go with it.
 
     Theory sections 6 and 7.
     """
@@ -211,6 +212,12 @@ class Facts:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
             raise ValueError(f"sampling is {self.sampling!r}; it has to be one of {', '.join(map(str, Sampling))}")
+        # No certificate of such a run would ever verify.
+        if (self.sample is None) is not (self.sampling is Sampling.EVERYBODY):
+            raise ValueError(
+                f"sample is {self.sample!r} for {self.sampling}; give the rate of Sampling.POISSON, the size of "
+                "Sampling.FIXED_SIZE or the fraction of Sampling.FRACTION, and None for Sampling.EVERYBODY"
+            )
 
     @property
     def obstacles(self) -> tuple[str, ...]:

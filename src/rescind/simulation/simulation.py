@@ -73,6 +73,13 @@ class Simulation:
         public: PublicHead | DpFedAvg | None = None,
         trainer: Callable[[Model, Examples, LocalTraining], Trainer] = fast,
     ) -> None:
+        refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
+        if batch is not None and (not isinstance(batch, int) or batch < 1):
+            refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
+        if not isinstance(secret, bytes) or not secret:
+            refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
+        if refusals:
+            raise ValueError("; ".join(refusals))
         # Of a trainer of one's own nobody here knows what it does.
         source = Source.EXECUTED if trainer in (fast, Loop) else Source.DECLARED
         self._facts = Facts(
@@ -88,13 +95,6 @@ class Simulation:
             sources=replace(_SOURCES, training=source),
             equal_weights=equal_weights,
         )
-        refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
-        if batch is not None and (not isinstance(batch, int) or batch < 1):
-            refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
-        if not isinstance(secret, bytes) or not secret:
-            refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
-        if refusals:
-            raise ValueError("; ".join(refusals))
         self._row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
         # A head's steps are made in float64 and cast once, as the rounding term has it.
         self._dtype = dtype = _PRECISIONS[training.precision] if self._row_norm is None else torch.float64
