@@ -27,6 +27,7 @@ FACTS = Facts(
     independent_randomness=True,
     redrawn_rounds=False,
     secret_noise=True,
+    sample=0.5,
 )
 
 

@@ -191,6 +191,37 @@ def test_no_event_is_named_by_a_bare_string():
         assert not calls, f"{name_of(path)}: line {calls[0]} names an event by a string"
 
 
+EMPTY_WORDS = {"each", "found", "there", "said", "given", "what"}
+
+
+def test_locals_and_arguments_are_called_after_the_thing_they_hold():
+    for path in sources():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        # The fields of a class may be part of a format that is written to files.
+        fields = {
+            id(statement.target)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign)
+        }
+        bound = [
+            (node.lineno, name) for node in ast.walk(tree) if id(node) not in fields for name in names_bound(node)
+        ]
+        empty = [f"line {line} binds {name!r}" for line, name in bound if name in EMPTY_WORDS]
+        assert not empty, f"{name_of(path)}: {empty[0]}, which does not say what it holds"
+
+
+def names_bound(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+        return [node.name] if node.name else []
+    return []
+
+
 def is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 

@@ -82,8 +82,8 @@ class Revocable:
         if self.seed is not None and not isinstance(self.seed, bytes):
             raise ValueError(f"seed is {self.seed!r}; give bytes")
         check_server(self.engine, self.server)
-        # Found out after the training it would be too late.
-        missing = [each for each in self.engine.facts.strict_obstacles if each != REPRODUCIBLE]
+        # Checked up front: after training it would be too late to fix.
+        missing = [obstacle for obstacle in self.engine.facts.strict_obstacles if obstacle != REPRODUCIBLE]
         if self.server.facts and missing:
             raise ValueError("DP-FedAvg is worth its noise only if it can be claimed: " + "; ".join(missing))
 
@@ -205,7 +205,7 @@ class Revocable:
         if approved is not None and not isinstance(approved, RecordedPlan):
             raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
-        before = {asked.number for each in self.history.outcomes() for asked in each.asked}
+        before = {asked.number for outcome in self.history.outcomes() for asked in outcome.asked}
         with self._recording() as recorder:
             if approved is not None:
                 self._check_approved(approved, method)
@@ -224,8 +224,8 @@ class Revocable:
                 self.planned(plan)
                 self._restart(recorder, method, plan)
                 approved = None
-        served = [each for each in self.history.outcomes() if each.asked[0].number not in before]
-        return [replace(each, scores=scores.get(each.asked[0].number)) for each in served]
+        served = [outcome for outcome in self.history.outcomes() if outcome.asked[0].number not in before]
+        return [replace(outcome, scores=scores.get(outcome.asked[0].number)) for outcome in served]
 
     def release(self, path: str | os.PathLike[str]) -> ModelId:
         """Save the newest model as a safetensors file, for whoever may have it.
@@ -415,8 +415,8 @@ class Revocable:
 
     def _leaving(self, numbers: Sequence[int]) -> set[int]:
         """Return everybody whom these requests are about."""
-        asked = (each for each in self.history.timeline.requests if each.number in numbers)
-        return {client for each in asked for client in each.request.group}
+        asked = (filed for filed in self.history.timeline.requests if filed.number in numbers)
+        return {client for filed in asked for client in filed.request.group}
 
     def _recording(self) -> AbstractContextManager[Recorder]:
         return self.history.recording(

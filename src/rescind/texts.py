@@ -18,7 +18,7 @@ def make_plain(text: str) -> str:
     """
     if _is_seen(text):
         return text
-    return "".join(each if _is_seen(each) else each.encode("unicode_escape").decode() for each in text)
+    return "".join(sign if _is_seen(sign) else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def is_plain(text: str) -> bool:

@@ -487,6 +487,13 @@ def test_impossible_plans_are_refused() -> None:
         ),
         (lambda: replace(FACTS, redrawn_rounds="no"), "redrawn_rounds is 'no'; it has to be True or False"),
         (lambda: replace(FACTS, sampling="whatever"), "sampling is 'whatever'"),
+        (
+            lambda: replace(FACTS, sampling=Sampling.POISSON),
+            r"sample is None for Sampling\.POISSON; give the rate of Sampling\.POISSON",
+        ),
+        (lambda: replace(FACTS, sampling=Sampling.FIXED_SIZE), "sample is None .* the size of"),
+        (lambda: replace(FACTS, sampling=Sampling.FRACTION), "sample is None .* the fraction of"),
+        (lambda: replace(FACTS, sample=0.5), r"sample is 0\.5 .* None for Sampling\.EVERYBODY"),
         (lambda: Request(frozenset({1}), BUDGET, releases=0), "releases is 0"),
         (lambda: summary_of(EDGES, kept=[1, 2]), "theta_0"),
         (lambda: summary_of(EDGES, kept=[0, 2, 2]), "theta_0"),

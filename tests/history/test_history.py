@@ -37,7 +37,7 @@ from rescind.history.history import History
 from rescind.history.obligations import find_obligations
 from rescind.history.requests import ask, record_plan, withdraw
 from rescind.history.run import Goal
-from rescind.ledger.records import ROOT, ModelId
+from rescind.ledger.records import ROOT, Entry, ModelId
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -290,6 +290,30 @@ def test_names_that_never_took_part_are_told(reopened: Opened) -> None:
         _ = history.run
     with pytest.raises(UnknownClientError, match="'hospital-9'"):
         history.clients(["hospital-9"])
+
+
+def test_what_was_known_at_a_head_is_found_by_looking_for_the_head_once(
+    reopened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reopened().recording(FACTS, START) as recorder:
+        train(recorder, federation(1), 2, range(6))
+        head = recorder.head
+        train(recorder, federation(1), 3, range(6))
+    history = reopened()
+    with pytest.raises(ValueError, match="is not in the chain"):
+        history.newest_at(bytes(32))
+    whole, read = 0, history.ledger.entries
+
+    def entries(*kinds: str, after: int = 0) -> Iterator[Entry]:
+        nonlocal whole
+        whole += not kinds and not after
+        return read(*kinds, after=after)
+
+    monkeypatch.setattr(history.ledger, "entries", entries)
+    assert history.newest_at(head) == ModelId(0, 2)
+    assert history.timeline_at(head).branches.keys() == {0}
+    assert history.newest_at(head) == ModelId(0, 2)
+    assert whole == 1
 
 
 def test_tampering_is_seen(tmp_path: Path) -> None:

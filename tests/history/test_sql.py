@@ -140,13 +140,13 @@ def test_all_files_are_private_whatever_the_umask(in_file):
 
 
 def test_the_file_is_as_durable_and_forgetful_as_promised(in_file):
-    with closing(in_file.open(create=True)) as ledger, ledger._reading() as connection:
+    with closing(in_file.open(create=True)) as ledger, ledger._connected() as connection:
         asked = ("journal_mode", "synchronous", "secure_delete")
         assert [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked] == ["wal", 2, 1]
 
 
 def test_commits_to_the_server_are_durable(on_server):
-    with closing(on_server.open(create=True)) as ledger, ledger._reading() as connection:
+    with closing(on_server.open(create=True)) as ledger, ledger._connected() as connection:
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
 
 
@@ -249,7 +249,7 @@ def test_a_copy_that_sqlites_tools_made_is_a_history(in_file, tmp_path):
         copy = tmp_path / "copy.db"
         with in_file.by_hand() as execute:
             execute("VACUUM INTO ?", (str(copy),))
-        with closing(SqlLedger.sqlite(copy, None)) as copied, copied._reading() as connection:
+        with closing(SqlLedger.sqlite(copy, None)) as copied, copied._connected() as connection:
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
             assert copied.head() == ledger.head()
 

@@ -16,28 +16,29 @@ from rescind.audit.watermark import Recall
 from rescind.certificates.predicate import Evidence, Guarantee
 
 
-def describe_replay(found: Sequence[Comparison]) -> Evidence:
+def describe_replay(comparisons: Sequence[Comparison]) -> Evidence:
     """Say what a coupled replay found."""
-    above = sum(each.violated for each in found)
-    largest = max((each.distance / each.bound for each in found if each.bound), default=0.0)
+    above = sum(comparison.violated for comparison in comparisons)
+    shares = [comparison.distance / comparison.bound for comparison in comparisons if comparison.bound]
+    largest = max(shares, default=0.0)
     return Evidence(
         what="coupled replay: trained again without some clients, on the same secrets",
-        found=f"at {above} of {len(found)} models further away than the bound; at most {largest:.0%} of it",
+        found=f"at {above} of {len(comparisons)} models further away than the bound; at most {largest:.0%} of it",
         bound="at none",
     )
 
 
-def describe_releases(found: LowerBound, guarantee: Guarantee) -> Evidence:
+def describe_releases(least: LowerBound, guarantee: Guarantee) -> Evidence:
     """Say how well two worlds could be told apart."""
-    confidence = 1 - 2 * found.accused_with.risk
+    confidence = 1 - 2 * least.accused_with.risk
     return Evidence(
-        what=f"two fixed worlds, {found.accused_with.trials} releases of each judged by the best rule found before",
-        found=f"epsilon at least {found.epsilon:.3g}, mu at least {found.mu:.3g} (confidence {confidence:.2%})",
+        what=f"two fixed worlds, {least.accused_with.trials} releases of each judged by the best rule found before",
+        found=f"epsilon at least {least.epsilon:.3g}, mu at least {least.mu:.3g} (confidence {confidence:.2%})",
         bound=f"epsilon {guarantee.epsilon:g} at delta {guarantee.delta:g}, mu {guarantee.mu:.3g}",
     )
 
 
-def describe_membership(found: Mapping[float, Power], guarantee: Guarantee) -> Sequence[Evidence]:
+def describe_membership(powers: Mapping[float, Power], guarantee: Guarantee) -> Sequence[Evidence]:
     """Say whom a membership attack finds, at every rate of wrong accusations."""
     return [
         Evidence(
@@ -48,20 +49,20 @@ def describe_membership(found: Mapping[float, Power], guarantee: Guarantee) -> S
             ),
             bound=f"finds at most {power.allowed(guarantee.mu):.1%}",
         )
-        for rate, power in found.items()
+        for rate, power in powers.items()
     ]
 
 
-def describe_watermark(found: Recall) -> Evidence:
+def describe_watermark(recall: Recall) -> Evidence:
     """Say whether a watermark is still known."""
-    released, reference = found.released, found.reference
+    released, reference = recall.released, recall.reference
     return Evidence(
         what=f"watermark recall on {released.trials} marked examples",
-        found=f"{released.share:.1%} ({released.low:.1%} to {released.high:.1%}), p = {found.p_value:.2g}",
+        found=f"{released.share:.1%} ({released.low:.1%} to {released.high:.1%}), p = {recall.p_value:.2g}",
         bound=f"a model that never saw the mark: {reference.share:.1%}",
     )
 
 
 def to_json(evidence: Sequence[Evidence]) -> str:
     """Return the content of the file for ``rescind certify --evidence``."""
-    return json.dumps([each.model_dump() for each in evidence], indent=1) + "\n"
+    return json.dumps([piece.model_dump() for piece in evidence], indent=1) + "\n"

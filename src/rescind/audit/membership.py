@@ -47,7 +47,7 @@ def attack(
     rates: tuple[float, ...] = (0.001, 0.01, 0.1),
     risk: float = 0.025,
 ) -> dict[float, Power]:
-    """Attack a client through its examples, and give what is reached at each rate of wrong accusations.
+    """Attack a client through its examples, and return what is reached at each rate of wrong accusations.
 
     Each array holds confidences, (released models, examples).
     ``shadows`` are the attacker's own, of worlds where the client was forgotten and of worlds ``without`` it. The
@@ -56,9 +56,9 @@ def attack(
 
     Theory section 15.
     """
-    if not all(np.isfinite(each).all() for each in (shadows, shadows_without, releases, releases_without)):
+    if not all(np.isfinite(values).all() for values in (shadows, shadows_without, releases, releases_without)):
         raise ValueError("a confidence is not finite: nothing can be told from it")
-    scores, absent = (_scores(each, shadows, shadows_without) for each in (releases, releases_without))
+    scores, absent = (_scores(values, shadows, shadows_without) for values in (releases, releases_without))
     learned, tried = absent[::2], absent[1::2]
     by_rate = {}
     for rate in rates:

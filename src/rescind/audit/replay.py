@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def violated(self) -> bool:
-        """Whether the bound does not hold."""
+        """True if the bound does not hold."""
         return not self.distance <= self.bound
 
     def epsilon(self, sigma: float, delta: float) -> float:
@@ -137,7 +137,7 @@ def compare_worlds(
     """
     if scope is PrivacyScope.INDIVIDUAL and len(leaving) > 1:
         alone = [compare_worlds(history, tape, [name]) for name in leaving]
-        return [max(each, key=_nearness) for each in zip(*alone, strict=True)]
+        return [max(comparisons, key=_nearness) for comparisons in zip(*alone, strict=True)]
     group = history.clients(list(leaving))
     # People may have called them by their labels.
     names = set(history.names(group))
@@ -165,8 +165,8 @@ def _same_noise(
     }
 
 
-def _nearness(each: Comparison) -> float:
-    """Tell how near a distance is to its bound; what is above it comes first."""
-    if each.violated:
+def _nearness(comparison: Comparison) -> float:
+    """Return how near a distance is to its bound: their ratio, infinite above the bound."""
+    if comparison.violated:
         return np.inf
-    return each.distance / each.bound if each.bound else 0.0
+    return comparison.distance / comparison.bound if comparison.bound else 0.0

@@ -111,9 +111,9 @@ class Annex(InToto):
 
 def build_annex(history: History, certificate: Statement) -> Annex:
     """Return the annex of a certificate that this history gave."""
-    said = certificate.predicate
+    predicate = certificate.predicate
     timeline = history.timeline_at(bytes.fromhex(certificate.subject[1].digest.sha256))
-    claim = claim_of(timeline, said.request)
+    claim = claim_of(timeline, predicate.request)
     salt, log = deletion_log(history, claim.outcome)
     return Annex(
         type_=STATEMENT_TYPE,
@@ -122,8 +122,8 @@ def build_annex(history: History, certificate: Statement) -> Annex:
         predicate=AnnexPredicate(
             title=TITLE,
             version=1,
-            run=said.run,
-            request=said.request,
+            run=predicate.run,
+            request=predicate.request,
             restart=_restart(history, timeline, claim),
             salt=salt.hex(),
             log=log.decode(),
@@ -131,56 +131,56 @@ def build_annex(history: History, certificate: Statement) -> Annex:
     )
 
 
-def check_annex(found: Annex, certificate: Statement) -> None:
+def check_annex(annex: Annex, certificate: Statement) -> None:
     """Compare an annex with a certificate; ``AnnexMismatchError`` says what does not fit."""
-    told, said = found.predicate, certificate.predicate
-    if found.subject[0] != _subject(certificate) or (told.run, told.request) != (said.run, said.request):
+    told, certified = annex.predicate, certificate.predicate
+    if annex.subject[0] != _subject(certificate) or (told.run, told.request) != (certified.run, certified.request):
         raise AnnexMismatchError("the annex belongs to another certificate")
     if told.title != TITLE:
         raise AnnexMismatchError("the annex has another title than an annex has")
-    if deletion_digest(bytes.fromhex(told.salt), told.log.encode()) != said.erasure.log:
+    if deletion_digest(bytes.fromhex(told.salt), told.log.encode()) != certified.erasure.log:
         raise AnnexMismatchError("the annex has another deletion log than the certificate names")
     _check_log(told.log, certificate)
     restart = told.restart
     hidden = None if restart is None else restart.hidden
     if restart is not None and (restart.hidden is None) is (restart.unknown is None):
         raise AnnexMismatchError("the annex tells how much the noise had to hide, or why not, and not both")
-    if said.noise is None and hidden is not None:
+    if certified.noise is None and hidden is not None:
         raise AnnexMismatchError("the annex tells of hiding by noise, and the certificate has none")
-    if said.noise is not None and (restart is None or restart.sigma != said.noise.sigma):
+    if certified.noise is not None and (restart is None or restart.sigma != certified.noise.sigma):
         raise AnnexMismatchError("the annex has another noise than the certificate")
     if restart is None or hidden is None:
         return
     if not math.isclose(hidden.mu, hidden.sensitivity / restart.sigma, rel_tol=1e-9):
         raise AnnexMismatchError("the annex's realised mu does not follow from its sensitivity and noise")
     # The guarantee covers all its releases together, and this is one of them.
-    most = None if said.guarantee is None else said.guarantee.mu / math.sqrt(said.guarantee.releases)
+    most = None if certified.guarantee is None else certified.guarantee.mu / math.sqrt(certified.guarantee.releases)
     if most is not None and hidden.mu > most:
         raise AnnexMismatchError(f"its mu is {hidden.mu:g}, more than the certificate allows, {most:g}")
 
 
 def _check_log(log: str, certificate: Statement) -> None:
     """Compare a deletion log with the certificate that names its digest: a signer may have signed what it is not."""
-    said = certificate.predicate
+    certified = certificate.predicate
     try:
         plan = decode(ErasurePlan, json.loads(log))
-        told = (canonical(encode(plan)).decode(), plan.level.value, plan.stays, said.request in plan.requests)
+        told = (canonical(encode(plan)).decode(), plan.level.value, plan.stays, certified.request in plan.requests)
         clients = len(set(plan.clients))
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as unreadable:
         raise AnnexMismatchError("the annex's deletion log is none that rescind writes") from unreadable
-    if told != (log, said.erasure.level, said.erasure.stays, True) or clients < len(said.forgotten):
+    if told != (log, certified.erasure.level, certified.erasure.stays, True) or clients < len(certified.forgotten):
         raise AnnexMismatchError(
             "the annex's deletion log says something else than the certificate about what was erased"
         )
 
 
-def is_same_annex(found: Annex, expected: Annex) -> bool:
+def is_same_annex(annex: Annex, expected: Annex) -> bool:
     """Return whether an annex says what a history gives, or gave before numbers behind it were erased."""
-    told, restart = found.predicate, expected.predicate.restart
+    told, restart = annex.predicate, expected.predicate.restart
     if restart is not None and restart.unknown == _ERASED and told.restart is not None:
         erased = told.restart.model_copy(update={"hidden": None, "unknown": _ERASED})
-        found = found.model_copy(update={"predicate": told.model_copy(update={"restart": erased})})
-    return found == expected
+        annex = annex.model_copy(update={"predicate": told.model_copy(update={"restart": erased})})
+    return annex == expected
 
 
 def _subject(certificate: Statement) -> CertificateSubject:

@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound=InToto)
 
 
 def sign(statement: InToto, signers: Sequence[Signer]) -> bytes:
-    """Sign a statement, and give the file's content."""
+    """Sign a statement, and return the file's content."""
     envelope = Envelope(statement.payload(), PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
@@ -40,7 +40,7 @@ def countersign(content: bytes, signer: Signer) -> bytes:
 
 
 def open_envelope(kind: type[Kind], content: bytes, keys: Sequence[Key], threshold: int = 1) -> Kind:
-    """Check the signatures, then the form, and give the statement; ``threshold`` of the keys have to have signed."""
+    """Check the signatures, then the form, and return the statement; ``threshold`` of the keys must have signed."""
     if not 1 <= threshold <= len(keys):
         raise ValueError(f"threshold is {threshold}; it has to be from 1 to the number of keys, {len(keys)}")
     for key in keys:
@@ -50,7 +50,8 @@ def open_envelope(kind: type[Kind], content: bytes, keys: Sequence[Key], thresho
             )
     envelope = _parse_envelope(content)
     pae = envelope.pae()
-    verified = {key.keyid for key in keys if any(_verifies(key, each, pae) for each in envelope.signatures.values())}
+    signatures = envelope.signatures.values()
+    verified = {key.keyid for key in keys if any(_verifies(key, signature, pae) for signature in signatures)}
     if len(verified) < threshold:
         missing = sorted({fingerprint(key) for key in keys if key.keyid not in verified})
         raise UnsignedCertificateError(
@@ -137,14 +138,15 @@ def _parse_envelope(content: bytes) -> Envelope:
         raise NotACertificateError(f"the envelope holds no {PAYLOAD_TYPE}")
     if not 1 <= len(signatures) <= _MOST_SIGNATURES:
         raise NotACertificateError(f"the envelope has {len(signatures)} signatures; 1 to {_MOST_SIGNATURES} are read")
-    found: dict[str, Signature] = {}
-    for each in signatures:
-        if not isinstance(each, dict) or each.keys() != {"keyid", "sig"} or not isinstance(each["keyid"], str):
+    by_key: dict[str, Signature] = {}
+    for signature in signatures:
+        whole = isinstance(signature, dict) and signature.keys() == {"keyid", "sig"}
+        if not whole or not isinstance(signature["keyid"], str):
             raise NotACertificateError("a signature needs keyid and sig, and nothing else")
-        if each["keyid"] in found:
+        if signature["keyid"] in by_key:
             raise NotACertificateError("two signatures name the same key")
-        found[each["keyid"]] = Signature(each["keyid"], _decode_base64(each["sig"]).hex())
-    return Envelope(_decode_base64(document["payload"]), PAYLOAD_TYPE, found)
+        by_key[signature["keyid"]] = Signature(signature["keyid"], _decode_base64(signature["sig"]).hex())
+    return Envelope(_decode_base64(document["payload"]), PAYLOAD_TYPE, by_key)
 
 
 def _decode_base64(text: Any) -> bytes:

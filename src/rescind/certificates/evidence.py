@@ -20,11 +20,11 @@ def read_evidence(content: bytes) -> tuple[Evidence, ...]:
     try:
         # Whatever stands there twice would be read once.
         json.loads(content, object_pairs_hook=refuse_duplicates)
-        found = _LIST.validate_json(content, strict=True)
+        evidence = _LIST.validate_json(content, strict=True)
     except (ValidationError, ValueError, RecursionError) as error:
         raise ValueError(
             f"the evidence is no JSON list of objects with what, found and bound, each a text: {error}"
         ) from error
-    if len(found) > MOST_EVIDENCE:
-        raise ValueError(f"the evidence has {len(found)} pieces; a certificate has at most {MOST_EVIDENCE}")
-    return found
+    if len(evidence) > MOST_EVIDENCE:
+        raise ValueError(f"the evidence has {len(evidence)} pieces; a certificate has at most {MOST_EVIDENCE}")
+    return evidence

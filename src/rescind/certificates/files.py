@@ -24,12 +24,12 @@ def read_head(path: Path, history: History, number: int) -> bytes | None:
     """Return the head of an existing certificate: a second signature is for what it says, not for today's history."""
     if not path.exists():
         return None
-    there = read_statement(Statement, read_content(path))
-    if (there.predicate.run, there.predicate.request) != (history.identifier, number):
+    statement = read_statement(Statement, read_content(path))
+    if (statement.predicate.run, statement.predicate.request) != (history.identifier, number):
         raise NotACertificateError(f"{path} holds something else already: choose another file")
-    for weaker in find_weakened(there, history):
+    for weaker in find_weakened(statement, history):
         raise NotACertificateError(f"{path} is not signed once more: {weaker}, in another file")
-    return bytes.fromhex(there.subject[1].digest.sha256)
+    return bytes.fromhex(statement.subject[1].digest.sha256)
 
 
 def check_verifies(content: bytes, own: CryptoSigner, history: History, annex: bytes | None = None) -> None:
@@ -40,13 +40,15 @@ def check_verifies(content: bytes, own: CryptoSigner, history: History, annex: b
         raise type(refusal)(f"nothing is written, for it would not verify: {refusal}") from refusal
 
 
-def sign_for(path: Path, found: InToto, own: Signer) -> bytes:
+def sign_for(path: Path, statement: InToto, own: Signer) -> bytes:
     """Sign a statement for a file; one that is there is signed once more, if it says the same."""
     if not path.exists():
-        return sign(found, [own])
-    there = read_content(path)
-    said = read_statement(type(found), there)
-    same = is_same_annex(said, found) if isinstance(said, Annex) and isinstance(found, Annex) else said == found
+        return sign(statement, [own])
+    content = read_content(path)
+    existing = read_statement(type(statement), content)
+    same = existing == statement
+    if isinstance(existing, Annex) and isinstance(statement, Annex):
+        same = is_same_annex(existing, statement)
     if not same:
         raise NotACertificateError(f"{path} holds something else already: choose another file")
-    return countersign(there, own)
+    return countersign(content, own)

@@ -171,12 +171,12 @@ def read_request(stated: Guarantee) -> Request:
     return Request(frozenset({1}), Budget(stated.epsilon, stated.delta), releases=stated.releases)
 
 
-def attack_power_of(said: Predicate, false_positive_rate: float) -> float:
+def attack_power_of(predicate: Predicate, false_positive_rate: float) -> float:
     """Return the most that an attack reaches against what a certificate with a guarantee says."""
-    if said.guarantee is None:
-        raise ValueError(f"the mode {said.mode} has no guarantee that an attack could be held against")
-    drawn = _drawn(said.facts.parameters, said.noise, said.rounds)
-    return read_request(said.guarantee).power_at(false_positive_rate, *drawn)
+    if predicate.guarantee is None:
+        raise ValueError(f"the mode {predicate.mode} has no guarantee that an attack could be held against")
+    drawn = _drawn(predicate.facts.parameters, predicate.noise, predicate.rounds)
+    return read_request(predicate.guarantee).power_at(false_positive_rate, *drawn)
 
 
 class _Drawn(NamedTuple):

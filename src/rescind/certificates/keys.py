@@ -40,8 +40,8 @@ def create_key(path: str | os.PathLike[str], passphrase: str) -> Path:
                 file.write(content)
     except OSError as error:
         # Half a key is none.
-        for each in made:
-            each.unlink()
+        for half in made:
+            half.unlink()
         if not isinstance(error, FileExistsError):
             raise
         taken = f"{error.filename} is there already: keys are not overwritten, choose another name"

@@ -25,30 +25,30 @@ code { overflow-wrap: anywhere; } figure { margin: 1rem 0; } svg { width: 100%; 
 """
 
 
-def render_page(found: VerifiedCertificate, made: str) -> str:
+def render_page(verified: VerifiedCertificate, made: str) -> str:
     """Return the page; everything that a document says is escaped. ``made`` says when and by what it was checked."""
-    said = found.statement.predicate
+    predicate = verified.statement.predicate
     return "\n".join(
         [
             "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{escape(said.title)}</title>',
+            f'<html lang="en"><head><meta charset="utf-8"><title>{escape(predicate.title)}</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<style>{STYLE}</style></head><body><main>",
-            f"<h1>{escape(said.title)}</h1>",
-            f'<p class="claim">{escape(said.claim)}</p>',
+            f"<h1>{escape(predicate.title)}</h1>",
+            f'<p class="claim">{escape(predicate.claim)}</p>',
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
-            *_table("Request", _request(found)),
-            *_table("Guarantee", _guarantee(found)),
-            *_list("Taken as constants", said.constants),
-            *_list("Public, and not hidden", said.public),
-            *_list("Checked", found.holds),
-            *_list("Since then", found.since),
-            *_list("Not checked here", found.unchecked),
-            *_table("Rests on", [(each.what, each.basis) for each in said.assumptions]),
-            *_list("Measured, which proves nothing", tuple(map(describe_evidence, said.evidence))),
-            *_list("Not claimed", said.not_claimed),
-            *_list("Why it is no certificate", said.reasons),
-            *_list("What is still there of the forgotten", said.erasure.stays + said.erasure.unreachable),
+            *_table("Request", _request(verified)),
+            *_table("Guarantee", _guarantee(verified)),
+            *_list("Taken as constants", predicate.constants),
+            *_list("Public, and not hidden", predicate.public),
+            *_list("Checked", verified.holds),
+            *_list("Since then", verified.since),
+            *_list("Not checked here", verified.unchecked),
+            *_table("Rests on", [(assumption.what, assumption.basis) for assumption in predicate.assumptions]),
+            *_list("Measured, which proves nothing", tuple(map(describe_evidence, predicate.evidence))),
+            *_list("Not claimed", predicate.not_claimed),
+            *_list("Why it is no certificate", predicate.reasons),
+            *_list("What is still there of the forgotten", predicate.erasure.stays + predicate.erasure.unreachable),
             "</main></body></html>",
             "",
         ]
@@ -60,48 +60,51 @@ def escape(text: str) -> str:
     return escaped(make_plain(text))
 
 
-def _request(found: VerifiedCertificate) -> Iterator[tuple[str, str]]:
-    said = found.statement.predicate
-    yield "number", f"{said.request} of history {said.run}"
-    yield "asked", _time(said.asked)
-    yield "due", _time(said.deadline)
-    yield "completed", _time(said.erasure.completed)
-    yield "erasure", said.erasure.level
-    if said.mode != "heuristic":
-        yield "compared with", said.counterfactual
-    for subject in found.statement.subject:
+def _request(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
+    predicate = verified.statement.predicate
+    yield "number", f"{predicate.request} of history {predicate.run}"
+    yield "asked", _time(predicate.asked)
+    yield "due", _time(predicate.deadline)
+    yield "completed", _time(predicate.erasure.completed)
+    yield "erasure", predicate.erasure.level
+    if predicate.mode != "heuristic":
+        yield "compared with", predicate.counterfactual
+    for subject in verified.statement.subject:
         yield f"{subject.name}, SHA-256", subject.digest.sha256
-    for each in said.forgotten:
-        yield "forgotten (salted digest)", each
+    for digest in predicate.forgotten:
+        yield "forgotten (salted digest)", digest
 
 
-def _guarantee(found: VerifiedCertificate) -> Iterator[tuple[str, str]]:
-    said = found.statement.predicate
-    yield "mode", said.mode
-    if said.guarantee is not None:
-        yield "epsilon, delta", f"{format_exactly(said.guarantee.epsilon)}, {format_exactly(said.guarantee.delta)}"
-        yield "released models covered", str(said.guarantee.releases)
-        for at in said.guarantee.epsilons:
+def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
+    predicate = verified.statement.predicate
+    yield "mode", predicate.mode
+    if (stated := predicate.guarantee) is not None:
+        yield "epsilon, delta", f"{format_exactly(stated.epsilon)}, {format_exactly(stated.delta)}"
+        yield "released models covered", str(stated.releases)
+        for at in stated.epsilons:
             yield f"epsilon at delta {at.delta:g}", format_at_most(at.epsilon)
-        for power in said.guarantee.powers:
+        for power in stated.powers:
             yield (
                 f"most that an attack finds at {power.false_positive_rate:.1%} false alarms",
                 format_share(power.true_positive_rate),
             )
-    if said.noise is not None:
-        yield "noise on every parameter", f"{said.noise.sigma:g}, from {said.noise.source}"
-    if said.rounds is not None:
-        yield "noise in every round", describe_noise(said.rounds).partition(": ")[2]
-    examples = "all examples" if said.facts.batch is None else f"{said.facts.batch} examples each"
-    training = said.training
+    if predicate.noise is not None:
+        yield "noise on every parameter", f"{predicate.noise.sigma:g}, from {predicate.noise.source}"
+    if predicate.rounds is not None:
+        yield "noise in every round", describe_noise(predicate.rounds).partition(": ")[2]
+    examples = "all examples" if predicate.facts.batch is None else f"{predicate.facts.batch} examples each"
+    training = predicate.training
     yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"
-    if said.solving is not None:
-        yield "after the restart", f"the head was solved, to a gradient of norm {said.solving.tolerance:g} at most"
-    yield "parameters", str(said.facts.parameters)
-    yield "weights of participants", "all the same" if said.facts.equal_weights else "their numbers of examples"
-    if said.training.expansion is not None:
-        yield "B, and its power over a round", f"{said.training.expansion:.6g}, {said.training.factor:.6g}"
-    yield "sampling", said.sampling
+    if predicate.solving is not None:
+        yield (
+            "after the restart",
+            f"the head was solved, to a gradient of norm {predicate.solving.tolerance:g} at most",
+        )
+    yield "parameters", str(predicate.facts.parameters)
+    yield "weights of participants", "all the same" if predicate.facts.equal_weights else "their numbers of examples"
+    if predicate.training.expansion is not None:
+        yield "B, and its power over a round", f"{predicate.training.expansion:.6g}, {predicate.training.factor:.6g}"
+    yield "sampling", predicate.sampling
 
 
 def _time(text: str) -> str:

@@ -32,7 +32,7 @@ def encrypt_key(private: bytes, passphrase: str) -> bytes:
     padder, cipher = PKCS7(128).padder(), Cipher(algorithms.AES256(key), modes.CBC(vector)).encryptor()
     hidden = cipher.update(padder.update(private) + padder.finalize()) + cipher.finalize()
     # With a zero in front where the first bit would be taken for a sign.
-    cost = [_item(_INTEGER, each.to_bytes(each.bit_length() // 8 + 1, "big")) for each in (_N, _R, _P)]
+    cost = [_item(_INTEGER, parameter.to_bytes(parameter.bit_length() // 8 + 1, "big")) for parameter in (_N, _R, _P)]
     kdf = _sequence(_item(_OBJECT, _SCRYPT), _sequence(_item(_OCTETS, salt), *cost))
     aes = _sequence(_item(_OBJECT, _AES_256_CBC), _item(_OCTETS, vector))
     whole = _sequence(
@@ -60,15 +60,15 @@ def is_slow(pem: bytes) -> bool:
 
 def _items(content: bytes) -> list[bytes]:
     """Return the contents of DER's items that follow one another."""
-    found = []
+    items = []
     while content:
         (_, length), start = content[:2], 2
         if length >= 0x80:
             start += length - 0x80
             length = int.from_bytes(content[2:start], "big")
-        found.append(content[start : start + length])
+        items.append(content[start : start + length])
         content = content[start + length :]
-    return found
+    return items
 
 
 def _sequence(*parts: bytes) -> bytes:

@@ -115,8 +115,8 @@ def verify(
     """
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
-    found = open_envelope(Statement, content, keys, threshold)
-    _check_consistency(found)
+    statement = open_envelope(Statement, content, keys, threshold)
+    _check_consistency(statement)
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
     holds = [
         f"signed by {threshold} of the keys {signers}" if threshold < len(keys) else f"signed by {signers}",
@@ -124,12 +124,12 @@ def verify(
     ]
     unchecked = []
     if model is not None:
-        _check_model(found, Path(model))
+        _check_model(statement, Path(model))
         holds.append("the model at hand is the one that it is about")
     else:
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
-        unchecked += _check_history(found, history, witnessed)
+        unchecked += _check_history(statement, history, witnessed)
         holds.append("the history at hand is unbroken, and said the same when it was signed")
         if witnessed:
             heads = "the witnessed head is" if len(witnessed) == 1 else f"all {len(witnessed)} witnessed heads are"
@@ -143,76 +143,77 @@ def verify(
             "forgotten, the epsilon, delta and releases that were asked for, and when it was asked, due and "
             "completed: give the history",
         ]
-    if found.predicate.rounds is not None and not _took_part_as_stated(found, history):
+    if statement.predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
-    noised = found.predicate.noise is not None
-    own = _own_annex(history, found) if history is not None and (noised or annex is not None) else None
-    if noised and not _is_enough(found, own):
+    noised = statement.predicate.noise is not None
+    own = _own_annex(history, statement) if history is not None and (noised or annex is not None) else None
+    if noised and not _is_enough(statement, own):
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
     if annex is not None:
         try:
             told = open_envelope(Annex, annex, keys, threshold)
         except (NotACertificateError, UnsignedCertificateError) as refusal:
             raise AnnexMismatchError(f"the annex cannot be used: {refusal}") from refusal
-        check_annex(told, found)
+        check_annex(told, statement)
         if own is not None and not is_same_annex(told, own):
             raise AnnexMismatchError("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
-    unchecked += _not_yet(found.predicate, datetime.now(UTC))
-    if found.predicate.evidence:
+    unchecked += _not_yet(statement.predicate, datetime.now(UTC))
+    if statement.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
-    since = () if history is None else (*find_superseded(found, history), *find_weakened(found, history))
-    return VerifiedCertificate(found, tuple(holds), tuple(unchecked), since)
+    since = () if history is None else (*find_superseded(statement, history), *find_weakened(statement, history))
+    return VerifiedCertificate(statement, tuple(holds), tuple(unchecked), since)
 
 
-def explain(found: VerifiedCertificate) -> Iterator[str]:
+def explain(verified: VerifiedCertificate) -> Iterator[str]:
     """Say in plain words what holds, on what it rests, and what is not claimed.
 
     Args:
-        found: what ``verify`` returned.
+        verified: what ``verify`` returned.
 
     Yields:
         lines of a terminal's width.
     """
-    said = found.statement.predicate
-    extent = ", as far as can be told from what is at hand" if found.unchecked else ""
-    yield from _wrapped("", f"Verified{extent}: {said.title}")
-    asked, due, completed = (text[:10] for text in (said.asked, said.deadline, said.erasure.completed))
-    yield from _wrapped("  ", f"request {said.request}: asked {asked}, due {due}, completed {completed}")
-    report = said.mode == Mode.HEURISTIC.value
-    yield from _wrapped("  ", f"{len(said.forgotten)} {'asked to be ' if report else ''}forgotten. {said.claim}")
+    predicate = verified.statement.predicate
+    extent = ", as far as can be told from what is at hand" if verified.unchecked else ""
+    yield from _wrapped("", f"Verified{extent}: {predicate.title}")
+    asked, due, completed = (text[:10] for text in (predicate.asked, predicate.deadline, predicate.erasure.completed))
+    yield from _wrapped("  ", f"request {predicate.request}: asked {asked}, due {due}, completed {completed}")
+    report = predicate.mode == Mode.HEURISTIC.value
+    asking = "asked to be " if report else ""
+    yield from _wrapped("  ", f"{len(predicate.forgotten)} {asking}forgotten. {predicate.claim}")
     if not report:
-        yield from _wrapped("  ", f"compared with: {said.counterfactual}")
-    if said.guarantee is not None:
-        stated, power = said.guarantee, said.guarantee.powers[-1]
+        yield from _wrapped("  ", f"compared with: {predicate.counterfactual}")
+    if predicate.guarantee is not None:
+        stated, power = predicate.guarantee, predicate.guarantee.powers[-1]
         releases = "1 release" if stated.releases == 1 else f"{stated.releases} releases"
         yield f"  epsilon {format_exactly(stated.epsilon)}, delta {format_exactly(stated.delta)}, for {releases}"
         rate = f"{power.false_positive_rate:.1%}"
-        constants = ", given the constants below" if said.constants else ""
+        constants = ", given the constants below" if predicate.constants else ""
         yield from _wrapped(
             "  ",
             f"an attack that wrongly accuses {rate} of outsiders recognises a forgotten client with a chance of at "
             f"most {format_share(power.true_positive_rate)}{constants}; guessing: {rate}",
         )
-    if said.rounds is not None:
-        yield from _wrapped("  ", describe_noise(said.rounds))
+    if predicate.rounds is not None:
+        yield from _wrapped("  ", describe_noise(predicate.rounds))
     for title, lines in (
-        ("Why it is no certificate", said.reasons),
-        ("Taken as constants", said.constants),
-        ("Public, and not hidden", said.public),
-        ("Holds", found.holds),
-        ("Since then", found.since),
-        ("Not checked here", found.unchecked),
-        ("Rests on", tuple(f"{each.what} ({each.basis})" for each in said.assumptions)),
-        ("Measured, which proves nothing", tuple(map(describe_evidence, said.evidence))),
-        ("Not claimed", said.not_claimed),
-        ("Still there", said.erasure.stays + said.erasure.unreachable),
+        ("Why it is no certificate", predicate.reasons),
+        ("Taken as constants", predicate.constants),
+        ("Public, and not hidden", predicate.public),
+        ("Holds", verified.holds),
+        ("Since then", verified.since),
+        ("Not checked here", verified.unchecked),
+        ("Rests on", tuple(f"{assumption.what} ({assumption.basis})" for assumption in predicate.assumptions)),
+        ("Measured, which proves nothing", tuple(map(describe_evidence, predicate.evidence))),
+        ("Not claimed", predicate.not_claimed),
+        ("Still there", predicate.erasure.stays + predicate.erasure.unreachable),
     ):
         if lines:
             yield f"{title}:"
             for line in lines:
                 yield from _wrapped("  - ", line)
-    if found.unchecked:
+    if verified.unchecked:
         yield "What is not checked here is the word of whoever signed."
 
 
@@ -236,54 +237,54 @@ def describe_evidence(measured: Evidence) -> str:
     return f"{measured.what}: {measured.found}; the certificate's bound: {measured.bound}"
 
 
-def find_weakened(found: Statement, history: History) -> Iterator[str]:
+def find_weakened(statement: Statement, history: History) -> Iterator[str]:
     """Say what may be claimed of today's model, if that is less than the certificate claims.
 
     Args:
-        found: the certificate's statement.
+        statement: the certificate's statement.
         history: the history that it is about.
 
     Yields:
         a sentence, if the claim is weaker today.
     """
-    order, said = [mode.value for mode in Mode], found.predicate
-    now = claim_of(history.timeline, said.request)
+    order, predicate = [mode.value for mode in Mode], statement.predicate
+    now = claim_of(history.timeline, predicate.request)
     today = now.mode
-    if order.index(today.value) <= order.index(said.mode):
+    if order.index(today.value) <= order.index(predicate.mode):
         return
     if now.contradictions:
         yield f"nothing is proven any more: {now.contradictions[0]}"
         return
-    claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {said.mode}"
+    claim = "nothing is proven" if today is Mode.HEURISTIC else f"the claim is {today.value}, not {predicate.mode}"
     yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
 
 
-def find_superseded(found: Statement, history: History) -> Iterator[str]:
+def find_superseded(statement: Statement, history: History) -> Iterator[str]:
     """Say so if the newest restart led to another model than the certificate's.
 
     Args:
-        found: the certificate's statement.
+        statement: the certificate's statement.
         history: the history that it is about.
 
     Yields:
         a sentence, if there is another model.
     """
-    today = claim_of(history.timeline, found.predicate.request).model
-    if today is not None and today != found.subject[0].digest.sha256:
+    today = claim_of(history.timeline, statement.predicate.request).model
+    if today is not None and today != statement.subject[0].digest.sha256:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
 
 
-def _check_consistency(found: Statement) -> None:
-    for wrong in _contradictions(found.predicate, found):
+def _check_consistency(statement: Statement) -> None:
+    for wrong in _contradictions(statement.predicate, statement):
         raise InconsistentCertificateError(wrong)
 
 
-def _not_yet(said: Predicate, now: datetime) -> Iterator[str]:
+def _not_yet(predicate: Predicate, now: datetime) -> Iterator[str]:
     """Say which of its times a clock that was wrong must have told."""
-    for what, time in (("asked for", said.asked), ("completed", said.erasure.completed)):
+    for event, time in (("asked for", predicate.asked), ("completed", predicate.erasure.completed)):
         # Whoever verifies may be a day ahead.
         if parse_time(time) > now + timedelta(days=1):
-            yield f"its times: it was {what} on {time[:10]}, it says, which is still to come: a clock was wrong"
+            yield f"its times: it was {event} on {time[:10]}, it says, which is still to come: a clock was wrong"
 
 
 def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
@@ -294,83 +295,83 @@ def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
     return "its numbers are too large or too small" if isinstance(refusal, ArithmeticError) else str(refusal)
 
 
-def _contradictions(said: Predicate, found: Statement) -> Iterator[str]:
+def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]:
     """Say what does not follow from the rest."""
-    mode = Mode(said.mode)
-    if [subject.name for subject in found.subject] != ["model", "head of the history"]:
+    mode = Mode(predicate.mode)
+    if [subject.name for subject in statement.subject] != ["model", "head of the history"]:
         yield "its subjects are not a model and a history"
-    if (found.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
+    if (statement.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
         yield f"a statement of this type cannot have the mode {mode.value}"
     expected = write_texts(
         mode,
-        PrivacyScope(said.scope),
-        said.facts,
-        said.training,
-        frozen=said.frozen,
-        noised_rounds=said.rounds is not None,
-        solved=said.solving is not None,
+        PrivacyScope(predicate.scope),
+        predicate.facts,
+        predicate.training,
+        frozen=predicate.frozen,
+        noised_rounds=predicate.rounds is not None,
+        solved=predicate.solving is not None,
     )
     for name, text in expected.items():
-        if getattr(said, name) != text:
+        if getattr(predicate, name) != text:
             yield f"what it says as {name} is not what follows from its mode and the stated facts"
-    if bool(said.reasons) is not (mode is Mode.HEURISTIC):
+    if bool(predicate.reasons) is not (mode is Mode.HEURISTIC):
         yield "reasons why nothing is proven belong into a report, and into nothing else"
-    if not said.forgotten or list(said.forgotten) != sorted(set(said.forgotten)):
+    if not predicate.forgotten or list(predicate.forgotten) != sorted(set(predicate.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
-    asked, due, completed = map(_time, (said.asked, said.deadline, said.erasure.completed))
+    asked, due, completed = map(_time, (predicate.asked, predicate.deadline, predicate.erasure.completed))
     if asked is None or due is None or completed is None:
-        yield "a time in it is none"
+        yield "one of its times is not valid"
     elif min(due, completed) < asked:
         yield "it was due, or completed, before it was asked for"
-    if not said.trained or len(set(said.trained)) < len(said.trained):
+    if not predicate.trained or len(set(predicate.trained)) < len(predicate.trained):
         yield "it has to name the tensors that were trained, and none twice"
-    if not _can_be_drawn(said.facts):
-        yield f"nobody can draw participants like that: {said.sampling}"
-    if (said.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
+    if not _can_be_drawn(predicate.facts):
+        yield f"nobody can draw participants like that: {predicate.sampling}"
+    if (predicate.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
         yield f"the mode {mode.value} and its guarantee do not go together"
-    if said.solving is not None and not _can_be_solved(said):
+    if predicate.solving is not None and not _can_be_solved(predicate):
         yield "it says that the head was solved, and the stated training and facts are of none that can be"
-    yield from _wrong_noise(said, mode)
-    yield from _wrong_training(said, mode)
-    yield from _wrong_guarantee(said)
+    yield from _wrong_noise(predicate, mode)
+    yield from _wrong_training(predicate, mode)
+    yield from _wrong_guarantee(predicate)
 
 
-def _wrong_guarantee(said: Predicate) -> Iterator[str]:
-    stated = said.guarantee
+def _wrong_guarantee(predicate: Predicate) -> Iterator[str]:
+    stated = predicate.guarantee
     if stated is None:
         return
     try:
         request = read_request(stated)
-        expected = build_guarantee(request, said.facts.parameters, said.noise, said.rounds)
+        expected = build_guarantee(request, predicate.facts.parameters, predicate.noise, predicate.rounds)
     except (ValueError, ArithmeticError) as refusal:
         yield f"its guarantee cannot be: {_in_a_line(refusal)}"
         return
     if not _close(stated, expected):
         yield "epsilon, delta, mu, the other epsilons and the attack power do not follow from one another"
-    if said.rounds is not None and said.rounds.mu > request.mu * (1 + _CLOSE):
-        yield f"the clients' mu is {said.rounds.mu:g}, and (epsilon, delta) allows {request.mu:g}"
+    if predicate.rounds is not None and predicate.rounds.mu > request.mu * (1 + _CLOSE):
+        yield f"the clients' mu is {predicate.rounds.mu:g}, and (epsilon, delta) allows {request.mu:g}"
 
 
-def _wrong_noise(said: Predicate, mode: Mode) -> Iterator[str]:
-    if mode in (Mode.STRICT, Mode.INSTANCE) and said.noise is None and said.rounds is None:
+def _wrong_noise(predicate: Predicate, mode: Mode) -> Iterator[str]:
+    if mode in (Mode.STRICT, Mode.INSTANCE) and predicate.noise is None and predicate.rounds is None:
         yield f"the mode {mode.value} without noise cannot be"
-    if mode is Mode.EXACT and said.noise is not None:
+    if mode is Mode.EXACT and predicate.noise is not None:
         yield "what is exact needs no noise"
-    if mode in (Mode.EXACT, Mode.HEURISTIC) and said.rounds is not None:
+    if mode in (Mode.EXACT, Mode.HEURISTIC) and predicate.rounds is not None:
         yield f"noise in every round does not belong to the mode {mode.value}"
-    if said.noise is not None:
-        if not is_public_sigma(said.noise.sigma):
-            yield f"its noise, {said.noise.sigma!r}, is not on the public list"
+    if predicate.noise is not None:
+        if not is_public_sigma(predicate.noise.sigma):
+            yield f"its noise, {predicate.noise.sigma!r}, is not on the public list"
         sources = (NOISE_SOURCE, SEED) if mode is Mode.HEURISTIC else (NOISE_SOURCE,)
-        if said.noise.grid != GRID or said.noise.source not in sources:
+        if predicate.noise.grid != GRID or predicate.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
-    if said.rounds is not None:
-        if said.noise is not None:
+    if predicate.rounds is not None:
+        if predicate.noise is not None:
             yield "noise on the model and noise in every round do not go together"
-        yield from _wrong_rounds(said.rounds)
-        rounds, counted = said.rounds.rounds, said.rounds.participations
+        yield from _wrong_rounds(predicate.rounds)
+        rounds, counted = predicate.rounds.rounds, predicate.rounds.participations
         # Who was forgotten before, and counts in a sequence, is not on this certificate.
-        most = counted if said.scope == PrivacyScope.SEQUENCE.value else rounds * len(said.forgotten) ** 2
+        most = counted if predicate.scope == PrivacyScope.SEQUENCE.value else rounds * len(predicate.forgotten) ** 2
         if rounds < 1 or not 1 <= counted <= most:
             yield "so many clients cannot have taken part so often in so many rounds"
 
@@ -389,10 +390,10 @@ def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
         yield "z and the clients' mu do not follow from noise, clip, denominator and participation"
 
 
-def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
-    stated = said.training
+def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
+    stated = predicate.training
     try:
-        loss = _loss(said)
+        loss = _loss(predicate)
         training = LocalTraining(
             stated.steps,
             stated.learning_rate,
@@ -407,14 +408,14 @@ def _wrong_training(said: Predicate, mode: Mode) -> Iterator[str]:
         return
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
-    declared = said.facts.sources.training == Source.DECLARED.value
-    if mode in (Mode.INSTANCE, Mode.STRICT) and said.rounds is None and declared and training.precision == "float32":
+    declared = predicate.facts.sources.training == Source.DECLARED.value and predicate.rounds is None
+    if mode in (Mode.INSTANCE, Mode.STRICT) and declared and training.precision == "float32":
         yield "in float32, by code of the clients' own, nothing is proven: what its rounding adds is not known"
-    if mode is Mode.INSTANCE and training.obstacles and said.rounds is None:
+    if mode is Mode.INSTANCE and training.obstacles and predicate.rounds is None:
         yield f"the stated training has no proven guarantee: {training.obstacles[0]}"
-    if mode is Mode.STRICT and said.rounds is None:
+    if mode is Mode.STRICT and predicate.rounds is None:
         try:
-            HeadBound.of(training, 0.0, said.facts.parameters, said.facts.batch or 1)
+            HeadBound.of(training, 0.0, predicate.facts.parameters, predicate.facts.batch or 1)
         except (ValueError, ArithmeticError) as refusal:
             yield f"the stated training has no strict guarantee: {_in_a_line(refusal)}"
 
@@ -428,16 +429,16 @@ def _can_be_drawn(facts: RecordedFacts) -> bool:
     return facts.sample <= 1 if facts.sampling == "poisson" else facts.sample < 1
 
 
-def _can_be_solved(said: Predicate) -> bool:
+def _can_be_solved(predicate: Predicate) -> bool:
     """Return whether a head was trained that our helper can sum over, and the facts say that it was solved."""
-    facts, training = said.facts, said.training
+    facts, training = predicate.facts, predicate.training
     head = training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0
     masked = facts.sources.distances == Source.REPORTED.value
-    return head and facts.solved and not (masked or facts.equal_weights or said.rounds)
+    return head and facts.solved and not (masked or facts.equal_weights or predicate.rounds)
 
 
-def _loss(said: Predicate) -> Loss:
-    stated = said.training
+def _loss(predicate: Predicate) -> Loss:
+    stated = predicate.training
     heads = {"SoftmaxL2": SoftmaxL2, "LogisticL2": LogisticL2}
     if stated.loss in heads and stated.l2 is not None and stated.row_norm is not None:
         return heads[stated.loss](stated.l2, stated.row_norm)
@@ -448,50 +449,51 @@ def _loss(said: Predicate) -> Loss:
     raise ValueError(f"the loss {stated.loss!r} is not stated in full, or not known")
 
 
-def _check_model(found: Statement, path: Path) -> None:
+def _check_model(statement: Statement, path: Path) -> None:
     """Compare a safetensors file, its trained and its frozen tensors each, with what the certificate is about."""
-    said = found.predicate
+    predicate = statement.predicate
     with path.open("rb") as file:
         try:
             tensors = dict(read(file))
         except HistoryError as damaged:
             raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
-    trained = {name: tensor for name, tensor in tensors.items() if name in said.trained}
-    frozen = {name: tensor for name, tensor in tensors.items() if name not in said.trained}
-    if set(trained) != set(said.trained) or digest(trained) != found.subject[0].digest.sha256:
+    trained = {name: tensor for name, tensor in tensors.items() if name in predicate.trained}
+    frozen = {name: tensor for name, tensor in tensors.items() if name not in predicate.trained}
+    if set(trained) != set(predicate.trained) or digest(trained) != statement.subject[0].digest.sha256:
         raise ModelMismatchError(
             f"{path} is not the model that this certificate is about; if it is newer, ask for its own"
         )
-    if (digest(frozen) if frozen else None) != said.frozen:
+    if (digest(frozen) if frozen else None) != predicate.frozen:
         raise ModelMismatchError(f"the tensors in {path} that are never trained are not those of the certificate")
-    if sum(tensor.size for tensor in trained.values()) != said.facts.parameters:
+    if sum(tensor.size for tensor in trained.values()) != predicate.facts.parameters:
         raise ModelMismatchError(f"{path} has another number of parameters than the certificate says")
 
 
-def _check_history(found: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
-    """Compare a certificate with what the history said at the signed head; give what cannot be told any more."""
-    said, head = found.predicate, bytes.fromhex(found.subject[1].digest.sha256)
-    if history.identifier != said.run:
+def _check_history(statement: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
+    """Compare a certificate with what the history said at the signed head; return what cannot be told any more."""
+    predicate, head = statement.predicate, bytes.fromhex(statement.subject[1].digest.sha256)
+    if history.identifier != predicate.run:
         raise HistoryMismatchError("it is about another history")
     problems = history.verify({head, *witnessed})
     if problems:
         raise HistoryMismatchError(f"the history is broken: {problems[0]}")
     try:
         # Evidence is in no history.
-        expected, model = gather_claims(history, said.request, head, said.evidence)
+        expected, model = gather_claims(history, predicate.request, head, predicate.evidence)
     except ValueError as refusal:
         raise HistoryMismatchError(str(refusal)) from refusal
-    if model is not None and model != found.subject[0].digest.sha256:
-        raise HistoryMismatchError(f"the history says that request {said.request} led to another model")
-    different = [name for name in Predicate.model_fields if not _close(getattr(expected, name), getattr(said, name))]
+    if model is not None and model != statement.subject[0].digest.sha256:
+        raise HistoryMismatchError(f"the history says that request {predicate.request} led to another model")
+    names = Predicate.model_fields
+    different = [name for name in names if not _close(getattr(expected, name), getattr(predicate, name))]
     if different:
         raise HistoryMismatchError(f"the history says something else about {', '.join(different)}")
     timeline = history.timeline_at(head)
-    claim = claim_of(timeline, said.request)
+    claim = claim_of(timeline, predicate.request)
     knows_them = has_touched(history, head, claim) if claim.mode is Mode.EXACT else False
     for wrong in find_unfounded(timeline, claim, knows_them):
         raise HistoryMismatchError(wrong)
-    unchecked = [f"its times: {each}" for each in find_steps_back(history.entry_times(head))]
+    unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.entry_times(head))]
     if not model:
         unchecked.append("which model was the newest when it was signed: its round was erased since")
     if knows_them is None:
@@ -505,18 +507,18 @@ def _check_history(found: Statement, history: History, witnessed: Collection[byt
     return unchecked
 
 
-def _own_annex(history: History, found: Statement) -> Annex:
+def _own_annex(history: History, statement: Statement) -> Annex:
     try:
-        return annex_of(history, found)
+        return annex_of(history, statement)
     except ValueError as refusal:
         raise HistoryMismatchError(f"the history does not bear the certificate: {refusal}") from refusal
 
 
-def _is_enough(found: Statement, own: Annex | None) -> bool:
+def _is_enough(statement: Statement, own: Annex | None) -> bool:
     """Return whether the history's own annex still has the numbers by which the noise suffices, and they say so."""
     if own is None:
         return False
-    told, granted = own.predicate.restart, found.predicate.guarantee
+    told, granted = own.predicate.restart, statement.predicate.guarantee
     if told is None or told.hidden is None or granted is None:
         return False
     if not told.hidden.mu <= granted.mu / math.sqrt(granted.releases) * (1 + _CLOSE):
@@ -524,13 +526,13 @@ def _is_enough(found: Statement, own: Annex | None) -> bool:
     return True
 
 
-def _took_part_as_stated(found: Statement, history: History | None) -> bool:
+def _took_part_as_stated(statement: Statement, history: History | None) -> bool:
     """Return whether the history still has the rounds from which the clients' participation is counted, as stated."""
-    said, rounds = found.predicate, found.predicate.rounds
+    predicate, rounds = statement.predicate, statement.predicate.rounds
     if history is None or rounds is None:
         return False
-    timeline = history.timeline_at(bytes.fromhex(found.subject[1].digest.sha256))
-    claim = claim_of(timeline, said.request)
+    timeline = history.timeline_at(bytes.fromhex(statement.subject[1].digest.sha256))
+    claim = claim_of(timeline, predicate.request)
     groups, branch = groups_of(timeline, claim.asked), claim.outcome.branch
     if branch is None or branch.parent is None:
         return False
@@ -559,9 +561,9 @@ def _close(one: object, other: object) -> bool:
 
 def _time(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         return None
     # One spelling only, and far enough from the first and the last year to be shown in any zone.
-    usual = found.tzinfo is not None and found.isoformat() == text and _YEARS[0] <= found.year <= _YEARS[1]
-    return found if usual else None
+    usual = parsed.tzinfo is not None and parsed.isoformat() == text and _YEARS[0] <= parsed.year <= _YEARS[1]
+    return parsed if usual else None

@@ -204,5 +204,5 @@ def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Ass
         )
 
 
-def _by(what: str, source: Source) -> Assumption:
-    return Assumption(what=what, basis=source.value)
+def _by(assumed: str, source: Source) -> Assumption:
+    return Assumption(what=assumed, basis=source.value)

@@ -69,7 +69,7 @@ class BucketStorage(Storage):
         return None
 
     def names(self) -> set[str]:
-        return {self._name(found) for found in self._list("list_objects_v2", "Contents")}
+        return {self._name(item) for item in self._list("list_objects_v2", "Contents")}
 
     def delete(self, names: set[str]) -> None:
         refused = self._delete([{"Key": self._prefix + name} for name in sorted(names)])
@@ -77,10 +77,11 @@ class BucketStorage(Storage):
             raise HistoryError(f"{self.address} refuses to delete {', '.join(sorted(refused))}: check its policy")
         try:
             start = next(iter(names)) if len(names) == 1 else ""
-            found = [each for each in self._list(*_ALL_VERSIONS, start=start) if self._name(each) in names]
-            refused = self._delete([each for each in found if "Size" in each])
+            listed = self._list(*_ALL_VERSIONS, start=start)
+            versions = [version for version in listed if self._name(version) in names]
+            refused = self._delete([version for version in versions if "Size" in version])
             # The rest are the marks of deletion: without its mark, a version that stayed would be visible again.
-            self._delete([each for each in found if "Size" not in each and each["Key"] not in refused])
+            self._delete([version for version in versions if "Size" not in version and version["Key"] not in refused])
         except OSError as error:
             _raise_unless_refused(error)
 
@@ -95,7 +96,7 @@ class BucketStorage(Storage):
     def remove(self) -> None:
         names = self.names()
         try:
-            names |= {self._name(found) for found in self._list(*_ALL_VERSIONS)}
+            names |= {self._name(version) for version in self._list(*_ALL_VERSIONS)}
         except OSError as error:
             _raise_unless_refused(error)
         self.delete(names)
@@ -104,20 +105,20 @@ class BucketStorage(Storage):
     def kept_versions(self) -> tuple[str, ...]:
         try:
             status = self._call("get_bucket_versioning").get("Status", "never enabled")
-            found = self._list("list_object_versions", "Versions")
+            versions = self._list("list_object_versions", "Versions")
         except OSError as error:
             _raise_unless_refused(error)
             return (f"{self.address}: what its versioning keeps is not known, as the service says: {error}",)
         return tuple(
-            f"s3://{self._bucket}/{each['Key']} version {each['VersionId']}, {each['Size']} bytes, "
+            f"s3://{self._bucket}/{version['Key']} version {version['VersionId']}, {version['Size']} bytes, "
             f"versioning {status.lower()}"
-            for each in found
-            if not each["IsLatest"]
+            for version in versions
+            if not version["IsLatest"]
         )
 
-    def _delete(self, found: list[dict[str, Any]]) -> set[str]:
-        """Delete objects or versions, and give the keys of those that the service keeps."""
-        targets = [{name: each[name] for name in ("Key", "VersionId") if name in each} for each in found]
+    def _delete(self, items: list[dict[str, Any]]) -> set[str]:
+        """Delete objects or versions, and return the keys of those that the service keeps."""
+        targets = [{name: item[name] for name in ("Key", "VersionId") if name in item} for item in items]
         refused = set()
         for start in range(0, len(targets), _MOST_KEYS):
             batch = {"Objects": targets[start : start + _MOST_KEYS], "Quiet": True}
@@ -126,23 +127,23 @@ class BucketStorage(Storage):
 
     def _list(self, method: str, *fields: str, start: str = "") -> list[dict[str, Any]]:
         """Return all entries of a listing that concern checkpoints of this store; s3fs gives the first page only."""
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         options: dict[str, Any] = {"Prefix": self._prefix + start, "Delimiter": "/"}
         more = True
         while more:
             page = self._call(method, **options)
             for field in fields:
-                found += [each for each in page.get(field, []) if is_finished(self._name(each))]
+                items += [item for item in page.get(field, []) if is_finished(self._name(item))]
             options |= {name: page["Next" + name] for name in _MARKERS if page.get("Next" + name)}
             more = page.get("IsTruncated", False)
-        return found
+        return items
 
     def _call(self, method: str, **options: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self._fs.call_s3(method, Bucket=self._bucket, **options)
         return answer
 
-    def _name(self, found: Mapping[str, Any]) -> str:
-        return str(found["Key"]).removeprefix(self._prefix)
+    def _name(self, item: Mapping[str, Any]) -> str:
+        return str(item["Key"]).removeprefix(self._prefix)
 
     def _path(self, name: str) -> str:
         return f"{self._bucket}/{self._prefix}{name}"

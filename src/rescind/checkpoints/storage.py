@@ -100,9 +100,9 @@ class FolderStorage(Storage):
 
     def size(self, name: str) -> int | None:
         with suppress(FileNotFoundError):
-            found = os.lstat(self._folder / name)
+            status = os.lstat(self._folder / name)
             # Deleting a symbolic link would erase nothing, so none is taken for a file.
-            return found.st_size if stat.S_ISREG(found.st_mode) else None
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
         return None
 
     def names(self) -> set[str]:
@@ -184,10 +184,10 @@ class MemoryStorage(Storage):
 
 
 def is_digest(value: object) -> bool:
-    """Tell a digest, which can be part of a path, from all else."""
+    """Return whether a value is a digest, which can be part of a path."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def is_finished(name: str) -> bool:
-    """Tell the name of a complete file."""
+    """Return whether a name is that of a complete file."""
     return name.endswith(SUFFIX) and is_digest(name.removesuffix(SUFFIX))

@@ -79,7 +79,7 @@ class CheckpointStore:
         self._place.delete({_check_digest(digest) + SUFFIX})
 
     def digests(self) -> set[str]:
-        """Tell which models are stored completely."""
+        """Return the digests of the models that are stored completely."""
         return {name.removesuffix(SUFFIX) for name in self._place.names()}
 
     def stored_bytes(self) -> int:

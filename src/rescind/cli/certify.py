@@ -31,7 +31,7 @@ def certify(
     What is not proven gets a signed report instead, whose title says that it is no certificate.
     Example: rescind certify hospital-history 1 --key operator.key
     """
-    with open_existing(history) as there:
+    with open_existing(history) as opened:
         from rescind.certificates.annex import build_annex as annex_of
         from rescind.certificates.evidence import LONGEST, read_evidence
         from rescind.certificates.files import check_verifies, read_head, sign_for
@@ -41,23 +41,23 @@ def certify(
         from rescind.private_files import open_private, read_bounded
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
-        claim_of(there.timeline, number)
-        again = read_head(output, there, number)
+        claim_of(opened.timeline, number)
+        again = read_head(output, opened, number)
         with show_progress("looking up what may be claimed"):
-            found = build_statement(there, number, head=again, evidence=measured)
-            private = None if annex is None else annex_of(there, found)
+            statement = build_statement(opened, number, head=again, evidence=measured)
+            private = None if annex is None else annex_of(opened, statement)
         own = load_signer(key, passphrase())
-        content = sign_for(output, found, own)
+        content = sign_for(output, statement, own)
         secret = None if annex is None or private is None else sign_for(annex, private, own)
         with show_progress("checking what is signed"):
-            check_verifies(content, own, there, secret)
+            check_verifies(content, own, opened, secret)
         if annex is not None and secret is not None:
             with open(annex, "wb", opener=open_private) as file:
                 file.write(secret)
         output.write_bytes(content)
-    said = found.predicate
-    result = {"request": number, "mode": said.mode, "title": said.title, "file": str(output)}
-    words = [f"{said.title}: {output}"]
+    predicate = statement.predicate
+    result = {"request": number, "mode": predicate.mode, "title": predicate.title, "file": str(output)}
+    words = [f"{predicate.title}: {output}"]
     if again is not None:
         words.append(
             "It was there already and is signed once more, as it stood; for today's model choose another --output."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,9 +35,8 @@ def doctor(
         from rescind.cli.examination import examine
 
         with show_progress("examining"):
-            found = list(examine(history, key or [], database or []))
-    words = [f"{each.verdict:>7}  {each.what}: {each.detail}" for each in found]
-    result = {"checks": [{"what": each.what, "verdict": each.verdict, "detail": each.detail} for each in found]}
-    show(result, words, as_json)
-    if any(each.verdict == "repair" for each in found):
+            findings = list(examine(history, key or [], database or []))
+    words = [f"{finding.verdict:>7}  {finding.what}: {finding.detail}" for finding in findings]
+    show({"checks": [asdict(finding) for finding in findings]}, words, as_json)
+    if any(finding.verdict == "repair" for finding in findings):
         raise typer.Exit(1)

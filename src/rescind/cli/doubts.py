@@ -21,25 +21,25 @@ def doubts(
     While a doubt stands nothing with noise is certified. That a server recorded something else than the mean is a
     fact, and cannot be lifted. Example: rescind doubts hospital-history --lift "an old app; updated"
     """
-    with open_existing(history) as there:
-        lifted = there.lift_doubts(lift) if lift is not None else ()
-        found = there.timeline.doubts
-        strays = there.timeline.missed_means
+    with open_existing(history) as opened:
+        lifted = opened.lift_doubts(lift) if lift is not None else ()
+        all_doubts = opened.timeline.doubts
+        strays = opened.timeline.missed_means
     result = {
         "doubts": [
             {
-                "model": f"{each.model_id.branch}.{each.model_id.round}",
-                "time": each.time,
-                "reason": each.reason,
-                "lifted": each.answer or None,
+                "model": f"{doubt.model_id.branch}.{doubt.model_id.round}",
+                "time": doubt.time,
+                "reason": doubt.reason,
+                "lifted": doubt.answer or None,
             }
-            for each in found
+            for doubt in all_doubts
         ],
         "not_means": [f"{model_id.branch}.{model_id.round}" for model_id in strays],
         "lifted_now": len(lifted),
     }
     words = [
-        *((str(each.model_id), each.time[:10], each.reason, _answered(each.answer)) for each in found),
+        *((str(doubt.model_id), doubt.time[:10], doubt.reason, _answered(doubt.answer)) for doubt in all_doubts),
         *(
             (str(model_id), "is not the mean of its round's replies, nor may later ones be", "a fact")
             for model_id in strays

@@ -36,22 +36,22 @@ def erase(
 
     Example: rescind erase hospital-history --dry-run
     """
-    with open_existing(history) as there:
+    with open_existing(history) as opened:
         from rescind.ledger.records import ErasureLevel
 
         finished = 0
         if not dry_run:
             with show_progress("finishing what was begun"):
-                finished = there.finish_erasures()
-        plan = there.plan_erasure(ErasureLevel(level.value))
+                finished = opened.finish_erasures()
+        plan = opened.plan_erasure(ErasureLevel(level.value))
         left: tuple[str, ...] | None = None
-        copied = there.copies()
+        copied = opened.copies()
         if plan.requests and not dry_run:
-            said = [*map(make_plain, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
-            if not yes and not typer.confirm("\n".join(said), err=True):
+            question = [*map(make_plain, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
+            if not yes and not typer.confirm("\n".join(question), err=True):
                 raise typer.Exit(1)
             with show_progress("erasing"):
-                left = there.erase(plan)
+                left = opened.erase(plan)
     result = {
         "requests": list(plan.requests),
         "rounds": plan.rounds,
@@ -71,7 +71,7 @@ def erase(
 
 
 def _beyond(sentences: tuple[str, ...]) -> list[str]:
-    return [f"Out of reach: {each}" for each in sentences]
+    return [f"Out of reach: {sentence}" for sentence in sentences]
 
 
 def _words(plan: ErasurePlan) -> Iterator[str]:
@@ -82,4 +82,4 @@ def _words(plan: ErasurePlan) -> Iterator[str]:
         f"Of request(s) {', '.join(map(str, plan.requests))}: {len(plan.clients)} name(s), the numbers of "
         f"{plan.rounds} round(s), {plan.models} model(s) and {plan.updates} stored update(s) go."
     )
-    yield from (f"Stays: {each}" for each in plan.stays)
+    yield from (f"Stays: {sentence}" for sentence in plan.stays)

@@ -65,28 +65,28 @@ def examine(location: str | None, keys: Sequence[Path], databases: Sequence[Path
 
 
 def _key(path: Path) -> Finding:
-    what = f"key {path}"
+    name = f"key {path}"
     if not path.is_file():
-        return Finding(what, "repair", "there is no such file")
+        return Finding(name, "repair", "there is no such file")
     try:
         content = read_key(path)
     except UnusableKeyError as refused:
-        return Finding(what, "repair", str(refused))
+        return Finding(name, "repair", str(refused))
     if is_public(content):
         return _public(path)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        return Finding(what, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
+        return Finding(name, "repair", f"others can read it (mode {mode:o}): run chmod 600 on it")
     if b"ENCRYPTED" not in content:
-        return Finding(what, "repair", "it is not encrypted, or is no private key: make one with rescind key new")
+        return Finding(name, "repair", "it is not encrypted, or is no private key: make one with rescind key new")
     if not is_slow(content):
         return Finding(
-            what,
+            name,
             "note",
             "encrypted, and its passphrase can be guessed quickly: make another one with rescind key new, and sign "
             "with that from now on",
         )
-    return Finding(what, "fine", "encrypted, readable by you alone")
+    return Finding(name, "fine", "encrypted, readable by you alone")
 
 
 def _public(path: Path) -> Finding:
@@ -121,28 +121,29 @@ def _flowers_own() -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as unreadable:
-        said = f"{unreadable.filename} cannot be looked at ({unreadable.strerror}): let its owner run rescind doctor"
-        yield Finding(f"Flower's folder {home}", "note", said)
+        file, reason = unreadable.filename, unreadable.strerror
+        detail = f"{file} cannot be looked at ({reason}): let its owner run rescind doctor"
+        yield Finding(f"Flower's folder {home}", "note", detail)
 
 
 def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Finding:
     """Look at a database of Flower's, which holds messages and logs, with the files that SQLite writes beside it."""
-    what = f"Flower's database {path}"
+    name = f"Flower's database {path}"
     try:
         if not path.is_file():
-            return Finding(what, "repair", "there is no such file")
+            return Finding(name, "repair", "there is no such file")
     except OSError as unreadable:
-        return Finding(what, otherwise, f"it cannot be looked at: {unreadable.strerror}")
+        return Finding(name, otherwise, f"it cannot be looked at: {unreadable.strerror}")
     # A folder that can be entered and not read does not tell what else is in it.
     files = sorted({path, *path.parent.glob(f"{path.name}*")})
     # Nobody gets through a folder that is its owner's alone.
     private = not path.resolve().parent.stat().st_mode & 0o077
-    if not private and any(each.stat().st_mode & 0o077 for each in files):
-        names = " ".join(each.name for each in files)
+    if not private and any(file.stat().st_mode & 0o077 for file in files):
+        names = " ".join(file.name for file in files)
         return Finding(
-            what, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
+            name, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
         )
-    return Finding(what, "fine", "readable by you alone")
+    return Finding(name, "fine", "readable by you alone")
 
 
 def _history(location: str) -> Iterator[Finding]:
@@ -167,18 +168,18 @@ def _recorded(history: History) -> Iterator[Finding]:
     told = history.entry_times()
     yield from _clock(told)
     broken = history.verify() if told else []
-    yield from (Finding("chain", "repair", each) for each in broken)
+    yield from (Finding("chain", "repair", problem) for problem in broken)
     if not broken:
         yield Finding("chain", "fine", "unbroken")
         yield Finding("models", "fine", f"all {len(history.kept())} that are kept can be read")
-    yield from (Finding("server", "note", each) for each in history.copies())
+    yield from (Finding("server", "note", sentence) for sentence in history.copies())
     yield from _declarations(history)
 
 
-def _clock(found: list[tuple[datetime, int]]) -> Iterator[Finding]:
-    ahead, back = list(find_future(found, datetime.now(UTC))), list(find_steps_back(found))
-    yield from (Finding("clock", "repair", f"{each}: set it") for each in ahead)
-    yield from (Finding("clock", "note", each) for each in back)
+def _clock(times: list[tuple[datetime, int]]) -> Iterator[Finding]:
+    ahead, back = list(find_future(times, datetime.now(UTC))), list(find_steps_back(times))
+    yield from (Finding("clock", "repair", f"{sentence}: set it") for sentence in ahead)
+    yield from (Finding("clock", "note", sentence) for sentence in back)
     if not ahead and not back:
         yield Finding("clock", "fine", "no entry is from the future, none earlier than one before it")
 
@@ -188,7 +189,7 @@ def _declarations(history: History) -> Iterator[Finding]:
         *map(str, history.timeline.standing_doubts),
         *([NOT_AVERAGED] if history.timeline.missed_means else []),
     ]
-    yield from (Finding("declarations", "note", each) for each in against)
+    yield from (Finding("declarations", "note", sentence) for sentence in against)
     if not against:
         yield Finding("declarations", "fine", "nothing that was recorded contradicts them")
 

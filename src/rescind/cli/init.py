@@ -38,8 +38,8 @@ def init(history: Location, as_json: AsJson = False) -> None:
     """
     with report_errors():
         existed = Path(history).is_dir() and any(Path(history).iterdir())
-        with open_history(history, create=True) as there:
-            identifier, secret = there.identifier, there.secret_file
+        with open_history(history, create=True) as opened:
+            identifier, secret = opened.identifier, opened.secret_file
     words = [
         f"There is a history in {history} already, of run {identifier}."
         if existed

@@ -46,5 +46,6 @@ def new(
 
 def passphrase(new: bool = False) -> str:
     """Return the passphrase of the environment, or ask for it."""
-    given = os.environ.get("RESCIND_PASSPHRASE")
-    return given if given is not None else str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new))
+    if (known := os.environ.get("RESCIND_PASSPHRASE")) is not None:
+        return known
+    return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new))

@@ -31,65 +31,65 @@ def plan(
 
     Nothing is recorded and nothing is changed. Example: rescind plan hospital-history switzerland --epsilon 5
     """
-    with open_existing(history) as there, show_progress("planning"):
+    with open_existing(history) as opened, show_progress("planning"):
         from rescind.core.calibration import Budget
         from rescind.core.facts import REPRODUCIBLE
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
         from rescind.core.summary import Request
 
-        request = Request(there.clients(clients), Budget(epsilon, delta))
-        if there.are_unknown([request])[0]:
+        request = Request(opened.clients(clients), Budget(epsilon, delta))
+        if opened.are_unknown([request])[0]:
             words = ["The newest model never saw them: there is nothing to forget but their names and numbers."]
             show({"candidates": [], "chosen": None}, words, as_json)
             return
-        summary = there.summary(request.group)
+        summary = opened.summary(request.group)
         offered = strict_candidates(summary, request) if strict else candidates(summary, request)
         missing = () if strict else left_out(summary, request)
         # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.
-        proven = [each for each in offered if {*each.obstacles} <= {REPRODUCIBLE}]
+        proven = [candidate for candidate in offered if {*candidate.obstacles} <= {REPRODUCIBLE}]
         chosen = cheapest(proven)
     result = {
-        "candidates": [_row(each, each is chosen) for each in offered],
+        "candidates": [_row(candidate, candidate is chosen) for candidate in offered],
         "chosen": _row(chosen, True),
-        "left_out": [{"model": _model(each.node), "reason": each.reason} for each in missing],
+        "left_out": [{"model": _model(omitted.node), "reason": omitted.reason} for omitted in missing],
     }
     show(result, _words(offered, chosen, missing), as_json)
 
 
-def _row(each: Candidate, chosen: bool) -> dict[str, object]:
+def _row(candidate: Candidate, chosen: bool) -> dict[str, object]:
     return {
-        "model": _model(each.node),
-        "sigma": each.sigma,
-        "mode": each.mode.value,
-        "predicted_rounds": round(each.predicted_rounds, 1),
+        "model": _model(candidate.node),
+        "sigma": candidate.sigma,
+        "mode": candidate.mode.value,
+        "predicted_rounds": round(candidate.predicted_rounds, 1),
         "chosen": chosen,
-        "obstacles": list(each.obstacles),
-        "weakened": len(each.weakened),
+        "obstacles": list(candidate.obstacles),
+        "weakened": len(candidate.weakened),
     }
 
 
 def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
     """Return as many as can be compared at a glance: first, last, the chosen with its neighbours, some between."""
-    at = next(index for index, each in enumerate(offered) if each is chosen)
+    at = next(index for index, candidate in enumerate(offered) if candidate is chosen)
     last = len(offered) - 1
     between = {round(last * step / (_SHOWN - 1)) for step in range(_SHOWN)}
-    wanted = between | {each for each in (at - 1, at, at + 1) if 0 <= each <= last}
+    wanted = between | {index for index in (at - 1, at, at + 1) if 0 <= index <= last}
     return [offered[index] for index in sorted(wanted)]
 
 
 def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut]) -> Iterator[str | Table]:
     few, rows = _few(offered, chosen), []
-    for each in few:
-        start = "model 0.0: from the start" if each.node.index == 0 else f"model {_model(each.node)}"
-        noise = f"{each.sigma:.4g}" if each.sigma else "none"
-        mark = "->" if each is chosen else ""
-        rows.append((mark, start, noise, each.mode.value, f"{each.predicted_rounds:.0f}"))
+    for candidate in few:
+        start = "model 0.0: from the start" if candidate.node.index == 0 else f"model {_model(candidate.node)}"
+        noise = f"{candidate.sigma:.4g}" if candidate.sigma else "none"
+        mark = "->" if candidate is chosen else ""
+        rows.append((mark, start, noise, candidate.mode.value, f"{candidate.predicted_rounds:.0f}"))
     yield table(("", "restart from", "noise", "claim", "rounds, about"), rows)
     if len(few) < len(offered):
         yield f"and {len(offered) - len(few)} more, all of them with --json"
     yield ""
-    scratch = next(each for each in offered if each.node.index == 0)
-    if chosen is scratch and all(each.mode.value == "exact" for each in offered):
+    scratch = next(candidate for candidate in offered if candidate.node.index == 0)
+    if chosen is scratch and all(candidate.mode.value == "exact" for candidate in offered):
         yield (
             "Training again from the start: no kept model can be noised so that this guarantee is proven, and "
             "nothing of the clients is left that way."
@@ -107,7 +107,7 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
             f"good again after about {chosen.predicted_rounds:.0f} rounds; from the start it would take about "
             f"{scratch.predicted_rounds:.0f}. A prediction is a guess, the guarantee is not."
         )
-    unproven = next((each.obstacles for each in (chosen, *offered) if each.obstacles), ())
+    unproven = next((candidate.obstacles for candidate in (chosen, *offered) if candidate.obstacles), ())
     if unproven:
         yield "With noise nothing is proven here: " + "; ".join(unproven)
     if chosen.weakened:

@@ -33,7 +33,7 @@ def report(
     A certificate that does not hold ends it, with the exit codes of rescind verify.
     Example: rescind report hospital-history --certificate certificate.json --key operator.key.pub
     """
-    with open_existing(history) as there, show_progress("writing the report"):
+    with open_existing(history) as opened, show_progress("writing the report"):
         check_page(output)
         if bool(certificate) != bool(key):
             raise ValueError("give certificates and the public keys that they are signed with: --certificate, --key")
@@ -48,13 +48,13 @@ def report(
         from rescind.engines.accuracies import read_accuracies
         from rescind.private_files import open_private
 
-        keys = [load_public_key(each) for each in key or []]
+        keys = [load_public_key(path) for path in key or []]
         page = written(
-            there,
+            opened,
             private=private,
             certificates=[
-                verify(read_content(each), keys, threshold=len(keys), model=model, history=there)
-                for each in certificate or []
+                verify(read_content(path), keys, threshold=len(keys), model=model, history=opened)
+                for path in certificate or []
             ],
             measured=None if accuracies is None else read_accuracies(accuracies),
         )

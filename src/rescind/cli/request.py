@@ -29,13 +29,13 @@ def add(
 
     Example: rescind request add hospital-history switzerland --epsilon 5
     """
-    with open_existing(history) as there:
+    with open_existing(history) as opened:
         from rescind.core.calibration import Budget
 
-        number = there.ask(clients, Budget(epsilon, delta))
-        asked = there.timeline.open_requests[number]
-        names = there.names(asked.request.group)
-        receipts = {name: there.receipt(name) for name in names}
+        number = opened.ask(clients, Budget(epsilon, delta))
+        asked = opened.timeline.open_requests[number]
+        names = opened.names(asked.request.group)
+        receipts = {name: opened.receipt(name) for name in names}
     words = [
         f"Request {number} is recorded, for epsilon {epsilon:g} and delta {delta:g}, to be served by "
         f"{asked.deadline[:10]}.",
@@ -53,10 +53,10 @@ def list_(history: Location, as_json: AsJson = False) -> None:
 
     Example: rescind request list hospital-history
     """
-    with open_existing(history) as there:
-        everything = there.timeline.requests
-        names = there.describe_groups([asked.request.group for asked in everything])
-        done = {asked.number for outcome in there.outcomes() for asked in outcome.asked}
+    with open_existing(history) as opened:
+        everything = opened.timeline.requests
+        names = opened.describe_groups([asked.request.group for asked in everything])
+        done = {asked.number for outcome in opened.outcomes() for asked in outcome.asked}
         rows: list[dict[str, Any]] = [
             {
                 "request": asked.number,
@@ -94,8 +94,8 @@ def extend(
 
     Example: rescind request extend hospital-history 1 --days 30 --reason "many requests at once"
     """
-    with open_existing(history) as there:
-        deadline = there.extend(number, days, reason)
+    with open_existing(history) as opened:
+        deadline = opened.extend(number, days, reason)
     words = [f"Request {number} is to be served by {deadline[:10]}. Tell the requester, within its first month."]
     show({"request": number, "deadline": deadline}, words, as_json)
 
@@ -106,8 +106,8 @@ def withdraw(history: Location, number: Number, as_json: AsJson = False) -> None
 
     Example: rescind request withdraw hospital-history 1
     """
-    with open_existing(history) as there:
-        there.withdraw(number)
+    with open_existing(history) as opened:
+        opened.withdraw(number)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
 
 

@@ -36,16 +36,16 @@ def show(result: Mapping[str, object], words: Iterable[str | Sequence[str] | Tab
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         return
-    for each in words:
-        if isinstance(each, str):
-            typer.echo(make_plain(each))
-        elif isinstance(each, Sequence):
-            typer.echo("\t".join(map(make_plain, each)))
+    for line in words:
+        if isinstance(line, str):
+            typer.echo(make_plain(line))
+        elif isinstance(line, Sequence):
+            typer.echo("\t".join(map(make_plain, line)))
         else:
             from rich.console import Console
 
             # What goes through a pipe is not cut at a terminal's width; and a client may be called "[/]".
-            Console(soft_wrap=True, markup=False, emoji=False).print(each)
+            Console(soft_wrap=True, markup=False, emoji=False).print(line)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -86,10 +86,10 @@ def show_progress(label: str) -> Iterator[None]:
     with Progress(*columns, console=console, transient=True) as shown:
         tasks = {label: shown.add_task(label, total=None)}
 
-        def listen(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = shown.add_task(what)
-            shown.update(tasks[what], completed=done, total=total)
+        def listen(task: str, done: int, total: int) -> None:
+            if task not in tasks:
+                tasks[task] = shown.add_task(task)
+            shown.update(tasks[task], completed=done, total=total)
 
         with notify_listener(listen):
             yield
@@ -97,7 +97,7 @@ def show_progress(label: str) -> Iterator[None]:
 
 @contextmanager
 def report_errors(verdict: str = "") -> Iterator[None]:
-    """Tell what goes wrong in a sentence, with the exit code of its kind; a failed check begins with its verdict."""
+    """Report an error in one sentence, with the exit code of its kind; a failed check begins with its verdict."""
     from sqlalchemy.exc import DBAPIError
 
     from rescind.certificates.errors import CertificateError, UnusableKeyError
@@ -106,15 +106,17 @@ def report_errors(verdict: str = "") -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        said = str(error.orig).strip()
-        full = any(word in said for word in ("disk", "full", "space", "extend"))
+        message = str(error.orig).strip()
+        full = any(word in message for word in ("disk", "full", "space", "extend"))
         hint = "`rescind doctor` tells whether the disk is full" if full else "Nothing was changed"
-        complain(f"the history's database says: {said}. {hint}")
+        complain(f"the history's database says: {message}. {hint}")
         raise typer.Exit(1) from error
     except (CertificateError, HistoryError, OSError, ValueError) as error:
-        said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else str(error)
+        message = str(error)
+        if isinstance(error, OSError) and error.strerror:
+            message = f"{error.strerror}: {error.filename}"
         judged = verdict if isinstance(error, CertificateError) and not isinstance(error, UnusableKeyError) else ""
-        complain(f"{judged}{said}")
+        complain(f"{judged}{message}")
         raise typer.Exit(getattr(error, "exit_code", 1)) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("aiobotocore", "aiohttp", "botocore", "s3fs"):

@@ -31,58 +31,58 @@ def status(history: Location, as_json: AsJson = False) -> None:
     How far clients moved the model was computed from their data: keep it to yourself.
     Example: rescind status hospital-history
     """
-    with open_existing(history) as there, show_progress("reading"):
+    with open_existing(history) as opened, show_progress("reading"):
         from rescind.history.overview import open_requests, overview
 
-        found = overview(there)
+        view = overview(opened)
         rows: list[dict[str, Any]] = [
             {
-                "request": each.asked.number,
-                "clients": each.clients,
-                "deadline": each.asked.deadline[:10],
-                "days_left": each.days_left,
-                "begun": each.asked.served,
+                "request": request.asked.number,
+                "clients": request.clients,
+                "deadline": request.asked.deadline[:10],
+                "days_left": request.days_left,
+                "begun": request.asked.served,
             }
-            for each in open_requests(there, found, datetime.now(UTC))
+            for request in open_requests(opened, view, datetime.now(UTC))
         ]
-        doubts = there.facts.doubts
+        doubts = opened.facts.doubts
     result = {
-        "newest": f"{found.newest.branch}.{found.newest.round}",
-        "rounds": found.rounds,
-        "clients": found.clients,
+        "newest": f"{view.newest.branch}.{view.newest.round}",
+        "rounds": view.rounds,
+        "clients": view.clients,
         "influences": [
-            {"client": each.client, "sensitivity": each.sensitivity, "rounds": each.rounds}
-            for each in found.influences
+            {"client": influence.client, "sensitivity": influence.sensitivity, "rounds": influence.rounds}
+            for influence in view.influences
         ],
-        "kept": [f"{place.branch}.{place.round}" for place in found.kept],
+        "kept": [f"{place.branch}.{place.round}" for place in view.kept],
         "open_requests": rows,
-        "stored_bytes": found.stored_bytes,
-        "mode": found.claimable.mode.value,
-        "raised_by": list(found.claimable.raised_by),
+        "stored_bytes": view.stored_bytes,
+        "mode": view.claimable.mode.value,
+        "raised_by": list(view.claimable.raised_by),
         "doubts": list(doubts),
     }
     # Where they stand in the way they are told with what else does.
-    beside = [each for each in doubts if each not in found.claimable.raised_by]
-    show(result, [*_words(found, rows), *beside], as_json)
+    beside = [doubt for doubt in doubts if doubt not in view.claimable.raised_by]
+    show(result, [*_words(view, rows), *beside], as_json)
 
 
-def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Table]:
+def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Table]:
     from rich.filesize import decimal
 
-    stored = decimal(found.stored_bytes)
-    yield f"{found.newest}, after {found.rounds} rounds with {found.clients} clients; {stored} stored"
+    stored = decimal(view.stored_bytes)
+    yield f"{view.newest}, after {view.rounds} rounds with {view.clients} clients; {stored} stored"
     yield ""
-    largest = max((each.sensitivity for each in found.influences), default=0.0)
+    largest = max((influence.sensitivity for influence in view.influences), default=0.0)
     rows = []
-    for each in found.influences:
-        filled = round(_BAR * each.sensitivity / largest) if 0 < largest < float("inf") else 0
-        rows.append((each.client, "#" * filled, f"{each.sensitivity:.3g}", str(each.rounds)))
+    for influence in view.influences:
+        filled = round(_BAR * influence.sensitivity / largest) if 0 < largest < float("inf") else 0
+        rows.append((influence.client, "#" * filled, f"{influence.sensitivity:.3g}", str(influence.rounds)))
     yield table(("client", "how far it may have moved the model", "", "recorded rounds"), rows)
-    if found.clients > len(found.influences):
-        yield f"and {found.clients - len(found.influences)} more"
+    if view.clients > len(view.influences):
+        yield f"and {view.clients - len(view.influences)} more"
     yield ""
     by_branch: dict[int, list[int]] = {}
-    for place in found.kept:
+    for place in view.kept:
         by_branch.setdefault(place.branch, []).append(place.round)
     yield "kept models, from the first round to the last"
     for branch, rounds in by_branch.items():
@@ -95,14 +95,14 @@ def _words(found: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tab
     if not waiting:
         yield "no open requests"
     yield ""
-    mode = found.claimable.mode.value
+    mode = view.claimable.mode.value
     if mode == "heuristic":
         yield "if somebody left now: exact by retraining; going back with noise would prove nothing, because"
     else:
         yield f"if somebody left now: exact by retraining, or {mode} with noise"
-        if found.claimable.raised_by:
+        if view.claimable.raised_by:
             yield "for strict it lacks:"
-    yield from (f"  - {each}" for each in found.claimable.raised_by)
+    yield from (f"  - {reason}" for reason in view.claimable.raised_by)
 
 
 def _time_line(rounds: list[int]) -> str:

@@ -53,9 +53,9 @@ def verify(
         if html is not None:
             check_page(html)
         with show_progress("checking"):
-            found = verified(
+            checked = verified(
                 read_content(certificate),
-                [load_public_key(each) for each in key],
+                [load_public_key(path) for path in key],
                 threshold=len(key) if threshold is None else threshold,
                 model=model,
                 history=None if history is None else open_.enter_context(open_history(history)),
@@ -64,12 +64,12 @@ def verify(
             )
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
-            html.write_text(render_page(found, made), encoding="utf-8")
+            html.write_text(render_page(checked, made), encoding="utf-8")
     result = {
         "verified": True,
-        "holds": list(found.holds),
-        "since": list(found.since),
-        "unchecked": list(found.unchecked),
-        "statement": found.statement.model_dump(mode="json", by_alias=True),
+        "holds": list(checked.holds),
+        "since": list(checked.since),
+        "unchecked": list(checked.unchecked),
+        "statement": checked.statement.model_dump(mode="json", by_alias=True),
     }
-    show(result, explain(found), as_json)
+    show(result, explain(checked), as_json)

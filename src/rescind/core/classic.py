@@ -36,7 +36,7 @@ class ClassicBudget:
 
     @property
     def holds(self) -> bool:
-        """Whether the formula's noise is enough for the (epsilon, delta) it was asked for."""
+        """True if the formula's noise is enough for the (epsilon, delta) it was asked for."""
         return self.reached_delta <= self.delta
 
     @property

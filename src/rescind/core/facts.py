@@ -174,7 +174,7 @@ class Facts:
         public_schedule: kept nodes were placed without looking at data.
         public: what one of the two strict bounds rests on, if any.
         public_rounds: no training ended by a rule that looks at data, such as an accuracy.
-        sample: the rate of Poisson sampling, or the size or the fraction of other samples.
+        sample: the rate of Poisson sampling, or the size or the fraction of other samples; None for everybody.
         batch: the examples of a local step, where these are not all.
         frozen: the SHA-256 of tensors that belong to the model, are public and are never trained, if there are any.
         sources: on whose word all this is known.
@@ -184,7 +184,8 @@ class Facts:
         solved: somewhere the head was solved, not trained.
 
     Raises:
-        ValueError: a fact that is true or false is not a bool, or ``sampling`` is no ``Sampling``.
+        ValueError: a fact that is true or false is not a bool, ``sampling`` is no ``Sampling``, or ``sample`` does
+            not go with it.
 
     Theory sections 6 and 7.
     """
@@ -214,6 +215,12 @@ class Facts:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
             raise ValueError(f"sampling is {self.sampling!r}; it has to be one of {', '.join(map(str, Sampling))}")
+        # No certificate of such a run would ever verify.
+        if (self.sample is None) is not (self.sampling is Sampling.EVERYBODY):
+            raise ValueError(
+                f"sample is {self.sample!r} for {self.sampling}; give the rate of Sampling.POISSON, the size of "
+                "Sampling.FIXED_SIZE or the fraction of Sampling.FRACTION, and None for Sampling.EVERYBODY"
+            )
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -229,21 +236,21 @@ class Facts:
     @property
     def strict_obstacles(self) -> tuple[str, ...]:
         """Why nothing can be said that holds for every data set; empty means that it can."""
-        found = self._broken_rules + self.contradictions
+        obstacles = self._broken_rules + self.contradictions
         if not self.public_schedule:
-            found += ("kept nodes are not placed by a public schedule: say public_schedule=True from the start",)
+            obstacles += ("kept nodes are not placed by a public schedule: say public_schedule=True from the start",)
         if isinstance(self.public, DpFedAvg):
-            return found + self.public.obstacles
+            return obstacles + self.public.obstacles
         if self.public is None:
             return (
-                *found,
+                *obstacles,
                 "neither an L2 head's constants (public=PublicHead(...)) nor those of DP-FedAvg are recorded",
             )
         try:
             self.head_bound()
         except ValueError as refusal:
-            return (*found, str(refusal))
-        return found + self._unknown_rounding
+            return (*obstacles, str(refusal))
+        return obstacles + self._unknown_rounding
 
     @property
     def contradictions(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ _MOST_STEPS = 2.0**48
 
 
 class ByteSource(Protocol):
-    """Gives bytes that are uniform and independent, and never the same ones twice.
+    """A source of bytes that are uniform and independent, and never the same ones twice.
 
     Theory section 10.
     """

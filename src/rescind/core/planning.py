@@ -77,7 +77,7 @@ def candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
     Theory section 12.
     """
     considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
-    return tuple(each for each in considered if isinstance(each, Candidate))
+    return tuple(candidate for candidate in considered if isinstance(candidate, Candidate))
 
 
 def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
@@ -86,7 +86,7 @@ def left_out(summary: Summary, *requests: Request) -> tuple[LeftOut, ...]:
     Theory section 12.
     """
     considered = _considered(summary, _owed(summary, requests, _measured), summary.curve, strict=False)
-    return tuple(each for each in considered if isinstance(each, LeftOut))
+    return tuple(omitted for omitted in considered if isinstance(omitted, LeftOut))
 
 
 def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, ...]:
@@ -99,10 +99,10 @@ def strict_candidates(summary: Summary, *requests: Request) -> tuple[Candidate, 
     """
     _check_strict(summary, requests)
     considered = _considered(summary, _owed(summary, requests, _public), _public_curve(summary), strict=True)
-    return tuple(each for each in considered if isinstance(each, Candidate))
+    return tuple(candidate for candidate in considered if isinstance(candidate, Candidate))
 
 
-def cheapest(found: Sequence[Candidate]) -> Candidate:
+def cheapest(offered: Sequence[Candidate]) -> Candidate:
     """Choose the last exact candidate, or the noised one of the fewest predicted rounds if that saves a tenth.
 
     The prediction is a guess; that nothing is left of the client is not. It looks at data, so it decides whether the
@@ -110,17 +110,17 @@ def cheapest(found: Sequence[Candidate]) -> Candidate:
 
     Theory sections 7 and 12.
     """
-    if not found:
+    if not offered:
         raise ValueError("there is no candidate to choose from")
-    exact = [each for each in found if each.mode is Mode.EXACT]
-    noised = [each for each in found if each.mode is not Mode.EXACT]
-    fewest = min((each.predicted_rounds for each in noised), default=math.inf)
+    exact = [candidate for candidate in offered if candidate.mode is Mode.EXACT]
+    noised = [candidate for candidate in offered if candidate.mode is not Mode.EXACT]
+    fewest = min((candidate.predicted_rounds for candidate in noised), default=math.inf)
     if exact:
-        last = max(exact, key=lambda each: each.node.index)
+        last = max(exact, key=lambda one: one.node.index)
         if not noised or last.predicted_rounds <= 1.1 * fewest:
             return last
     order = list(Mode)
-    return min(noised, key=lambda each: (each.predicted_rounds, order.index(each.mode), -each.node.index))
+    return min(noised, key=lambda one: (one.predicted_rounds, order.index(one.mode), -one.node.index))
 
 
 def paper_choice(summary: Summary, *requests: Request, sigma: float) -> Candidate:
@@ -170,9 +170,9 @@ def assess(summary: Summary, *requests: Request, node: Node, sigma: float, stric
 
 def _check_strict(summary: Summary, requests: Sequence[Request]) -> None:
     """Refuse a strict plan, whoever made it, where the facts or an earlier plan do not carry one."""
-    obstacles = tuple(each for each in summary.facts.strict_obstacles if each != REPRODUCIBLE)
-    obstacles += _classic_budgets([*requests, *(each.request for each in summary.forgotten)])
-    if not all(each.public_plan for each in summary.forgotten):
+    obstacles = tuple(obstacle for obstacle in summary.facts.strict_obstacles if obstacle != REPRODUCIBLE)
+    obstacles += _classic_budgets([*requests, *(earlier.request for earlier in summary.forgotten)])
+    if not all(earlier.public_plan for earlier in summary.forgotten):
         obstacles += ("an earlier request was served by a plan that looked at data",)
     if obstacles:
         raise ValueError("no strict plan: " + "; ".join(obstacles))
@@ -374,7 +374,7 @@ def _candidate(
         declared=summary.facts.training.declared if hidden and not strict else (),
         weakened=()
         if strict
-        else tuple(each.request.group for each in summary.forgotten if each.mode is Mode.STRICT),
+        else tuple(earlier.request.group for earlier in summary.forgotten if earlier.mode is Mode.STRICT),
     )
 
 

@@ -75,15 +75,15 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
         if not bounded:
             psi = np.full(len(wanted), np.inf)
         elif isinstance(edge, RoundEdge):
-            places, found = _places(edge.clients, wanted)
+            places, inside = _places(edge.clients, wanted)
             factors, deltas = np.full(len(wanted), edge.factor), np.zeros(len(wanted))
             own_factors, own_deltas = client_terms(edge)
-            factors[places], deltas[places], parted[places] = own_factors[found], own_deltas[found], True
+            factors[places], deltas[places], parted[places] = own_factors[inside], own_deltas[inside], True
             psi = factors * psi + deltas
         elif isinstance(edge, ErasedStretch):
-            places, found = _places(edge.clients, wanted)
+            places, inside = _places(edge.clients, wanted)
             psi = psi.copy()
-            psi[places], parted[places] = edge.sensitivities[found], True
+            psi[places], parted[places] = edge.sensitivities[inside], True
         else:
             psi = edge.factor * psi
         psi = psi + edge.rounding * parted
@@ -156,5 +156,5 @@ def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
 
 def _places(clients: Clients, wanted: Clients) -> tuple[Clients, Members]:
     """Return the places of the participants that are wanted, and which participants those are."""
-    found = find_members(clients, wanted)
-    return np.searchsorted(wanted, clients[found]), found
+    inside = find_members(clients, wanted)
+    return np.searchsorted(wanted, clients[inside]), inside

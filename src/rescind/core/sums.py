@@ -124,10 +124,10 @@ def head_names(names: Iterable[str]) -> tuple[str, str]:
 
     Theory section 16.
     """
-    given = sorted(names)
-    weights, biases = ([name for name in given if name.endswith(ending)] for ending in ("weight", "bias"))
-    if len(given) != 2 or len(weights) != 1 or len(biases) != 1:
-        raise ValueError(f"a head has one tensor that ends in 'weight' and one that ends in 'bias', not {given}")
+    listed = sorted(names)
+    weights, biases = ([name for name in listed if name.endswith(ending)] for ending in ("weight", "bias"))
+    if len(listed) != 2 or len(weights) != 1 or len(biases) != 1:
+        raise ValueError(f"a head has one tensor that ends in 'weight' and one that ends in 'bias', not {listed}")
     return weights[0], biases[0]
 
 

@@ -98,7 +98,7 @@ class SensitivityTracker:
         return self._at_the_end(self._latest.read(self._latest.slots(clients))) * SAFETY
 
     def knows(self, clients: Clients) -> Members:
-        """Tell which of the clients took part on the path.
+        """Return which of the clients took part on the path.
 
         Theory section 4.
         """
@@ -144,15 +144,15 @@ class SensitivityTracker:
         return np.where(np.isnan(carried), np.inf, carried)
 
     def _append_node(self, factor: float, rounding: float) -> None:
-        here, there = self._last_node, self._last_node + 1
+        here, new = self._last_node, self._last_node + 1
         log_factor = math.log(factor)
-        self._log_factors = _with_room(self._log_factors, there + 1)
-        self._low_log_factors = _with_room(self._low_log_factors, there + 1)
-        self._floors = _with_room(self._floors, there + 1)
-        self._log_factors[there] = _added(float(self._log_factors[here]), log_factor, math.inf)
-        self._low_log_factors[there] = _added(float(self._low_log_factors[here]), log_factor, -math.inf)
-        self._floors[there] = factor * float(self._floors[here]) + rounding
-        self._last_node = there
+        self._log_factors = _with_room(self._log_factors, new + 1)
+        self._low_log_factors = _with_room(self._low_log_factors, new + 1)
+        self._floors = _with_room(self._floors, new + 1)
+        self._log_factors[new] = _added(float(self._log_factors[here]), log_factor, math.inf)
+        self._low_log_factors[new] = _added(float(self._low_log_factors[here]), log_factor, -math.inf)
+        self._floors[new] = factor * float(self._floors[here]) + rounding
+        self._last_node = new
 
     def _store(self, slots: Clients, clients: Clients, psi: Floats, earlier: Clients) -> None:
         start, end = self._count, self._count + len(clients)

@@ -85,7 +85,7 @@ def read_accuracies(path: str | os.PathLike[str]) -> dict[ModelId, Scores]:
     Raises:
         ValueError: a line is none that ``Accuracies`` writes, or an accuracy does not lie between 0 and 1.
     """
-    found = {}
+    by_model = {}
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
         try:
             body = json.loads(line)
@@ -97,5 +97,5 @@ def read_accuracies(path: str | os.PathLike[str]) -> dict[ModelId, Scores]:
             ) from error
         if not all(part is None or 0 <= part <= 1 for part in (scores.retain, scores.forget, scores.test)):
             raise ValueError(f"{path}, line {number}: an accuracy lies between 0 and 1")
-        found[ModelId(branch, round_)] = scores
-    return found
+        by_model[ModelId(branch, round_)] = scores
+    return by_model

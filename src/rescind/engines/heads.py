@@ -44,7 +44,7 @@ def train_head_on(
     training: LocalTraining,
     batches: NDArray[np.int64] | None = None,
 ) -> dict[str, Tensor]:
-    """Make K steps of SGD from a model, {"bias": (c,), "weight": (c, f)}, and give the model after them.
+    """Make K steps of SGD from a model, {"bias": (c,), "weight": (c, f)}, and return the model after them.
 
     The steps are made in float64 whatever the model's type, and the result is cast once: what rounding adds to the
     distance of two worlds is then little more than that cast. c is the number of classes, or 1 for logistic

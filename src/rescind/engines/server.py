@@ -165,7 +165,8 @@ class NoisedAverage:
         updates = [_clip(update, self.clip) for update in compute_updates(model, replies).values()]
         # In float64 whatever the model's type is, so that a sum differs by no more than one update without a client.
         mean = {
-            name: tensor.astype(np.float64) + sum((each[name] for each in updates), np.zeros(())) / self.denominator
+            name: tensor.astype(np.float64)
+            + sum((update[name] for update in updates), np.zeros(())) / self.denominator
             for name, tensor in model.items()
         }
         noised = draw_noise(mean, self.sigma, self.seed, "round", model_id.branch, model_id.round)
@@ -173,7 +174,7 @@ class NoisedAverage:
             replies,
             weights=np.ones(len(updates)),
             tensors={
-                name: [(tensor + each[name]).astype(tensor.dtype) for each in updates]
+                name: [(tensor + update[name]).astype(tensor.dtype) for update in updates]
                 for name, tensor in model.items()
             },
         )

@@ -18,7 +18,7 @@ class Stop(Protocol):
 
     @property
     def public(self) -> bool:
-        """Whether it is known beforehand when training ends."""
+        """True if it is known beforehand when training ends."""
 
     @property
     def most(self) -> int:

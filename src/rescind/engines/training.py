@@ -51,9 +51,9 @@ def train(
         nonlocal measured
         # Only of those who took part: else somebody whom the model does not know would decide when it is done.
         names = recorder.took_part(present())
-        found = engine.accuracy(model, names) if names else None
+        value = engine.accuracy(model, names) if names else None
         # Nobody told one: then it is not reached.
-        measured = -1.0 if found is None else found
+        measured = -1.0 if value is None else value
         return measured
 
     if not until.public:

@@ -42,7 +42,7 @@ def view_array(array: Array, like: Tensor) -> Tensor:
         raise UnfitArrayError("a tensor that is not in numpy's format")
     if text["type"].decode() != like.dtype.str:
         raise UnfitArrayError("a tensor of another type than the model's")
-    if [int(each) for each in re.findall(rb"\d{1,18}", text["shape"])] != list(like.shape):
+    if [int(size) for size in re.findall(rb"\d{1,18}", text["shape"])] != list(like.shape):
         raise UnfitArrayError("a tensor of another shape than the model's")
     if len(data) - begin != like.nbytes:
         raise UnfitArrayError("a tensor with more or fewer bytes than its shape has")

@@ -153,12 +153,12 @@ def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:
 
 
 def _name_arrays(trained: tuple[str, ...], ending: str) -> str:
-    found = [name for name in trained if name.endswith(ending)]
-    if len(trained) != 2 or len(found) != 1:
+    matching = [name for name in trained if name.endswith(ending)]
+    if len(trained) != 2 or len(matching) != 1:
         raise ValueError(
             f"train_head trains one tensor that ends in 'weight' and one that ends in 'bias', not {list(trained)}"
         )
-    return found[0]
+    return matching[0]
 
 
 def _check(head: Mapping[str, Tensor], features: Tensor, labels: NDArray[np.int64]) -> None:

@@ -143,7 +143,7 @@ class FlowerEngine:
         return draw(self.settings.secret, model_id, present, size=size)
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
-        """Send the model to the named clients, and give what comes back from them and passes every check."""
+        """Send the model to the named clients, and return what comes back from them and passes every check."""
         mean, equal = find_average(self.original), self.facts.equal_weights
         asked = self._begin_round(model_id, names)
         instructions = self._instructions(model_id, asked)
@@ -214,7 +214,7 @@ class FlowerEngine:
         return answered
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
-        """Ask the named clients for their accuracies, and give the mean over those that tell one."""
+        """Ask the named clients for their accuracies, and return the mean over those that tell one."""
         self._check_names(names)
         told = _read_numbers(self._evaluated(model, names, {}), self.settings.accuracy, most=1.0).values()
         if not told:
@@ -389,12 +389,12 @@ class FlowerEngine:
         return self._exchange(messages, asked, self._evaluating)
 
     def _exchange(self, messages: Iterable[Message], names: Sequence[str], patience: Patience) -> dict[str, Message]:
-        """Send, wait, and give the answers that are none of failure, by name in the names' order."""
+        """Send, wait, and return the answers that are no failures, by name in the names' order."""
         sent = list(messages)
         if not sent:
             return {}
         by_node = {self.members[name].node: name for name in names}
-        found: dict[str, Message] = {}
+        by_name: dict[str, Message] = {}
         answered = set()
         for reply in self.filter_grid(names).send_and_receive(sent, timeout=self.timeout):
             node = reply.metadata.src_node_id
@@ -403,13 +403,13 @@ class FlowerEngine:
                 # Not in its own words: these may hold what it has of its patients, and Flower keeps the log.
                 _LOG.warning("rescind: node %d failed with code %d: its own log says why", node, reply.error.code)
             elif node in by_node:
-                found.setdefault(by_node[node], reply)
+                by_name.setdefault(by_node[node], reply)
         for node, rounds in patience.heard(list(by_node), answered).items():
             _LOG.warning(
                 "rescind: node %d did not answer in %g s: it is asked again %d round(s) later",
                 *(node, self.timeout, rounds),
             )
-        return {name: found[name] for name in names if name in found}
+        return {name: by_name[name] for name in names if name in by_name}
 
     def _combined(
         self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]
@@ -457,13 +457,13 @@ class FlowerEngine:
 
 def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:
     """Return what clients tell as a metric, one number each, of 0 to ``most``."""
-    found = {}
+    numbers = {}
     for name, reply in replies.items():
         records = list(reply.content.metric_records.values())
         value = records[0].get(metric) if len(records) == 1 else None
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
-            found[name] = float(value)
-    return found
+            numbers[name] = float(value)
+    return numbers
 
 
 def find_average(strategy: Strategy) -> FedAvg:

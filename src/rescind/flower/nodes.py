@@ -75,45 +75,45 @@ class Nodes:
 
     def connected(self) -> dict[str, Member]:
         """Return who is connected, sorted by name; waits until enough are that may take part."""
-        found: dict[str, Member] = {}
+        members: dict[str, Member] = {}
 
         def enough() -> int:
-            nonlocal found
-            found = self._members()
-            there = len(self._remaining(sorted(found)))
-            if len(found) >= self._least > there:
+            nonlocal members
+            members = self._members()
+            ready = len(self._remaining(sorted(members)))
+            if len(members) >= self._least > ready:
                 # Somebody has left; whoever else is known may only be late.
-                could = len(self._remaining(sorted({*found, *self._known()})))
+                could = len(self._remaining(sorted({*members, *self._known()})))
                 if could < self._least:
                     raise ValueError(
                         f"{could} clients may take part, and the strategy wants {self._least}: lower its "
                         "min_available_nodes and min_train_nodes"
                     )
-            return there
+            return ready
 
         self._wait(enough)
-        return {name: found[name] for name in sorted(found)}
+        return {name: members[name] for name in sorted(members)}
 
     def _wait(self, count: Callable[[], int]) -> None:
-        deadline, said = time.monotonic() + self._timeout, -1
-        while (there := count()) < self._least:
+        deadline, announced = time.monotonic() + self._timeout, -1
+        while (ready := count()) < self._least:
             if time.monotonic() >= deadline:
                 raise TimeoutError(
-                    f"{there} SuperNodes that may take part are connected after {self._timeout:g} s, and the "
+                    f"{ready} SuperNodes that may take part are connected after {self._timeout:g} s, and the "
                     f"strategy waits for {self._least}: start more, or lower its min_available_nodes. Without a "
                     "registered key they have to answer with rescind.flower.identify in @app.query()"
                 )
-            if there != said:
-                said = there
-                _LOG.info("rescind: %d SuperNodes are connected, waiting for %d", said, self._least)
+            if ready != announced:
+                announced = ready
+                _LOG.info("rescind: %d SuperNodes are connected, waiting for %d", announced, self._least)
             time.sleep(min(_PAUSE, self._timeout))
             # No round begins without those who are waited for, so they are asked again before it does.
             self._patience.begin_turn()
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
-        nodes = sorted(self._grid.get_nodes(), key=lambda each: each.last_activated_at)
-        found: dict[str, Member] = {}
+        nodes = sorted(self._grid.get_nodes(), key=lambda info: info.last_activated_at)
+        members: dict[str, Member] = {}
         registered = [node for node in nodes if is_registered(node)]
         if registered and not self._closed:
             self._closed = True
@@ -130,17 +130,17 @@ class Nodes:
                     f"(rescind.flower.identify) in at most {LONGEST_NAME} characters that can be seen"
                 )
                 continue
-            if name in found:
+            if name in members:
                 self._warn(
-                    f"nodes {found[name].node} and {node.node_id} say that they are the same client: the one that "
+                    f"nodes {members[name].node} and {node.node_id} say that they are the same client: the one that "
                     f"came last takes part, node {node.node_id}. {KEYS_END_IT}"
                 )
             label = make_plain(node.name)[:LONGEST_NAME].strip() if self.authenticated else name
-            found[name] = Member(name, node.node_id, label or name)
-        return found
+            members[name] = Member(name, node.node_id, label or name)
+        return members
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
-        """Ask those of some clients that have not said it yet who they are; give the names of all who have."""
+        """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
         unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
         messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in unknown]
         wait = min(_ANSWER, self._timeout)

@@ -139,7 +139,7 @@ class Recorded:
 
     @property
     def helper(self) -> bool:
-        """Whether our helper executes the training on the clients."""
+        """True if our helper executes the training on the clients."""
         return isinstance(self.training.loss, SoftmaxL2 | LogisticL2) and not self.declared
 
     @property
@@ -149,10 +149,10 @@ class Recorded:
 
     @property
     def is_mean(self) -> bool:
-        """Whether the next model is the weighted mean of the replies."""
+        """True if the next model is the weighted mean of the replies."""
         own = type(self.strategy)
         names = ("aggregate_train", "_check_and_log_replies")
-        return issubclass(own, FedAvg) and all(getattr(own, each) is getattr(FedAvg, each) for each in names)
+        return issubclass(own, FedAvg) and all(getattr(own, name) is getattr(FedAvg, name) for name in names)
 
     def facts(self, frozen: str, authenticated: bool) -> Facts:
         """Return what claims rest on, and on whose word.
@@ -259,9 +259,9 @@ def run(
                 result.evaluate_metrics_clientapp[model_id.round] = metrics
         if evaluate_fn is None or history.waiting():
             return
-        if (found := evaluate_fn(model_id.round, engine.packed(model))) is not None:
-            _LOG.info("rescind: the server evaluates %s: %s", model_id, found)
-            result.evaluate_metrics_serverapp[model_id.round] = found
+        if (evaluated := evaluate_fn(model_id.round, engine.packed(model))) is not None:
+            _LOG.info("rescind: the server evaluates %s: %s", model_id, evaluated)
+            result.evaluate_metrics_serverapp[model_id.round] = evaluated
 
     def begin(plan: RecordedPlan) -> None:
         # What was measured and saved so far is of models that know who leaves.

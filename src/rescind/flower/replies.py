@@ -126,7 +126,7 @@ def check_reply(message: Message, expected: Expected, digest: str | None, first_
         factor, radius = expected.reach
         with np.errstate(over="ignore"):
             apart = (np.subtract(tensor, factor * expected.model[name]) for name, tensor in tensors.items())
-            norms = [float(np.linalg.norm(each.astype(np.float64))) for each in apart]
+            norms = [float(np.linalg.norm(difference.astype(np.float64))) for difference in apart]
         if not math.hypot(*norms) <= radius:
             raise RejectedReplyError(TOO_LONG)
     return Reply(tensors, weight)
@@ -156,7 +156,7 @@ def combinable(content: RecordDict, weighted_by: str, most_examples: int) -> Met
     """Return the metrics that a reply holds, fit for a mean with the others', or refuse it."""
     _weight(content, weighted_by, most_examples)
     metrics = _metrics(content)
-    numbers = (number for each in metrics.values() for number in (each if isinstance(each, list) else [each]))
+    numbers = (number for value in metrics.values() for number in (value if isinstance(value, list) else [value]))
     # Written so that NaN counts as infinite.
     if not all(abs(number) < math.inf for number in numbers):
         raise RejectedReplyError("it holds metrics that are not finite")
@@ -165,14 +165,14 @@ def combinable(content: RecordDict, weighted_by: str, most_examples: int) -> Met
 
 def kinds(metrics: MetricRecord) -> frozenset[tuple[str, int | None]]:
     """Describe metrics: their names, and how long those are that are lists."""
-    return frozenset((name, len(each) if isinstance(each, list) else None) for name, each in metrics.items())
+    return frozenset((name, len(value) if isinstance(value, list) else None) for name, value in metrics.items())
 
 
 def _metrics(content: RecordDict) -> MetricRecord:
     if len(content.metric_records) != 1:
         raise RejectedReplyError("it does not hold exactly one record of metrics")
     (metrics,) = content.metric_records.values()
-    if sum(len(each) if isinstance(each, list) else 1 for each in metrics.values()) > _MOST_METRICS:
+    if sum(len(value) if isinstance(value, list) else 1 for value in metrics.values()) > _MOST_METRICS:
         raise RejectedReplyError(f"it holds more than {_MOST_METRICS} metrics")
     return metrics
 

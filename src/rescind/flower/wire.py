@@ -69,7 +69,7 @@ class Instructions:
             raise ValueError(
                 "the server did not say how to train: its ServerApp has to run the strategy with rescind.flower.run"
             )
-        value = {key.removeprefix(PREFIX): each for key, each in record.items() if key.startswith(PREFIX)}
+        value = {key.removeprefix(PREFIX): setting for key, setting in record.items() if key.startswith(PREFIX)}
         return cls(
             training=decode(LocalTraining, json.loads(value["training"])),
             trained=tuple(value["trained"]),
@@ -83,7 +83,7 @@ class Instructions:
 
     def digest(self) -> str:
         """Return what a client that executed exactly this echoes."""
-        executed = {key: each for key, each in self.record().items() if not key.endswith(("head", "masked"))}
+        executed = {key: setting for key, setting in self.record().items() if not key.endswith(("head", "masked"))}
         return hashlib.sha256(canonical(executed)).hexdigest()
 
 

@@ -15,10 +15,10 @@ _USUAL = timedelta(minutes=1)
 
 def parse_time(text: str) -> datetime:
     """Return a time; ``ValueError`` if it is none, or has no zone."""
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
         raise ValueError(f"the time {text!r:.80} has no zone")
-    return found
+    return time
 
 
 def later(one: str, other: str) -> str:
@@ -28,24 +28,24 @@ def later(one: str, other: str) -> str:
 
 def entry_times(entries: Iterable[Entry]) -> list[tuple[datetime, int]]:
     """Return the times of all entries with their numbers; one that is no time is passed over."""
-    found = []
+    times = []
     for entry in entries:
         with suppress(ValueError):
-            found.append((parse_time(entry.time), entry.sequence))
-    return found
+            times.append((parse_time(entry.time), entry.sequence))
+    return times
 
 
-def find_steps_back(found: list[tuple[datetime, int]]) -> Iterator[str]:
+def find_steps_back(times: list[tuple[datetime, int]]) -> Iterator[str]:
     """Say so if an entry is earlier than one before it."""
-    latest = accumulate((time for time, _ in found), max)
-    for (_, (time, number)), before in zip(pairwise(found), latest, strict=False):
+    latest = accumulate((time for time, _ in times), max)
+    for (_, (time, number)), before in zip(pairwise(times), latest, strict=False):
         if time < before - _USUAL:
             yield f"entry {number} is earlier than one before it: the clock was set back, so times are not exact"
             return
 
 
-def find_future(found: list[tuple[datetime, int]], now: datetime) -> Iterator[str]:
+def find_future(times: list[tuple[datetime, int]], now: datetime) -> Iterator[str]:
     """Say so if an entry is later than now."""
-    time, number = max(found, default=(now, 0))
+    time, number = max(times, default=(now, 0))
     if time > now + _USUAL:
         yield f"entry {number} is from {time.isoformat()}, in the future: a clock is wrong"

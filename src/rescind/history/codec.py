@@ -55,7 +55,7 @@ def encode(value: object) -> Any:
     if isinstance(value, Enum):
         return {_CLASS: _known(value), "name": value.name}
     if is_dataclass(value) and not isinstance(value, type):
-        named = {each.name: encode(getattr(value, each.name)) for each in fields(value) if each.init}
+        named = {field.name: encode(getattr(value, field.name)) for field in fields(value) if field.init}
         return {_CLASS: _known(value), **named}
     if isinstance(value, frozenset):
         return {_CLASS: "frozenset", "items": sorted(value)}

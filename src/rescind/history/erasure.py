@@ -83,9 +83,9 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
     stretch = [] if origin is None else list(_between(known, origin, tip.branch))
     erased = (*abandoned, *stretch)
     numbers = {filed.number for filed in due}
-    owed = (each for each in find_obligations(timeline) if each.number in numbers)
-    unproven = any(each.mode is Mode.HEURISTIC for each in owed)
-    origins = {each.branch: each.origin for each in ledger.stretches().values()}
+    owed = (obligation for obligation in find_obligations(timeline) if obligation.number in numbers)
+    unproven = any(obligation.mode is Mode.HEURISTIC for obligation in owed)
+    origins = {branch: left.origin for branch, left in ledger.stretches().items()}
     noised_rounds = any(known[filed.branch].participations for filed in due if filed.branch)
     output_stays = _NOISED_OUTPUT_STAYS if noised_rounds else _OUTPUT_STAYS
     needed = steps_back(known, origins | ({tip.branch: origin} if origin else {}), tip)
@@ -251,7 +251,7 @@ def _without_numbers(ledger: Ledger, clients: Clients, erased: Sequence[Span]) -
             (round_,) = ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
             still |= find_members(clients, round_.clients)
     held = ledger.keys(clients)
-    return np.array([each for each in clients[~still].tolist() if each in held], dtype=np.int64)
+    return np.array([client for client in clients[~still].tolist() if client in held], dtype=np.int64)
 
 
 def _remaining(path: Lineage, forgotten: Clients) -> tuple[NDArray[np.void], bool]:

@@ -216,14 +216,14 @@ def _checkable(hint: Any) -> Any:
 
 _HINTS = {event: get_type_hints(event) for event in EVENTS.values()}
 _EXPECTED = {
-    event: {each.name: _checkable(hints[each.name]) for each in fields(event) if each.init}
+    event: {field.name: _checkable(hints[field.name]) for field in fields(event) if field.init}
     for event, hints in _HINTS.items()
 }
 
 
 def write_body(event: Event) -> dict[str, Any]:
     """Return the body of the entry that tells of an event."""
-    return {each.name: encode(getattr(event, each.name)) for each in fields(event) if each.init}
+    return {field.name: encode(getattr(event, field.name)) for field in fields(event) if field.init}
 
 
 def record(ledger: Ledger, event: Event, time: str) -> Entry:

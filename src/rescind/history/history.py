@@ -123,6 +123,7 @@ class History:
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
         self._timeline, self._read_to = Timeline(), 0
+        self._numbers: dict[bytes, int] = {}
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
 
@@ -198,10 +199,13 @@ class History:
         return entry_times(entry for entry in self.ledger.entries() if entry.sequence <= last)
 
     def _number_of(self, head: bytes) -> int:
-        for entry in self.ledger.entries():
-            if entry.head == head:
-                return entry.sequence
-        raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+        # One certificate asks for it several times, and the journal may be long; what has a head never changes.
+        if head not in self._numbers:
+            number = next((entry.sequence for entry in self.ledger.entries() if entry.head == head), None)
+            if number is None:
+                raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+            self._numbers[head] = number
+        return self._numbers[head]
 
     @property
     def run(self) -> Run:
@@ -345,8 +349,8 @@ class History:
         """
         if isinstance(names, str):
             raise ValueError(f"names is {names!r}; give a list of names")
-        found = self.ledger.pseudonyms(names)
-        unknown = [name for name in names if name not in found]
+        pseudonyms = self.ledger.pseudonyms(names)
+        unknown = [name for name in names if name not in pseudonyms]
         called: dict[str, list[int]] = {}
         for client, label in self.ledger.labels().items() if unknown else ():
             called.setdefault(label, []).append(client)
@@ -367,7 +371,7 @@ class History:
             near = get_close_matches(unknown[0], everybody, n=3) if len(everybody) <= 10_000 else []
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ", or it has not taken part yet"
             raise UnknownClientError(f"no client is called {', '.join(map(repr, unknown))} here{hint}{unsure}")
-        return same.union(found.values())
+        return same.union(pseudonyms.values())
 
     def digest_of(self, model_id: ModelId) -> str | None:
         """Return the SHA-256 of a model as it was recorded.
@@ -531,7 +535,7 @@ class History:
         else:
             # Somebody who asked while a round was under way is part of that round.
             rounds = self.ledger.rounds(Span(tip.branch, looked.round + 1, tip.round)) if tip != looked else ()
-            joined = {client for each in rounds for client in each.clients.tolist()}
+            joined = {client for round_ in rounds for client in round_.clients.tolist()}
             known = [asked for asked in waiting if joined & asked.request.group]
         self._looked = tip
         return known
@@ -545,12 +549,12 @@ class History:
         Returns:
             the weights by name, without the clients of whom none is recorded.
         """
-        found = {}
+        weights = {}
         for name, client in self.ledger.pseudonyms(names).items():
             for model_id in self.ledger.rounds_of(sorted_group([client]))[:1]:
                 (round_,) = self.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
-                found[name] = float(round_.participants["weight"][round_.clients == client][0])
-        return found
+                weights[name] = float(round_.participants["weight"][round_.clients == client][0])
+        return weights
 
     def summary(self, group: Iterable[int]) -> Summary:
         """Return what planning needs to know to forget a group.
@@ -566,21 +570,21 @@ class History:
             NoHistoryError: nothing was recorded yet.
         """
         run, owed = self.run, find_obligations(self.timeline)
-        hidden = (client for each in owed for client in each.request.group)
+        hidden = (client for obligation in owed for client in obligation.request.group)
         path = self.lineage(group={*group, *hidden})
         if not path.trained[-1]:
             raise ValueError("no round has been trained on this line yet: there is nothing to plan")
-        there = [model_id for model_id in self.kept() if model_id in path.index]
-        kept = {path.index[model_id]: model_id for model_id in there}
+        on_path = [model_id for model_id in self.kept() if model_id in path.index]
+        kept = {path.index[model_id]: model_id for model_id in on_path}
         # A branch that starts without noise gives its parent's node a second name: either may be set aside.
-        eligible = {path.index[model_id] for model_id in self._eligible(run, there)}
+        eligible = {path.index[model_id] for model_id in self._eligible(run, on_path)}
         return Summary(
             edges=path.edges,
             kept=[Node(at, kept[at].branch, kept[at].round, at in eligible) for at in sorted(kept)],
             facts=self.facts,
             curve=self._curve(path, kept),
             parameters=run.parameters,
-            forgotten=[each.forgotten(path) for each in owed],
+            forgotten=[obligation.forgotten(path) for obligation in owed],
             grid=run.grid,
         )
 
@@ -887,8 +891,8 @@ class History:
         return RecoveryCurve.measured(
             nodes=np.array(nodes, dtype=np.float64),
             trained=np.array([path.trained[node] for node in nodes], dtype=np.float64),
-            moves=np.array([self._distance(here, there) for here, there in pairwise(models)]),
-            travelled=np.array([self._distance(models[0], there) for there in models]),
+            moves=np.array([self._distance(model, following) for model, following in pairwise(models)]),
+            travelled=np.array([self._distance(models[0], model) for model in models]),
             parameters=self.run.parameters,
             training=self.run.facts.training,
         )
@@ -896,9 +900,8 @@ class History:
     def _distance(self, one: str, other: str) -> float:
         """Measure the distance of two stored models, one tensor at a time."""
         pairs = zip(self.models.stream(one), self.models.stream(other), strict=True)
-        return math.sqrt(
-            sum(float(np.square(np.subtract(there, here, dtype=np.float64)).sum()) for (_, here), (_, there) in pairs)
-        )
+        differences = (np.subtract(right, left, dtype=np.float64) for (_, left), (_, right) in pairs)
+        return math.sqrt(sum(float(np.square(difference).sum()) for difference in differences))
 
     def _now(self) -> str:
         return self._clock().isoformat()
@@ -906,10 +909,10 @@ class History:
 
 def _read_all(problems: Callable[[], Iterator[str]]) -> list[str]:
     """Return the problems, with that of values that cannot be read as the last."""
-    found = []
+    collected = []
     try:
         for problem in problems():
-            found.append(problem)  # noqa: PERF402, what was found before an error is told as well
+            collected.append(problem)  # noqa: PERF402, what was found before an error is told as well
     except UNREADABLE as broken:
-        found.append(f"the rest cannot be read: {broken}")
-    return found
+        collected.append(f"the rest cannot be read: {broken}")
+    return collected

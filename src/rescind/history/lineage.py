@@ -71,22 +71,23 @@ def lineage_of(
     trained, index = [0], {ModelId(0, 0): 0}
     behind_noise: dict[int, int] = {}
     stretches = ledger.stretches()
-    for leg in steps_back(known, {each.branch: each.origin for each in stretches.values()}, model_id)[::-1]:
+    origins = {branch: left.origin for branch, left in stretches.items()}
+    for leg in steps_back(known, origins, model_id)[::-1]:
         number, rounds = leg.branch, trained[-1]
         if number in stretches:
             stretch = stretches[number]
             inside = [
-                known[each.branch]
-                for each in branch_exits(known, ModelId(number, 0))
-                if each.branch > stretch.origin.branch
+                known[exit_.branch]
+                for exit_ in branch_exits(known, ModelId(number, 0))
+                if exit_.branch > stretch.origin.branch
             ]
-            erased = sum(each.parent.round for each in inside if each.parent) - stretch.origin.round
-            edges.append(stretch.edge(tuple(each.sigma for each in inside if each.sigma), erased))
+            erased = sum(branch.parent.round for branch in inside if branch.parent) - stretch.origin.round
+            edges.append(stretch.edge(tuple(branch.sigma for branch in inside if branch.sigma), erased))
             model_ids.append(None)
             rounds += erased
             trained.append(rounds)
-            behind_noise |= {each.number: len(edges) for each in inside if each.sigma}
-            if any(each.unbounded for each in inside):
+            behind_noise |= {branch.number: len(edges) for branch in inside if branch.sigma}
+            if any(branch.unbounded for branch in inside):
                 edges.append(UnboundedEdge())
                 model_ids.append(None)
                 trained.append(rounds)
@@ -101,15 +102,15 @@ def lineage_of(
         model_ids[-1] = model_ids[-1] or ModelId(number, 0)
         # Ten thousand rounds are quite usual, so they are put in place all at once.
         rounds_here = _round_edges(ledger, Span(number, 1, leg.round), training, touched)
-        found = dict(report_progress(rounds_here, f"reading branch {number}", leg.round))
-        if list(found) != list(range(1, leg.round + 1)):
+        by_round = dict(report_progress(rounds_here, f"reading branch {number}", leg.round))
+        if list(by_round) != list(range(1, leg.round + 1)):
             # A path with a gap would give bounds that are too small.
             raise BrokenHistoryError(
                 f"the numbers of rounds up to {leg} are gone, or it never was: there is no path to it"
             )
-        here = [ModelId(number, at) for at in found]
+        here = [ModelId(number, at) for at in by_round]
         index.update(zip(here, range(len(edges) + 1, len(edges) + 1 + len(here)), strict=True))
-        edges.extend(found.values())
+        edges.extend(by_round.values())
         model_ids.extend(here)
         trained.extend(range(rounds + 1, rounds + 1 + len(here)))
     return Lineage(tuple(edges), tuple(model_ids), tuple(trained), index, behind_noise)
@@ -139,18 +140,19 @@ def _round_edges(
         return
     joined = None if touched is None else {model_id.round for model_id in touched if model_id in span}
     if joined is None:
-        for each in ledger.rounds(span):
-            yield each.model_id.round, each.edge(training)
+        for round_ in ledger.rounds(span):
+            yield round_.model_id.round, round_.edge(training)
         return
-    whole: Mapping[int, RoundRecord] = {each.model_id.round: each for each in _read_rounds(ledger, span, joined)}
+    whole = {round_.model_id.round: round_ for round_ in _read_rounds(ledger, span, joined)}
     short = ledger.absent_rounds(span)
-    for number, factor, rounding in zip(*(short[each].tolist() for each in ABSENT_ROUNDS.names or ()), strict=True):
+    columns = (short[name].tolist() for name in ABSENT_ROUNDS.names or ())
+    for number, factor, rounding in zip(*columns, strict=True):
         yield number, whole[number].edge(training) if number in whole else AbsentRound(factor, rounding)
 
 
 def _read_rounds(ledger: Ledger, span: Span, wanted: set[int]) -> Iterator[RoundRecord]:
     if len(wanted) > _DENSE * (span.last - span.first + 1):
-        yield from (each for each in ledger.rounds(span) if each.model_id.round in wanted)
+        yield from (round_ for round_ in ledger.rounds(span) if round_.model_id.round in wanted)
         return
     for number in sorted(wanted):
         yield from ledger.rounds(Span(span.branch, number, number))

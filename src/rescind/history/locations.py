@@ -68,11 +68,11 @@ def _check_folder(folder: Path, *, create: bool) -> Path:
     """Return the folder of a history; one that is missing or empty becomes a new one."""
     if folder.exists() and not folder.is_dir():
         raise NoHistoryError(f"{folder} is a file: give the folder of a history")
-    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if not found and not create:
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if not names and not create:
         raise NoHistoryError(f"there is no history in {folder}: check the path, or record a run there first")
-    if found and DATABASE not in found:
-        if found.intersection(STORES):
+    if names and DATABASE not in names:
+        if names.intersection(STORES):
             raise IncompleteHistoryError(
                 f"{folder} has models but no {DATABASE}: restore the whole folder from a backup, or delete it"
             )
@@ -83,7 +83,7 @@ def _check_folder(folder: Path, *, create: bool) -> Path:
         folder.mkdir(parents=True)
         folder.chmod(0o700)
     check_private(folder)
-    for name in sorted(found):
+    for name in sorted(names):
         # With SQLite's own files beside it.
         if name.startswith(DATABASE):
             check_private(folder / name)

@@ -23,16 +23,17 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     """
     ledger.check_stamps()
     entries, asked = list(ledger.entries()), set(clients)
-    found = [f"entry {number} does not follow" for number in broken_links(entries)]
+    problems = [f"entry {number} does not follow" for number in broken_links(entries)]
     timeline = Timeline().follow(entries)
-    registrations = [each for each in timeline.of(ClientsRegistered) if not asked.isdisjoint(each[1].clients)]
-    found += _unregistered(asked, timeline)
-    found += _other_names(ledger, registrations)
-    found += _other_labels(ledger, timeline)
-    if found:
+    registered = timeline.of(ClientsRegistered)
+    registrations = [(entry, event) for entry, event in registered if not asked.isdisjoint(event.clients)]
+    problems += _unregistered(asked, timeline)
+    problems += _other_names(ledger, registrations)
+    problems += _other_labels(ledger, timeline)
+    if problems:
         raise BrokenHistoryError(
-            f"{found[0]}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and restore "
-            "it from a backup, or whoever is forgotten may not be who asked"
+            f"{problems[0]}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and "
+            "restore it from a backup, or whoever is forgotten may not be who asked"
         )
 
 

@@ -41,7 +41,7 @@ def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:
     """
     requests = {filed.number: filed.request for filed in timeline.requests}
     owed: tuple[Obligation, ...] = ()
-    for branch in sorted(timeline.branches.values(), key=lambda each: each.number):
+    for branch in sorted(timeline.branches.values(), key=lambda started: started.number):
         plan = timeline.plans[branch.requests[0]] if branch.requests else None
         owed = tuple(_follow(earlier, branch, plan, timeline.branches) for earlier in owed)
         if plan is None:
@@ -66,13 +66,13 @@ def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozen
         return [frozenset({client}) for client in request.group]
     if request.scope is PrivacyScope.GROUP:
         return [request.group]
-    return [request.group, request.group.union(*(each.group for each in earlier))]
+    return [request.group, request.group.union(*(other.group for other in earlier))]
 
 
 def groups_of(timeline: Timeline, filed: FiledRequest) -> list[frozenset[int]]:
     """Return the groups that a request hides, each jointly; the request was served by a restart."""
-    before = takewhile(lambda each: each.number != filed.number, find_obligations(timeline))
-    return hidden_together(filed.request, (each.request for each in before))
+    before = takewhile(lambda obligation: obligation.number != filed.number, find_obligations(timeline))
+    return hidden_together(filed.request, (obligation.request for obligation in before))
 
 
 def _follow(

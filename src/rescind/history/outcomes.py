@@ -88,7 +88,7 @@ def find_outcomes(timeline: Timeline) -> list[Outcome]:
     modes |= _settled(timeline)
     against = _Against.of(timeline)
     modes = {number: Mode.HEURISTIC if against.claim(mode, asked[number]) else mode for number, mode in modes.items()}
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     for deletion in timeline.deletions:
         if not deletion.completed:
             continue
@@ -99,10 +99,10 @@ def find_outcomes(timeline: Timeline) -> list[Outcome]:
                 continue
             together = branch.requests if branch else (number,)
             # A later erasure goes further than one before it, and takes its place.
-            found[together[0]] = Outcome(
-                asked=tuple(asked[each] for each in together),
+            outcomes[together[0]] = Outcome(
+                asked=tuple(asked[member] for member in together),
                 planned=timeline.plans[together[0]] if branch else None,
-                modes=tuple(modes[each] for each in together),
+                modes=tuple(modes[member] for member in together),
                 branch=branch,
                 model_id=done.model_id if done else None,
                 model=done.model if done else "",
@@ -111,7 +111,7 @@ def find_outcomes(timeline: Timeline) -> list[Outcome]:
                 completed=deletion.completed,
                 left=deletion.left,
             )
-    return list(found.values())
+    return list(outcomes.values())
 
 
 def claim_of(timeline: Timeline, number: int) -> Claim:
@@ -127,8 +127,8 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
                     claim = Claim(outcome, filed, _settled(timeline)[number], None)
                 else:
                     claim = _claim(timeline, outcome, filed)
-                found = _Against.of(timeline).claim(claim.mode, filed)
-                return replace(claim, mode=Mode.HEURISTIC, contradictions=found) if found else claim
+                contradictions = _Against.of(timeline).claim(claim.mode, filed)
+                return replace(claim, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else claim
     if number not in {filed.number for filed in timeline.requests}:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
     raise ValueError(
@@ -140,7 +140,7 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
     *_, (entry, last) = timeline.of(BranchRetrained)
     # A restart that is not trained to its end yet has no model that something could be claimed of.
     then = timeline.until(entry.sequence)
-    (owed,) = (each for each in find_obligations(then) if each.number == filed.number)
+    (owed,) = (obligation for obligation in find_obligations(then) if obligation.number == filed.number)
     restart = then.branches[last.branch if owed.branch is None else owed.branch]
     return Claim(
         outcome=outcome,
@@ -169,7 +169,8 @@ class _Against:
             return cls((), ())
         facts, declared = timeline.facts, timeline.run.facts
         # Training that was doubted once is the operator's word only, by which less may be proven.
-        since = tuple(each for each in facts.training_obstacles if each not in declared.training_obstacles)
+        before = declared.training_obstacles
+        since = tuple(obstacle for obstacle in facts.training_obstacles if obstacle not in before)
         noised_rounds = isinstance(facts.public, DpFedAvg)
         return cls(facts.contradictions + (() if noised_rounds else since), timeline.missed_means)
 

@@ -74,8 +74,8 @@ def overview(history: History, most: int = 10) -> Overview:
     rounds[np.searchsorted(everybody, joined)] = counts
     values = tracker.sensitivities(everybody)
     # Whoever was forgotten is still named in an erased stretch, and is not who is asked about.
-    there = ~find_members(everybody, sorted_group(history.timeline.forgotten))
-    everybody, values, rounds = everybody[there], values[there], rounds[there]
+    remaining = ~find_members(everybody, sorted_group(history.timeline.forgotten))
+    everybody, values, rounds = everybody[remaining], values[remaining], rounds[remaining]
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
     served = history.outcomes()
@@ -102,7 +102,7 @@ def overview(history: History, most: int = 10) -> Overview:
 
 
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:
-    """Tell what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
+    """Return what could be claimed of a restart with noise; ``looked_at_data`` if an earlier plan did."""
     lacks = facts.strict_obstacles
     if not facts.public_rounds:
         lacks += ("training ended by a rule that looks at data: use a number of rounds",)
@@ -124,10 +124,10 @@ class OpenRequest:
     days_left: int
 
 
-def open_requests(history: History, found: Overview, now: datetime) -> list[OpenRequest]:
+def open_requests(history: History, view: Overview, now: datetime) -> list[OpenRequest]:
     """Return the open requests as people want to see them."""
-    names = history.describe_groups([asked.request.group for asked in found.open_requests])
+    names = history.describe_groups([asked.request.group for asked in view.open_requests])
     return [
         OpenRequest(asked, clients, (datetime.fromisoformat(asked.deadline).date() - now.date()).days)
-        for asked, clients in zip(found.open_requests, names, strict=True)
+        for asked, clients in zip(view.open_requests, names, strict=True)
     ]

@@ -24,7 +24,7 @@ def notify_listener(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def report_progress(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
+def report_progress(items: Iterable[Item], task: str, total: int) -> Iterator[Item]:
     """Return the items, and tell of each that is done."""
     listener = _listener.get()
     if listener is None:
@@ -32,4 +32,4 @@ def report_progress(items: Iterable[Item], what: str, total: int) -> Iterator[It
         return
     for done, item in enumerate(items, start=1):
         yield item
-        listener(what, done, total)
+        listener(task, done, total)

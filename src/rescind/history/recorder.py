@@ -76,7 +76,7 @@ class Recorder:
 
     @property
     def stores_updates(self) -> bool:
-        """Whether the next round is one whose updates are stored."""
+        """True if the updates of the next round are stored."""
         return self._run.stores_updates(self._newest.round + 1)
 
     def took_part(self, names: Sequence[str]) -> list[str]:
@@ -84,7 +84,7 @@ class Recorder:
         known = self._ledger.pseudonyms(names)
         clients = [name for name in names if name in known]
         joined = self._tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
-        return [name for name, there in zip(clients, joined.tolist(), strict=True) if there]
+        return [name for name, is_known in zip(clients, joined.tolist(), strict=True) if is_known]
 
     def model(self) -> dict[str, Tensor]:
         """Load the newest model: training goes on from it."""
@@ -101,7 +101,7 @@ class Recorder:
         updates: Mapping[str, Mapping[str, Tensor]] | None = None,
         rejected: Mapping[str, str] | None = None,
     ) -> Floats:
-        """Record a round and give each participant's Psi at the new model, in the order of ``names``.
+        """Record a round and return each participant's Psi at the new model, in the order of ``names``.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
         the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose
@@ -121,10 +121,10 @@ class Recorder:
         if twice:
             raise ValueError(f"{twice[0]!r} is named twice in one round")
         self._check_names([*names, *(rejected or {})])
-        given = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
-        for what, length in given.items():
+        lengths = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
+        for name, length in lengths.items():
             if length != len(names):
-                raise ValueError(f"{len(names)} participants need as many {what}, not {length}")
+                raise ValueError(f"{len(names)} participants need as many {name}, not {length}")
         training = self._run.facts.training
         clients = self._ledger.register(names, self._now())
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
@@ -192,8 +192,8 @@ class Recorder:
         self._check_usable()
         self._check_model(model)
         if parent not in self._kept or parent not in self._index:
-            there = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
-            raise ValueError(f"{parent} is not kept on this line of training; restart from one of {there}")
+            on_line = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
+            raise ValueError(f"{parent} is not kept on this line of training; restart from one of {on_line}")
         timeline = Timeline.read(self._ledger)
         filed = check_all_open(timeline, requests)
         hidden = hidden_at(self._ledger, timeline, parent, self._run.facts.training, filed)
@@ -319,14 +319,15 @@ class Recorder:
         self._kept = self._ledger.kept()
         self._gone = timeline.forgotten
         self._index = dict(path.index)
-        stored = [self._index[model_id] for model_id in self._kept if model_id in self._index]
+        on_line = [model_id for model_id in self._kept if model_id in self._index]
+        stored = [self._index[model_id] for model_id in on_line]
         self._tracker, self._retention = replay_bounds(path, self._run, stored)
         # What exact restarts may take of earlier branches changes with the next restart only.
         known, capacity = timeline.branches, self._run.capacity
         self._share = exact_shares(known, capacity)[self._newest.branch]
-        earlier = [each for each in self._kept if each in self._index and each.branch != self._newest.branch]
+        earlier = [model_id for model_id in on_line if model_id.branch != self._newest.branch]
         chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
-        self._set_aside = frozenset(self._index[each] for each in chosen)
+        self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
         self._usable = True
 
     def _observed(self, edge: RoundEdge, model_id: ModelId) -> list[ModelId]:
@@ -344,12 +345,12 @@ class Recorder:
     def _for_exact(self, model_id: ModelId) -> set[int]:
         """Return the nodes that Psi must not decide about once training stands at ``model_id``."""
         rounds = exact_rounds(model_id.branch, model_id.round, self._share)
-        return {*self._set_aside, *(self._index[ModelId(model_id.branch, each)] for each in rounds)}
+        return {*self._set_aside, *(self._index[ModelId(model_id.branch, number)] for number in rounds)}
 
     def _let_go(self, model_ids: Sequence[ModelId]) -> None:
         gone = {self._kept.pop(model_id) for model_id in model_ids if model_id in self._kept}
-        for each in gone - set(self._kept.values()):
-            self._models.delete(each)
+        for unused in gone - set(self._kept.values()):
+            self._models.delete(unused)
 
     def _check_usable(self) -> None:
         if not self._usable:

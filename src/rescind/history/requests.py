@@ -76,7 +76,7 @@ def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
 
 
 def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
-    """Record that an open request may be served later, and why; gives the new deadline."""
+    """Record that an open request may be served later, and why; returns the new deadline."""
     filed = check_open(Timeline.read(ledger), number)
     if not reason.strip():
         raise ValueError("give a reason: without one a deadline is not extended")
@@ -168,12 +168,12 @@ def hidden_at(
     upstream = {model_id.branch for model_id in branch_exits(timeline.branches, parent)}
     earlier = find_obligations(timeline)
     promises: list[tuple[int, Request, int | None, bool]] = [
-        (each.number, each.request, each.branch, each.branch is not None) for each in earlier
+        (owed.number, owed.request, owed.branch, owed.branch is not None) for owed in earlier
     ]
     promises += [(filed.number, filed.request, None, True) for filed in new]
     owed = sorted_group(client for _, request, _, _ in promises for client in request.group)
     path = lineage_of(ledger, timeline.branches, parent, training, owed)
-    everybody, found = frozenset[int](), []
+    everybody, hidden = frozenset[int](), []
     for number, request, noise, counts in promises:
         everybody |= request.group
         if not counts:
@@ -181,8 +181,8 @@ def hidden_at(
         groups = {request.group, everybody} if request.scope is PrivacyScope.SEQUENCE else {request.group}
         touched = any(first_joined(path.edges, group) < path.index[parent] for group in groups)
         if touched and noise not in upstream:
-            found.append(number)
-    return tuple(found)
+            hidden.append(number)
+    return tuple(hidden)
 
 
 def participations_at(
@@ -191,7 +191,7 @@ def participations_at(
     """Return for each new request the largest sum over the rounds up to a model of |W in S|^2; see ``Branch``."""
     if not isinstance(facts.public, DpFedAvg):
         return ()
-    earlier, sums = [each.request for each in find_obligations(timeline)], []
+    earlier, sums = [obligation.request for obligation in find_obligations(timeline)], []
     for filed in new:
         groups = hidden_together(filed.request, earlier)
         everybody = sorted_group(frozenset().union(*groups))

@@ -213,7 +213,8 @@ def exact_places(
 ) -> frozenset[ModelId]:
     """Return those of the kept models that are set aside for exact restarts."""
     shares, model_ids = exact_shares(known, capacity), list(kept)
-    rounds = {each: exact_rounds(each, last_round(each), shares[each]) for each in {at.branch for at in model_ids}}
+    branches = {model_id.branch for model_id in model_ids}
+    rounds = {branch: exact_rounds(branch, last_round(branch), shares[branch]) for branch in branches}
     return frozenset(model_id for model_id in model_ids if model_id.round in rounds[model_id.branch])
 
 
@@ -227,8 +228,8 @@ def surely_kept(
     line = branch_exits(known, tip)
     surely = {ROOT, tip}
     if run.goal is not None and not run.facts.public_schedule:
-        there = (ModelId(leg.branch, number) for leg in line for number in range(leg.round + 1))
-        surely |= exact_places(there, known, last_round, run.capacity)
+        on_line = (ModelId(leg.branch, number) for leg in line for number in range(leg.round + 1))
+        surely |= exact_places(on_line, known, last_round, run.capacity)
     # As long as there was room for all, nothing of the newest branch had to go.
     if sum(leg.round + 1 for leg in line) <= run.capacity + 2:
         surely |= {ModelId(tip.branch, number) for number in range(tip.round + 1)}

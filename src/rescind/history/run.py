@@ -84,14 +84,14 @@ class Run:
             )
 
 
-def _differences(recorded: Any, given: Any, inside: str = "") -> Iterator[str]:
+def _differences(recorded: Any, proposed: Any, inside: str = "") -> Iterator[str]:
     """Say what differs, down to the fields of what was put together."""
-    for each in fields(recorded):
-        one, other = getattr(recorded, each.name), getattr(given, each.name)
+    for field in fields(recorded):
+        one, other = getattr(recorded, field.name), getattr(proposed, field.name)
         if one != other and is_dataclass(one) and type(one) is type(other):
-            yield from _differences(one, other, f"{inside}{each.name}.")
+            yield from _differences(one, other, f"{inside}{field.name}.")
         elif one != other:
-            yield f"{inside}{each.name} {one!r}, not {other!r}"
+            yield f"{inside}{field.name} {one!r}, not {other!r}"
 
 
 def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
@@ -105,13 +105,13 @@ def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) 
         if weight[0] == outputs and (outputs == 1 or not logistic):
             return
     name, rows = type(loss).__name__, "1" if logistic else "classes"
-    found = [f"{each!r} {shape}" for each, _, shape in tensors[:_MOST_NAMED]]
+    trained = [f"{tensor!r} {shape}" for tensor, _, shape in tensors[:_MOST_NAMED]]
     if len(tensors) > _MOST_NAMED:
-        found.append(f"{len(tensors) - _MOST_NAMED} more")
+        trained.append(f"{len(tensors) - _MOST_NAMED} more")
     raise ValueError(
         f"{name} is the loss of a linear head: one weight of shape ({rows}, features) and its bias of shape "
-        f"({rows},). What is trained here is {', '.join(found)}. If only a head is trained, name its two tensors as "
-        "the trained ones. If a whole network is, say loss=rescind.UnprovenLoss(): no noise is proven to hide "
+        f"({rows},). What is trained here is {', '.join(trained)}. If only a head is trained, name its two tensors "
+        "as the trained ones. If a whole network is, say loss=rescind.UnprovenLoss(): no noise is proven to hide "
         "anybody in one, and everybody can be forgotten exactly, by training again from before their first round"
     )
 

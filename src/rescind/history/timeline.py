@@ -54,12 +54,12 @@ class FiledRequest:
 
     @property
     def served(self) -> bool:
-        """Whether its clients are forgotten, and so may not take part any more."""
+        """True once its clients are forgotten, and so may not take part any more."""
         return self.settled or self.branch is not None
 
     @property
     def open(self) -> bool:
-        """Whether it is still to be served."""
+        """True while it is still to be served."""
         return not self.withdrawn and not self.served
 
 
@@ -197,11 +197,11 @@ class Timeline:
     def deletions(self) -> tuple[Deletion, ...]:
         """All erasures in the order in which they were begun."""
         done = {event.erasure: (entry, event) for entry, event in self.of(ErasureFinished)}
-        found = []
+        deletions = []
         for begun, plan in self.of(ErasurePlan):
             entry, event = done.get(begun.sequence, (None, None))
-            found.append(Deletion(begun.sequence, plan, entry.time if entry else "", event.left if event else ()))
-        return tuple(found)
+            deletions.append(Deletion(begun.sequence, plan, entry.time if entry else "", event.left if event else ()))
+        return tuple(deletions)
 
     @property
     def unfinished_deletions(self) -> list[Deletion]:
@@ -211,13 +211,13 @@ class Timeline:
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """All doubts in the order in which they arose; an answer lifts all those before it."""
-        found: list[Doubt] = []
+        doubts: list[Doubt] = []
         for entry, event in self.moments:
             if isinstance(event, TrainingDoubted):
-                found.append(Doubt(ModelId(event.branch, event.round), entry.time, event.reason))
+                doubts.append(Doubt(ModelId(event.branch, event.round), entry.time, event.reason))
             elif isinstance(event, DoubtsLifted):
-                found = [doubt if doubt.answer else replace(doubt, answer=event.reason) for doubt in found]
-        return tuple(found)
+                doubts = [doubt if doubt.answer else replace(doubt, answer=event.reason) for doubt in doubts]
+        return tuple(doubts)
 
     @property
     def standing_doubts(self) -> tuple[Doubt, ...]:

@@ -1,4 +1,4 @@
-"""Whether a history agrees with itself: the chain, the numbers that it commits to, the models, what was erased."""
+"""Checking a history against itself: the chain, the numbers that it commits to, the models, what was erased."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     roots = {entry.model_id: entry.root for entry in entries if entry.kind == ROUND}
     started = timeline.branches
-    stored = {ModelId(each.number, 0): each.model for each in started.values()}
+    stored = {ModelId(branch.number, 0): branch.model for branch in started.values()}
     last = {model_id.branch: model_id.round for model_id in sorted(roots)}
     for number in started:
         span = Span(number, 1, ledger.last_round(number))
         if span.last != last.get(number, 0):
             yield f"branch {number} is said to end with round {span.last}, which is not its last one"
-        found = dict(ledger.indexed_participants(span))
+        indexed = dict(ledger.indexed_participants(span))
         for round_ in report_progress(ledger.rounds(span), f"checking branch {number}", span.last):
-            if not np.array_equal(found.get(round_.model_id, ()), round_.clients):
+            if not np.array_equal(indexed.get(round_.model_id, ()), round_.clients):
                 yield f"{round_.model_id} is not found by its participants"
             root = roots.pop(round_.model_id, None)
             stored[round_.model_id] = round_.model
@@ -116,8 +116,8 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: Checkpo
     timeline = Timeline.read(ledger)
     needed = set(ledger.kept().values()), set(stored_updates(ledger, timeline.branches).values())
     erased = any(deletion.completed for deletion in timeline.deletions)
-    for (store, there), digests in zip(files, needed, strict=True):
-        strays = [digest for digest in there - digests if erased and digest in store]
+    for (store, present), digests in zip(files, needed, strict=True):
+        strays = [digest for digest in present - digests if erased and digest in store]
         if strays:
             yield (
                 f"nothing refers to {len(strays)} files in {store.address}, {min(strays)} for one: somebody put them "
@@ -146,11 +146,11 @@ def _find_repetitions(timeline: Timeline, entries: Sequence[Entry]) -> Iterator[
         for entry, event in timeline.moments
         if type(event) in _SAID_ONCE
     ]
-    said: set[tuple[object, ...]] = set()
-    for entry, what in (*rounds, *others):
-        if what in said:
+    seen: set[tuple[object, ...]] = set()
+    for entry, statement in (*rounds, *others):
+        if statement in seen:
             yield f"entry {entry.sequence} says once more what an earlier {entry.kind!r} said"
-        said.add(what)
+        seen.add(statement)
     groups = {filed.number: filed.request.group for filed in timeline.requests}
     for deletion in timeline.deletions:
         asked = frozenset[int]().union(*(groups.get(number, ()) for number in deletion.plan.requests))
@@ -229,7 +229,7 @@ def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId
         plan = deletion.plan
         clients, gone = sorted_group(plan.clients), set(plan.clients)
         rounds = {model_id for model_id in stored if model_id.round}
-        there = {
+        present = {
             "rounds": any(model_id in span for model_id in rounds for span in plan.spans),
             "kept models": any(model_id in span for model_id in ledger.kept() for span in plan.spans),
             "names": bool(ledger.names(clients)),
@@ -238,7 +238,7 @@ def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId
                 client in gone or any(model_id in span for span in plan.spans) for model_id, client in updates
             ),
         }
-        left = ", ".join(what for what, still in there.items() if still)
+        left = ", ".join(name for name, still in present.items() if still)
         if left:
             yield f"erasure {deletion.number} is said to be done, and what it names is still there: {left}"
 

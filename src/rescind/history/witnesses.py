@@ -28,9 +28,9 @@ def read_heads(path: str | os.PathLike[str]) -> frozenset[bytes]:
     heads = set()
     for number, line in enumerate(content.splitlines(), start=1):
         _, logged, rest = line.rpartition(LOGGED.encode())
-        found = _HEAD.match(rest) if logged else _HEAD.fullmatch(line.strip())
-        if found is not None:
-            heads.add(bytes.fromhex(found[0].decode()))
+        match = _HEAD.match(rest) if logged else _HEAD.fullmatch(line.strip())
+        if match is not None:
+            heads.add(bytes.fromhex(match[0].decode()))
         elif line.strip():
             raise ValueError(
                 f"line {number} of {path} has no head: a line is 64 hexadecimal digits, or of a client's log, where "

@@ -6,8 +6,9 @@ import hmac
 import json
 import math
 import re
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
-from rescind.errors import BrokenHistoryError
-from rescind.ledger.commitments import KEY_BYTES, canonical
+from rescind.errors import BrokenHistoryError, ForgottenClientError
+from rescind.ledger.commitments import KEY_BYTES, canonical, label_leaf, merkle_root, name_leaf, round_root
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 SCHEMA_VERSION = 5
@@ -87,7 +88,6 @@ class Ledger(ABC):
 
     # The journal
 
-    @abstractmethod
     def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
         """Add an entry.
 
@@ -102,6 +102,20 @@ class Ledger(ABC):
         Raises:
             MissingSecretError: the secret is not at hand.
         """
+        with self._beside_the_writer():
+            return self._append(kind, body, time)
+
+    @abstractmethod
+    def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
+        """Add an entry in the transaction that is under way."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[object]:
+        """Begin a transaction of the run's only writer."""
+
+    @abstractmethod
+    def _beside_the_writer(self) -> AbstractContextManager[object]:
+        """Begin a transaction that another process, holding the run, does not keep from being made."""
 
     @abstractmethod
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
@@ -115,15 +129,14 @@ class Ledger(ABC):
             the entries.
         """
 
-    @abstractmethod
     def identifier(self) -> str:
         """Return a name of this run that no other run has.
 
         Returns:
             the name, fit for a folder.
         """
+        return run_identifier(self._run_secret())
 
-    @abstractmethod
     def secret(self, purpose: str) -> bytes:
         """Return secret bytes for a purpose.
 
@@ -133,6 +146,11 @@ class Ledger(ABC):
         Returns:
             32 bytes, always the same ones for this purpose in this run, and unrelated to any other's.
         """
+        return derive_secret(self._run_secret(), purpose)
+
+    @abstractmethod
+    def _run_secret(self) -> bytes:
+        """Return what the store itself holds as the run's secret."""
 
     @abstractmethod
     def outside_secret(self, purpose: str) -> bytes:
@@ -174,11 +192,33 @@ class Ledger(ABC):
             MissingSecretError: some name is new, and the secret is not at hand.
             ValueError: something is no name.
         """
-        return self._register(check_names_fit(names), time)
+        # Nearly always all are known: then nothing is written, and no turn is waited for.
+        known = self.pseudonyms(names)
+        if any(name not in known for name in names):
+            with self._beside_the_writer():
+                known = self.pseudonyms(names)
+                new = [name for name in dict.fromkeys(names) if name not in known]
+                # Whoever is known was not erased.
+                gone = self.forgotten(new)
+                if gone:
+                    raise ForgottenClientError(sorted(gone))
+                if new:
+                    first = self._last_pseudonym() + 1
+                    added = [(first + at, name, secrets.token_bytes(KEY_BYTES)) for at, name in enumerate(new)]
+                    leaves = [name_leaf(nonce, client, name) for client, name, nonce in added]
+                    body = {"first": first, "last": first + len(new) - 1}
+                    self._append(REGISTRATION, body, time, merkle_root(leaves))
+                    self._add_clients(added)
+                    known |= {name: client for client, name, _ in added}
+        return np.array([known[name] for name in names], dtype=np.int64)
 
     @abstractmethod
-    def _register(self, names: list[str], time: str) -> Clients:
-        """Register names that are fit."""
+    def _last_pseudonym(self) -> int:
+        """Return the last pseudonym that was given out, 0 if none was."""
+
+    @abstractmethod
+    def _add_clients(self, clients: Sequence[tuple[int, str, bytes]]) -> None:
+        """Add clients, by pseudonym, name and the name's nonce, and give each a key."""
 
     @abstractmethod
     def identities(self) -> dict[str, int]:
@@ -230,11 +270,13 @@ class Ledger(ABC):
             MissingSecretError: the secret that keys the digests is not at hand.
             ValueError: something is no name.
         """
-        return self._forgotten(check_names_fit(names))
+        secret = self.outside_secret(RETURNING)
+        digests = {name_digest(secret, name).hex(): name for name in check_names_fit(names)}
+        return {digests[digest] for digest in self._erased_among(digests)}
 
     @abstractmethod
-    def _forgotten(self, names: list[str]) -> set[str]:
-        """Look up names that are fit among the erased ones."""
+    def _erased_among(self, digests: Collection[str]) -> Iterable[str]:
+        """Return those of the digests that are of erased names."""
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
         """Record what people call clients.
@@ -250,11 +292,21 @@ class Ledger(ABC):
             ValueError: a name or a label is none that every store can hold.
         """
         check_names_fit([*labels, *labels.values()])
-        self._label(labels, time)
+        with self._beside_the_writer():
+            rows = self._identities_of(labels)
+            changed = {client: (nonce, labels[name]) for client, name, old, nonce in rows if old != labels[name]}
+            if changed:
+                leaves = {client: label_leaf(nonce, client, label) for client, (nonce, label) in changed.items()}
+                self._append(LABEL, label_body(leaves), time)
+                self._set_labels({client: label for client, (_, label) in changed.items()})
 
     @abstractmethod
-    def _label(self, labels: Mapping[str, str], time: str) -> None:
-        """Write labels that are fit."""
+    def _identities_of(self, names: Collection[str]) -> Iterable[Sequence[Any]]:
+        """Return pseudonym, name, label and nonce of each name that is known."""
+
+    @abstractmethod
+    def _set_labels(self, labels: Mapping[int, str]) -> None:
+        """Write labels, by pseudonym."""
 
     @abstractmethod
     def labels(self) -> dict[int, str]:
@@ -328,18 +380,22 @@ class Ledger(ABC):
         """
         for digest in (round_.model, *(updates or {}).values()):
             check_digest(digest)
-        return self._commit_round(round_, time, release, updates or {}, rejected or {})
+        model_id = round_.model_id
+        with self._transaction():
+            keys = self.keys(round_.clients)
+            check_round(round_, self.last_round(model_id.branch), keys)
+            if rejected:
+                self._append(REJECTION, rejection_body(model_id, rejected), time)
+            body = {"branch": model_id.branch, "round": model_id.round}
+            entry = self._append(ROUND, body, time, round_root(round_, keys))
+            self._add_round(entry.sequence, round_, updates or {}, release)
+        return entry
 
     @abstractmethod
-    def _commit_round(
-        self,
-        round_: RoundRecord,
-        time: str,
-        release: Sequence[ModelId],
-        updates: Mapping[int, str],
-        rejected: Mapping[int, str],
-    ) -> Entry:
-        """Record a round whose digests are fit; whether it follows is checked in the same transaction."""
+    def _add_round(
+        self, sequence: int, round_: RoundRecord, updates: Mapping[int, str], release: Sequence[ModelId]
+    ) -> None:
+        """Write the values of a round that has its entry, and let go of models."""
 
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
         """Record the start of a branch as an entry of kind ``branch``, and keep the model it starts with.
@@ -359,11 +415,16 @@ class Ledger(ABC):
             ValueError: the branch was started already, or ``model`` is no SHA-256.
         """
         check_digest(model)
-        return self._start_branch(number, model, body, time)
+        with self._transaction():
+            if self.last_round(number) >= 0:
+                raise ValueError(f"branch {number} was started already")
+            entry = self._append(BRANCH, body, time)
+            self._add_branch(number, model)
+        return entry
 
     @abstractmethod
-    def _start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        """Start a branch whose model's digest is fit."""
+    def _add_branch(self, number: int, model: str) -> None:
+        """Write the values of a branch that has its entry."""
 
     @abstractmethod
     def last_round(self, branch: int) -> int:
@@ -461,7 +522,6 @@ class Ledger(ABC):
             MissingSecretError: the secret is not at hand.
         """
 
-    @abstractmethod
     def erase_rounds(
         self,
         spans: Sequence[Span],
@@ -483,6 +543,19 @@ class Ledger(ABC):
             LockedError: another process holds the run.
             MissingSecretError: the secret is not at hand.
         """
+        with self._transaction():
+            if remains is not None:
+                self._append(REMAINS, *remains)
+            self._drop_rounds(spans)
+            self._replace_stretches([*superseded, *([stretch.branch] if stretch else [])], stretch)
+
+    @abstractmethod
+    def _drop_rounds(self, spans: Sequence[Span]) -> None:
+        """Delete the values of the spans' rounds."""
+
+    @abstractmethod
+    def _replace_stretches(self, superseded: Sequence[int], stretch: Stretch | None) -> None:
+        """Delete the stretches of branches, and write another one if there is one."""
 
     @abstractmethod
     def erase_updates(self, clients: Clients) -> None:
@@ -671,11 +744,6 @@ def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes])
         raise ValueError(
             f"client {missing[0]} has no key: register it before the round; one that was erased stays out"
         )
-
-
-def registration_body(clients: Collection[int]) -> dict[str, Any]:
-    """Return the body of an entry about new pseudonyms."""
-    return {"first": min(clients), "last": max(clients)}
 
 
 def label_body(leaves: Mapping[int, bytes]) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class Database(ABC):
             yield connection
 
     def _fill(self, connection: Connection, outside: bytes) -> None:
-        found = schema.tables_found(connection)
-        if found:
-            raise FileExistsError(f"{self.where} already holds {'a history' if 'journal' in found else 'tables'}")
+        tables = schema.tables_found(connection)
+        if tables:
+            raise FileExistsError(f"{self.where} already holds {'a history' if 'journal' in tables else 'tables'}")
         secret = secrets.token_bytes(KEY_BYTES)
         schema.create(connection, self._name, secret, derive_secret(bind_secret(outside, secret), CHECK))
 
@@ -252,8 +252,8 @@ class Postgresql(Database):
             yield connection
 
     def _is_there(self, connection: Connection) -> bool:
-        found = text("SELECT count(*) FROM pg_namespace WHERE nspname = :schema")
-        return bool(connection.execute(found, {"schema": self.schema}).scalar_one())
+        query = text("SELECT count(*) FROM pg_namespace WHERE nspname = :schema")
+        return bool(connection.execute(query, {"schema": self.schema}).scalar_one())
 
     def _prepare(self, driver: Any, _record: object) -> None:
         driver.autocommit = True

@@ -35,19 +35,19 @@ _SESSION = text(
 
 
 @contextmanager
-def folder_lock(said: Path) -> Iterator[None]:
+def folder_lock(holder_file: Path) -> Iterator[None]:
     """Hold the folder of a file for this process; the kernel lets it go when the process ends, however it ends.
 
-    ``said`` is the file that says who holds it. It is the folder that is held: a file of its own could be deleted,
-    and two processes would hold two files of the same name.
+    ``holder_file`` says who holds it. It is the folder that is held: a file of its own could be deleted, and two
+    processes would hold two files of the same name.
     """
-    folder = os.open(said.parent, os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open(holder_file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockedError(_folder_holder(said)) from None
-        descriptor = os.open(said, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            raise LockedError(_folder_holder(holder_file)) from None
+        descriptor = os.open(holder_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(_description()).encode(), 0)
@@ -108,9 +108,9 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _folder_holder(said: Path) -> str:
+def _folder_holder(holder_file: Path) -> str:
     try:
-        holder = json.loads(read_bounded(said, _LONGEST_DESCRIPTION))
+        holder = json.loads(read_bounded(holder_file, _LONGEST_DESCRIPTION))
         return "process {process} on {host} ({command}, user {user}, since {since})".format(**holder)
     except (OSError, ValueError, TypeError, KeyError):
         # It has the lock and has not yet said who it is, or somebody deleted what it said.

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
-from rescind.errors import ForgottenClientError, LockedError
+from rescind.errors import LockedError
 from rescind.ledger.commitments import (
     KEY_BYTES,
     NO_HEAD,
     label_leaf,
-    merkle_root,
     name_leaf,
     next_entry,
-    round_root,
     stamp,
 )
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
-    BRANCH,
-    LABEL,
-    REGISTRATION,
-    REJECTION,
-    REMAINS,
     RETURNING,
-    ROUND,
     STAMPS,
     Ledger,
     bind_secret,
-    check_round,
     derive_secret,
-    label_body,
     name_digest,
     normalise_body,
-    registration_body,
-    rejection_body,
-    run_identifier,
 )
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 
@@ -59,9 +46,8 @@ class MemoryLedger(Ledger):
         self._nonces: dict[int, bytes] = {}
         self._name_leaves: dict[int, bytes] = {}
         self._labels: dict[int, str] = {}
-        self._erased: set[bytes] = set()
+        self._erased: set[str] = set()
         self._keys: dict[int, bytes] = {}
-        self._given_out = 0
         self._last_rounds: dict[int, int] = {}
         self._rounds: dict[ModelId, RoundRecord] = {}
         self._kept: dict[ModelId, str] = {}
@@ -82,17 +68,17 @@ class MemoryLedger(Ledger):
         finally:
             self._held = False
 
-    def append(self, kind: str, body: Mapping[str, Any], time: str) -> Entry:
-        return self._append(kind, body, time, b"")
+    def _transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _beside_the_writer(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
         yield from [entry for entry in self._entries[after:] if not kinds or entry.kind in kinds]
 
-    def identifier(self) -> str:
-        return run_identifier(self._secret)
-
-    def secret(self, purpose: str) -> bytes:
-        return derive_secret(self._secret, purpose)
+    def _run_secret(self) -> bytes:
+        return self._secret
 
     def outside_secret(self, purpose: str) -> bytes:
         return derive_secret(self._outside_secret, purpose)
@@ -100,20 +86,13 @@ class MemoryLedger(Ledger):
     def head(self) -> bytes:
         return self._entries[-1].head if self._entries else NO_HEAD
 
-    def _register(self, names: list[str], time: str) -> Clients:
-        gone = self.forgotten(names)
-        if gone:
-            raise ForgottenClientError(sorted(gone))
-        new = [name for name in dict.fromkeys(names) if name not in self._names]
-        given = {name: number for number, name in enumerate(new, start=self._given_out + 1)}
-        if given:
-            self._names |= given
-            self._given_out += len(given)
-            self._nonces |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
-            self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client in given.values()}
-            leaves = [name_leaf(self._nonces[client], client, name) for name, client in given.items()]
-            self._append(REGISTRATION, registration_body(given.values()), time, merkle_root(leaves))
-        return np.array([self._names[name] for name in names], dtype=np.int64)
+    def _last_pseudonym(self) -> int:
+        return max([0, *self._names.values(), *self._name_leaves])
+
+    def _add_clients(self, clients: Sequence[tuple[int, str, bytes]]) -> None:
+        self._names |= {name: client for client, name, _ in clients}
+        self._nonces |= {client: nonce for client, _, nonce in clients}
+        self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client, _, _ in clients}
 
     def identities(self) -> dict[str, int]:
         return dict(self._names)
@@ -125,24 +104,22 @@ class MemoryLedger(Ledger):
     def _pseudonyms(self, names: list[str]) -> dict[str, int]:
         return {name: self._names[name] for name in names if name in self._names}
 
-    def _forgotten(self, names: list[str]) -> set[str]:
-        secret = self.outside_secret(RETURNING)
-        return {name for name in names if name_digest(secret, name) in self._erased}
+    def _erased_among(self, digests: Collection[str]) -> set[str]:
+        return self._erased.intersection(digests)
 
-    def _label(self, labels: Mapping[str, str], time: str) -> None:
-        given = {self._names[name]: label for name, label in labels.items() if name in self._names}
-        new = {client: label for client, label in given.items() if self._labels.get(client) != label}
-        if new:
-            leaves = {client: label_leaf(self._nonces[client], client, label) for client, label in new.items()}
-            self._append(LABEL, label_body(leaves), time, b"")
-            self._labels |= new
+    def _identities_of(self, names: Collection[str]) -> Iterator[tuple[int, str, str | None, bytes]]:
+        for name, client in self._pseudonyms(list(names)).items():
+            yield client, name, self._labels.get(client), self._nonces[client]
+
+    def _set_labels(self, labels: Mapping[int, str]) -> None:
+        self._labels |= labels
 
     def labels(self) -> dict[int, str]:
         return dict(sorted(self._labels.items()))
 
     def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
-        there = {client: name_leaf(self._nonces[client], client, name) for name, client in self._names.items()}
-        leaves = self._name_leaves | there
+        present = {client: name_leaf(self._nonces[client], client, name) for name, client in self._names.items()}
+        leaves = self._name_leaves | present
         return {client: leaves[client] for client in sorted(leaves) if first <= client <= last}
 
     def label_leaves(self) -> dict[int, bytes]:
@@ -151,33 +128,18 @@ class MemoryLedger(Ledger):
     def keys(self, clients: Clients) -> dict[int, bytes]:
         return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
 
-    def _commit_round(
-        self,
-        round_: RoundRecord,
-        time: str,
-        release: Sequence[ModelId],
-        updates: Mapping[int, str],
-        rejected: Mapping[int, str],
-    ) -> Entry:
-        model_id, keys = round_.model_id, self.keys(round_.clients)
-        check_round(round_, self.last_round(model_id.branch), keys)
-        if rejected:
-            self._append(REJECTION, rejection_body(model_id, rejected), time, b"")
-        body = {"branch": model_id.branch, "round": model_id.round}
-        entry = self._append(ROUND, body, time, round_root(round_, keys))
+    def _add_round(
+        self, _sequence: int, round_: RoundRecord, updates: Mapping[int, str], release: Sequence[ModelId]
+    ) -> None:
+        model_id = round_.model_id
         self._last_rounds[model_id.branch] = model_id.round
         self._rounds[model_id], self._kept[model_id] = round_, round_.model
         self._updates |= {(model_id, client): digest for client, digest in updates.items()}
-        for each in release:
-            self._kept.pop(each, None)
-        return entry
+        for released in release:
+            self._kept.pop(released, None)
 
-    def _start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
-        if number in self._last_rounds:
-            raise ValueError(f"branch {number} was started already")
-        entry = self._append(BRANCH, body, time, b"")
+    def _add_branch(self, number: int, model: str) -> None:
         self._last_rounds[number], self._kept[ModelId(number, 0)] = 0, model
-        return entry
 
     def last_round(self, branch: int) -> int:
         return self._last_rounds.get(branch, -1)
@@ -186,7 +148,7 @@ class MemoryLedger(Ledger):
         yield from [self._rounds[model_id] for model_id in sorted(self._rounds) if model_id in span]
 
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
-        rows = [(each.model_id.round, each.factor, each.rounding) for each in self.rounds(span)]
+        rows = [(round_.model_id.round, round_.factor, round_.rounding) for round_ in self.rounds(span)]
         return np.array(rows, dtype=ABSENT_ROUNDS)
 
     def rounds_of(self, clients: Clients) -> list[ModelId]:
@@ -205,25 +167,19 @@ class MemoryLedger(Ledger):
 
     def erase_identities(self, clients: Clients) -> None:
         for client, name in self.names(clients).items():
-            self._erased.add(name_digest(self.outside_secret(RETURNING), name))
+            self._erased.add(name_digest(self.outside_secret(RETURNING), name).hex())
             self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 
-    def erase_rounds(
-        self,
-        spans: Sequence[Span],
-        stretch: Stretch | None = None,
-        superseded: Sequence[int] = (),
-        remains: tuple[Mapping[str, Any], str] | None = None,
-    ) -> None:
+    def _drop_rounds(self, spans: Sequence[Span]) -> None:
         def stays(model_id: ModelId) -> bool:
             return not any(model_id in span for span in spans)
 
-        if remains is not None:
-            self._append(REMAINS, *remains, b"")
-        self._rounds = {model_id: each for model_id, each in self._rounds.items() if stays(model_id)}
-        self._kept = {model_id: each for model_id, each in self._kept.items() if stays(model_id)}
-        self._updates = {key: each for key, each in self._updates.items() if stays(key[0])}
+        self._rounds = {model_id: round_ for model_id, round_ in self._rounds.items() if stays(model_id)}
+        self._kept = {model_id: model for model_id, model in self._kept.items() if stays(model_id)}
+        self._updates = {key: digest for key, digest in self._updates.items() if stays(key[0])}
+
+    def _replace_stretches(self, superseded: Sequence[int], stretch: Stretch | None) -> None:
         for branch in superseded:
             self._stretches.pop(branch, None)
         if stretch is not None:
@@ -248,12 +204,12 @@ class MemoryLedger(Ledger):
         return [entry.sequence for entry, stamped in written if stamp(secret, entry.head) != stamped]
 
     def erased_name_digests(self) -> list[str]:
-        return sorted(digest.hex() for digest in self._erased)
+        return sorted(self._erased)
 
     def strays(self) -> Iterator[str]:
         yield from ()
 
-    def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes) -> Entry:
+    def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
         entry = next_entry(self._entries[-1] if self._entries else None, kind, time, normalise_body(body), root)
         self._entries.append(entry)
         self._stamps.append(stamp(self.outside_secret(STAMPS), entry.head))

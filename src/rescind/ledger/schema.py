@@ -190,7 +190,7 @@ class _Numbers(TypeDecorator[list[int]]):
         return dialect.type_descriptor(ARRAY(Integer()) if dialect.name == "postgresql" else JSON())
 
     def process_bind_param(self, value: list[int] | None, dialect: Dialect) -> list[int] | None:  # noqa: ARG002
-        return value and [each for each in value if -(2**31) <= each < 2**31]
+        return value and [number for number in value if -(2**31) <= number < 2**31]
 
 
 NUMBERS = _Numbers()
@@ -231,7 +231,7 @@ def joined(connection: Connection, segments: Iterable[int], clients: Iterable[in
 
 
 class _Among(FunctionElement[bool]):
-    """Whether a column's value is in a list, which is bound as one parameter however long it is.
+    """A test that a column's value is in a list, which is bound as one parameter however long it is.
 
     It has no type: of a Boolean SQLAlchemy would make ``... = 1`` for SQLite, which then uses no index.
     """
@@ -241,13 +241,13 @@ class _Among(FunctionElement[bool]):
 
 @compiles(_Among, "sqlite")
 def _among_in_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
-    value, listed = (compiler.process(each, **options) for each in element.clauses)
+    value, listed = (compiler.process(clause, **options) for clause in element.clauses)
     return f"{value} IN (SELECT value FROM json_each({listed}))"  # noqa: S608
 
 
 @compiles(_Among, "postgresql")
 def _among_in_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
-    value, listed = (compiler.process(each, **options) for each in element.clauses)
+    value, listed = (compiler.process(clause, **options) for clause in element.clauses)
     return f"{value} = ANY ({listed})"
 
 
@@ -296,12 +296,12 @@ def tables_found(connection: Connection) -> set[str]:
 
 def check(connection: Connection, where: str) -> None:
     """Refuse a database that is not a whole history with this version's schema."""
-    found, expected = tables_found(connection), set(TABLES.tables)
-    if found and not found & expected:
+    tables, expected = tables_found(connection), set(TABLES.tables)
+    if tables and not tables & expected:
         raise NoHistoryError(f"{where} is a database of something else")
-    if run.name in found:
-        columns = {each["name"] for each in inspect(connection).get_columns(run.name)}
-        if not {each.name for each in run.columns} <= columns:
+    if run.name in tables:
+        columns = {table_column["name"] for table_column in inspect(connection).get_columns(run.name)}
+        if not {table_column.name for table_column in run.columns} <= columns:
             raise NoHistoryError(f"{where} is a database of something else: its table 'run' is not a history's")
         versions = connection.execute(select(run.c.schema_version)).scalars().all()
         if len(versions) > 1:
@@ -309,9 +309,9 @@ def check(connection: Connection, where: str) -> None:
         version = versions[0] if versions else None
         if version is not None and version != SCHEMA_VERSION:
             raise SchemaVersionError(_other_version(where, version))
-        if version is not None and expected <= found:
+        if version is not None and expected <= tables:
             return
-    missing = sorted(expected - found) or ["the row of table run"]
+    missing = sorted(expected - tables) or ["the row of table run"]
     unseen = (
         "" if connection.dialect.name == "sqlite" else "grant this role USAGE on the schema if it is whole; else "
     )
@@ -337,7 +337,7 @@ def _keep_values_in_their_tables(connection: Connection) -> None:
     """
     quote = connection.dialect.identifier_preparer.quote
     for table in TABLES.sorted_tables:
-        changes = [f"ALTER COLUMN {quote(each.name)} SET STATISTICS 0" for each in table.columns]
-        blobs = [each for each in table.columns if isinstance(each.type, LargeBinary)]
-        changes += [f"ALTER COLUMN {quote(each.name)} SET STORAGE EXTERNAL" for each in blobs]
+        changes = [f"ALTER COLUMN {quote(table_column.name)} SET STATISTICS 0" for table_column in table.columns]
+        blobs = [table_column for table_column in table.columns if isinstance(table_column.type, LargeBinary)]
+        changes += [f"ALTER COLUMN {quote(table_column.name)} SET STORAGE EXTERNAL" for table_column in blobs]
         connection.exec_driver_sql(f"ALTER TABLE {quote(table.name)} {', '.join(changes)}")

@@ -30,16 +30,16 @@ _SLOTS = text("SELECT count(*), count(*) FILTER (WHERE slot_type = 'logical') FR
 
 def find_out_of_reach(connection: Connection, schema: str, checkpointed: bool) -> tuple[str, ...]:
     """Return in words all that may still hold erased values once the tables do not."""
-    said = []
+    words = []
     if not checkpointed:
-        said.append("This role may not run CHECKPOINT: the emptied files of the tables go at the server's next one.")
+        words.append("This role may not run CHECKPOINT: the emptied files of the tables go at the server's next one.")
     recycled = ", and wal_recycle keeps old segments as they are until then."
-    said.append(
+    words.append(
         "The server's write-ahead log (pg_wal) holds erased values until its segments are removed or written over"
         + ("." if _settings(connection)["wal_recycle"] == "off" else recycled)
     )
     return (
-        *said,
+        *words,
         *find_copies(connection, schema),
         "Backups and snapshots of the server, if there are any, hold what they held.",
     )
@@ -52,8 +52,8 @@ def find_copies(connection: Connection, schema: str) -> tuple[str, ...]:
 
 
 def _settings(connection: Connection) -> dict[str, str]:
-    found = connection.execute(_SETTINGS, {"names": list(_NAMES)})
-    return {name: setting or shown for name, shown, setting in found if setting or shown}
+    rows = connection.execute(_SETTINGS, {"names": list(_NAMES)})
+    return {name: setting or shown for name, shown, setting in rows if setting or shown}
 
 
 def _replicated(connection: Connection, schema: str, settings: Mapping[str, str]) -> Iterator[str]:
@@ -83,11 +83,11 @@ def _logged(settings: Mapping[str, str]) -> Iterator[str]:
         "log_min_duration_sample": sampled,
         "log_transaction_sample_rate": number["log_transaction_sample_rate"] > 0,
     }
-    found = [name for name, on in logs.items() if on and number["log_parameter_max_length"]]
+    causes = [name for name, on in logs.items() if on and number["log_parameter_max_length"]]
     # Values of a statement that fails are logged whatever the others say; a plan shows them even without parameters.
-    found += ["log_parameter_max_length_on_error"] if number["log_parameter_max_length_on_error"] else []
-    found += ["auto_explain"] if not settings.get("auto_explain.log_min_duration", "-1").startswith("-") else []
+    causes += ["log_parameter_max_length_on_error"] if number["log_parameter_max_length_on_error"] else []
+    causes += ["auto_explain"] if not settings.get("auto_explain.log_min_duration", "-1").startswith("-") else []
     if settings.get("pgaudit.log", "none") != "none" and settings.get("pgaudit.log_parameter", "off") != "off":
-        found.append("pgaudit")
-    if found:
-        yield f"The server logs statements with their values ({', '.join(found)}): its log files hold erased values."
+        causes.append("pgaudit")
+    if causes:
+        yield f"The server logs statements with their values ({', '.join(causes)}): its log files hold erased values."

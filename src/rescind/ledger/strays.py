@@ -93,15 +93,15 @@ def find_strange_objects(connection: Connection) -> Iterator[str]:
 
     That is tables, columns, constraints, indices, triggers, views, functions; and files.
     """
-    found = _rows(connection, text(_OBJECTS[connection.dialect.name]))
+    objects = _rows(connection, text(_OBJECTS[connection.dialect.name]))
     expected = _made_in_sqlite() if connection.dialect.name == "sqlite" else _made_in_postgresql()
     yield from (
-        f"the database has what rescind did not make so, and what may keep erased values: {_harmless(what)}"
-        for what, _ in sorted(found - expected, key=str)
+        f"the database has what rescind did not make so, and what may keep erased values: {_harmless(name)}"
+        for name, _ in sorted(objects - expected, key=str)
     )
     yield from (
-        f"the database lacks what rescind made, or has it changed: {what}"
-        for what, _ in sorted(expected - found, key=str)
+        f"the database lacks what rescind made, or has it changed: {name}"
+        for name, _ in sorted(expected - objects, key=str)
     )
     if connection.dialect.name == "sqlite" and _file(connection).name == DATABASE:
         yield from _strange_files(_file(connection))
@@ -122,15 +122,15 @@ def find_strange_rows(connection: Connection) -> Iterator[str]:
     query = select(table.c.sequence, table.c.kind, table.c.body).order_by(table.c.sequence)
     with connection.execute(query, execution_options={"yield_per": _ENTRIES_AT_ONCE}) as entries:
         for sequence, kind, body in entries:
-            said = _said(body)
-            if said is None:
+            content = _read_body(body)
+            if content is None:
                 yield f"the text of entry {sequence} is not the one that was written: it may hide something"
             elif kind == "round":
-                rounds.add((sequence, said.get("branch"), said.get("round")))
+                rounds.add((sequence, content.get("branch"), content.get("round")))
             elif kind == "branch":
-                branches.add((said.get("number"),))
+                branches.add((content.get("number"),))
             elif kind == "registration":
-                given_out = max(given_out, said.get("last", 0))
+                given_out = max(given_out, content.get("last", 0))
     places = {(branch, number) for _, branch, number in rounds}
     for name, strays in {
         "round": rows["round"] - rounds,
@@ -156,15 +156,15 @@ def _rows(connection: Connection, query: Executable) -> set[tuple[Any, ...]]:
 def _strange_files(database: Path) -> Iterator[str]:
     """Say which files are in a history's folder beside those that rescind and SQLite make."""
     own = {DATABASE, *(DATABASE + suffix for suffix in ("-wal", "-shm", ".lock")), *STORES}
-    found = [name for name in os.listdir(database.parent) if name not in own]
+    strange = [name for name in os.listdir(database.parent) if name not in own]
     for store in STORES:
         with suppress(FileNotFoundError), os.scandir(database.with_name(store)) as files:
-            found += [f"{store}/{each.name}" for each in files if not _is_of_a_store(each)]
-    if found:
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            strange += [f"{store}/{file.name}" for file in files if not _is_of_a_store(file)]
+    if strange:
+        more = f" and {len(strange) - _NAMED} more" if len(strange) > _NAMED else ""
         yield (
             "the history's folder has files that rescind did not make, and that may hold erased values: "
-            f"{', '.join(map(_harmless, sorted(found)[:_NAMED]))}{more}; move them elsewhere, or delete them"
+            f"{', '.join(map(_harmless, sorted(strange)[:_NAMED]))}{more}; move them elsewhere, or delete them"
         )
 
 
@@ -187,11 +187,11 @@ def _made_in_postgresql() -> frozenset[tuple[Any, ...]]:
     engine = create_mock_engine("postgresql+psycopg://", lambda ddl, *_, **__: made.append(ddl))
     schema.TABLES.create_all(engine, checkfirst=False)
     lines: list[str] = []
-    for each in made:
-        words = str(each.compile(dialect=engine.dialect)).strip().replace('"', "")
-        if isinstance(each, CreateTable):
+    for statement in made:
+        words = str(statement.compile(dialect=engine.dialect)).strip().replace('"', "")
+        if isinstance(statement, CreateTable):
             within = [line.strip("\t, ") for line in words.splitlines() if line.startswith("\t")]
-            lines += [f"table {each.element.name}", *(f"in {each.element.name}: {line}" for line in within)]
+            lines += [f"table {statement.element.name}", *(f"in {statement.element.name}: {line}" for line in within)]
         else:
             lines.append(words)
     return frozenset((line, "") for line in lines)
@@ -210,11 +210,11 @@ def _run_name(connection: Connection) -> str:
     return str(connection.execute(text("SELECT current_schema()")).scalar_one()).removeprefix("rescind_")
 
 
-def _said(body: object) -> dict[str, Any] | None:
+def _read_body(body: object) -> dict[str, Any] | None:
     """Return what an entry's text says; nothing if a ledger would have worded it otherwise."""
     try:
-        said = json.loads(body) if isinstance(body, str) else None
-        return said if isinstance(said, dict) and canonical(said) == str(body).encode() else None
+        content = json.loads(body) if isinstance(body, str) else None
+        return content if isinstance(content, dict) and canonical(content) == str(body).encode() else None
     except (ValueError, RecursionError):
         return None
 

@@ -33,4 +33,4 @@ class Exact(Certifying):
         Raises:
             ValueError: there is no request, or a client of one took part in no round.
         """
-        return cheapest([each for each in candidates(summary, *requests) if each.mode is Mode.EXACT])
+        return cheapest([candidate for candidate in candidates(summary, *requests) if candidate.mode is Mode.EXACT])

@@ -106,7 +106,7 @@ class CalibratingServer:
         # The first stored updates started from theta_0^0, which the group never touched: they are right as they are.
         if model_id.round == 1:
             steps = (engine.facts.training.steps,) * len(stored)
-            tensors = {name: [tensor + each[name] for each in stored] for name, tensor in model.items()}
+            tensors = {name: [tensor + update[name] for update in stored] for name, tensor in model.items()}
             replies = Replies(round_.names, round_.weights, steps, tensors, batch=0)
         else:
             replies = calibrate(model, engine.train(model, model_id, round_.names), stored)
@@ -137,8 +137,8 @@ def calibrate(model: Mapping[str, Tensor], replies: Replies, stored: Sequence[Ma
     scales = [norm(old) / length if length else 0.0 for old, length in zip(stored, lengths, strict=True)]
     tensors = {
         name: [
-            (tensor + scale * each[name].astype(np.float64)).astype(tensor.dtype)
-            for scale, each in zip(scales, updates, strict=True)
+            (tensor + scale * update[name].astype(np.float64)).astype(tensor.dtype)
+            for scale, update in zip(scales, updates, strict=True)
         ]
         for name, tensor in model.items()
     }

@@ -38,6 +38,6 @@ class Last(Certifying):
             if candidate.node == newest:
                 return candidate
         reason = next(
-            (each.reason for each in left_out(summary, *requests) if each.node == newest), "no bound is known"
+            (node.reason for node in left_out(summary, *requests) if node.node == newest), "no bound is known"
         )
         raise ValueError(f"the group cannot be hidden in the newest model: {reason}; use another method")

@@ -77,7 +77,7 @@ class Method(ABC):
     def __str__(self) -> str:
         """Return the name and what the method was made with: a plan is that method's and no other's."""
         options: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        made_with = [f"{each.name}={getattr(self, each.name)!r}" for each in options]
+        made_with = [f"{option.name}={getattr(self, option.name)!r}" for option in options]
         return f"{self.name} ({', '.join(made_with)})" if made_with else self.name
 
 

@@ -41,7 +41,7 @@ class Served:
 
     asked: FiledRequest
     outcome: Outcome
-    said: Predicate
+    predicate: Predicate
     certificate: VerifiedCertificate | None
 
 
@@ -58,14 +58,18 @@ def render_report(
     ``certificates`` were verified against this history; ``measured`` are accuracies, see ``engines.accuracies``.
     """
     now = now or datetime.now(UTC)
-    found, served, drawn = overview(history), list(_served(history, certificates)), gather_lines(history)
+    view, served, drawn = overview(history), list(_served(history, certificates)), gather_lines(history)
     claims = {
-        f"request {each.asked.number}": partial(attack_power_of, each.said) for each in served if each.said.guarantee
+        f"request {request.asked.number}": partial(attack_power_of, request.predicate)
+        for request in served
+        if request.predicate.guarantee
     }
     promises = {
-        f"request {each.asked.number}": Promise(each.said.noise.sigma, given.mu, given.epsilon, given.delta)
-        for each in served
-        if (given := each.said.guarantee) and each.said.noise
+        f"request {request.asked.number}": Promise(
+            request.predicate.noise.sigma, guarantee.mu, guarantee.epsilon, guarantee.delta
+        )
+        for request in served
+        if (guarantee := request.predicate.guarantee) and request.predicate.noise
     }
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_fit
@@ -78,13 +82,13 @@ def render_report(
         private=private,
         run=history.identifier,
         head=history.head.hex(),
-        overview=found,
+        overview=view,
         served=served,
-        waiting=open_requests(history, found, now),
+        waiting=open_requests(history, view, now),
         facts=history.run.facts,
         parameters=history.run.parameters,
         tree=tree(drawn, history.newest) if private else sketch(drawn, history.newest),
-        curves=_curves(history, found) if private else None,
+        curves=_curves(history, view) if private else None,
         powers=powers(claims) if claims else None,
         noises=noises(promises) if promises else None,
         accuracies=accuracies(measured or {}, drawn, _PARTS)
@@ -108,11 +112,11 @@ def _released(measured: Mapping[ModelId, Scores], newest: ModelId) -> Picture | 
 
 
 def _served(history: History, certificates: Sequence[VerifiedCertificate]) -> Iterator[Served]:
-    verified = {each.statement.predicate.request: each for each in certificates}
+    verified = {certificate.statement.predicate.request: certificate for certificate in certificates}
     for outcome in history.outcomes():
         for asked in outcome.asked:
-            said, _ = gather_claims(history, asked.number, history.head)
-            yield Served(asked, outcome, said, verified.get(asked.number))
+            predicate, _ = gather_claims(history, asked.number, history.head)
+            yield Served(asked, outcome, predicate, verified.get(asked.number))
 
 
 def gather_lines(history: History) -> dict[int, Line]:
@@ -141,11 +145,11 @@ def _stretches(rounds: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield members[0], members[-1]
 
 
-def _curves(history: History, found: Overview) -> Picture | None:
+def _curves(history: History, view: Overview) -> Picture | None:
     """Draw the curves of who waits to be forgotten, and of the most influential clients, along the newest line."""
-    waits = [client for asked in found.open_requests for client in sorted(asked.request.group)]
+    waits = [client for asked in view.open_requests for client in sorted(asked.request.group)]
     # Sorted, as their names are.
-    drawn = sorted(list(dict.fromkeys([*waits, *(each.pseudonym for each in found.influences)]))[:_CURVES])
+    drawn = sorted(list(dict.fromkeys([*waits, *(influence.pseudonym for influence in view.influences)]))[:_CURVES])
     path = history.lineage(group=drawn)
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
     names = history.describe_groups([drawn])[0]
@@ -162,11 +166,11 @@ def _curves(history: History, found: Overview) -> Picture | None:
     goal = history.run.goal
     thresholds = {"hidden by the goal's noise": goal.threshold} if goal else {}
     restarts = {
-        f"request {', '.join(map(str, each.requests))} restarted": path.trained[path.index[ModelId(number, 0)]]
-        for number, each in history.timeline.branches.items()
-        if each.requests and ModelId(number, 0) in path.index
+        f"request {', '.join(map(str, branch.requests))} restarted": path.trained[path.index[ModelId(number, 0)]]
+        for number, branch in history.timeline.branches.items()
+        if branch.requests and ModelId(number, 0) in path.index
     }
-    asked = {each.number: each for each in found.open_requests}
+    asked = {filed.number: filed for filed in view.open_requests}
     for number, plan in history.timeline.plans.items():
         chosen = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
         if number in asked and not history.is_stale(plan):

@@ -48,14 +48,14 @@ def sketch(lines: Mapping[int, Line], newest: ModelId) -> Picture:
     """Draw the branches without their rounds: in which order they began, and of which something is erased."""
     plain = {
         number: Line(
-            branch=replace(each.branch, parent=ModelId(each.branch.parent.branch, 1))
-            if each.branch.parent
-            else each.branch,
+            branch=replace(line.branch, parent=ModelId(line.branch.parent.branch, 1))
+            if line.branch.parent
+            else line.branch,
             rounds=2,
             kept=(),
-            erased=((0, 2),) if each.erased else (),
+            erased=((0, 2),) if line.erased else (),
         )
-        for number, each in lines.items()
+        for number, line in lines.items()
     }
     return tree(plain, ModelId(newest.branch, 2), scale=False)
 
@@ -63,18 +63,18 @@ def sketch(lines: Mapping[int, Line], newest: ModelId) -> Picture:
 def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> Picture:
     """Draw the branches of a history, the paper's figure 1: where each began, what is kept, what is erased."""
     path = {
-        leg.branch: leg.round for leg in branch_exits({number: each.branch for number, each in lines.items()}, newest)
+        leg.branch: leg.round for leg in branch_exits({number: line.branch for number, line in lines.items()}, newest)
     }
     begins = _begins(lines)
 
     def draw(axes: Axes) -> None:
-        for number, each in sorted(lines.items()):
+        for number, line in sorted(lines.items()):
             start, height = begins[number], -number
             used = path.get(number, -1)
-            axes.plot([start, start + each.rounds], [height, height], color=_FAINT, linewidth=1.2, linestyle=":")
+            axes.plot([start, start + line.rounds], [height, height], color=_FAINT, linewidth=1.2, linestyle=":")
             if used >= 0:
                 axes.plot([start, start + used], [height, height], color=_COLOURS[0], linewidth=2.2)
-            for first, last in each.erased:
+            for first, last in line.erased:
                 axes.plot(
                     [start + first, start + last],
                     [height, height],
@@ -82,17 +82,17 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
                     linewidth=5,
                     alpha=0.35,
                 )
-            axes.plot([start + at for at in each.kept], [height] * len(each.kept), "o", color=_INK, markersize=4)
-            if each.branch.parent is not None:
-                above = -each.branch.parent.branch
+            axes.plot([start + at for at in line.kept], [height] * len(line.kept), "o", color=_INK, markersize=4)
+            if line.branch.parent is not None:
+                above = -line.branch.parent.branch
                 axes.annotate(
                     "",
                     (start, height),
                     (start, above),
                     arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1},
                 )
-                noise = f"noise {each.branch.sigma:.3g}" if each.branch.sigma else "no noise"
-                served = ", ".join(map(str, each.branch.requests))
+                noise = f"noise {line.branch.sigma:.3g}" if line.branch.sigma else "no noise"
+                served = ", ".join(map(str, line.branch.requests))
                 axes.annotate(
                     f"request {served}: {noise}" if served else noise,
                     (start, height),
@@ -109,17 +109,17 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
             axes.set_xticks([])
             axes.set_xlabel("training, later to the right")
 
-    words = [f"branch {number}{f' with {each.rounds} rounds' if scale else ''}" for number, each in lines.items()]
+    words = [f"branch {number}{f' with {line.rounds} rounds' if scale else ''}" for number, line in lines.items()]
     return _picture("tree", draw, 1.1 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
 
 
 def _begins(lines: Mapping[int, Line]) -> dict[int, int]:
     """Return how many rounds of training are behind the first model of each branch."""
-    found = {0: 0}
-    for number, each in sorted(lines.items()):
-        if each.branch.parent is not None:
-            found[number] = found[each.branch.parent.branch] + each.branch.parent.round
-    return found
+    begins = {0: 0}
+    for number, line in sorted(lines.items()):
+        if line.branch.parent is not None:
+            begins[number] = begins[line.branch.parent.branch] + line.branch.parent.round
+    return begins
 
 
 def accuracies(
@@ -216,10 +216,10 @@ def noises(promises: Mapping[str, Promise]) -> Picture:
     multiples = np.logspace(-1, 1, 61)
 
     def draw(axes: Axes) -> None:
-        for (name, each), colour in zip(promises.items(), _COLOURS, strict=False):
-            found = [reached_epsilon(each.mu / many, each.delta) or np.nan for many in multiples.tolist()]
-            axes.plot(each.sigma * multiples, found, color=colour, linewidth=1.6, label=name)
-            axes.plot([each.sigma], [each.epsilon], "o", color=colour, markersize=6)
+        for (name, promise), colour in zip(promises.items(), _COLOURS, strict=False):
+            epsilons = [reached_epsilon(promise.mu / many, promise.delta) or np.nan for many in multiples.tolist()]
+            axes.plot(promise.sigma * multiples, epsilons, color=colour, linewidth=1.6, label=name)
+            axes.plot([promise.sigma], [promise.epsilon], "o", color=colour, markersize=6)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("noise on every parameter (sigma)")
@@ -228,12 +228,13 @@ def noises(promises: Mapping[str, Promise]) -> Picture:
             axis.set_major_formatter(lambda value, _: f"{value:g}")
         _legend(axes)
 
-    said = "; ".join(
-        f"{name}: noise of {each.sigma:.3g} promises epsilon {each.epsilon:g} at delta {each.delta:g}, half of it "
-        f"{reached_epsilon(2 * each.mu, each.delta):.3g}, twice of it {reached_epsilon(each.mu / 2, each.delta):.3g}"
-        for name, each in promises.items()
+    summary = "; ".join(
+        f"{name}: noise of {promise.sigma:.3g} promises epsilon {promise.epsilon:g} at delta {promise.delta:g}, half "
+        f"that noise {reached_epsilon(2 * promise.mu, promise.delta):.3g}, twice that noise "
+        f"{reached_epsilon(promise.mu / 2, promise.delta):.3g}"
+        for name, promise in promises.items()
     )
-    return _picture("noises", draw, 3.2, f"Noise against guarantee. {said}.")
+    return _picture("noises", draw, 3.2, f"Noise against guarantee. {summary}.")
 
 
 def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
@@ -242,22 +243,22 @@ def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
 
     def draw(axes: Axes) -> None:
         for (name, power), colour in zip(claims.items(), _COLOURS, strict=False):
-            found = [power(rate) for rate in rates.tolist()]
-            axes.plot(rates, found, color=colour, linewidth=1.6, label=name)
+            chances = [power(rate) for rate in rates.tolist()]
+            axes.plot(rates, chances, color=colour, linewidth=1.6, label=name)
         axes.plot(rates, rates, color=_FAINT, linewidth=1, linestyle=":", label="guessing")
         axes.set_xscale("log")
         axes.set_xlabel("outsiders wrongly accused")
-        axes.set_ylabel("chance to know a forgotten")
+        axes.set_ylabel("chance of recognising a forgotten client")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2%}" if value < 0.01 else f"{value:.0%}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)
 
-    said = ", ".join(f"{name}: at most {format_share(power(0.01))}" for name, power in claims.items())
+    summary = ", ".join(f"{name}: at most {format_share(power(0.01))}" for name, power in claims.items())
     return _picture(
         "powers",
         draw,
         3.2,
-        f"The chance that an attack which accuses 1 % of outsiders wrongly knows a forgotten: {said}.",
+        f"The chance that an attack which accuses 1 % of outsiders wrongly recognises a forgotten client: {summary}.",
     )
 
 
@@ -290,7 +291,7 @@ def _picture(name: str, draw: Callable[[Axes], None], height: float, text: str) 
     drawn = written.getvalue()
     body = drawn[drawn.index("<svg") :].replace(_INK, "currentColor")
     opening, _, rest = body.partition(">")
-    kept = " ".join(each for each in opening.split() if not each.startswith(("width=", "height=")))
+    kept = " ".join(attribute for attribute in opening.split() if not attribute.startswith(("width=", "height=")))
     return Picture(f'{kept} role="img" aria-label="{_escaped(text)}">{rest}', text)
 
 

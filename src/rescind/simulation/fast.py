@@ -176,7 +176,7 @@ class _Head:
 
 def _counts(examples: Examples, names: Sequence[str], batches: Batches) -> list[int]:
     """Return how many examples each participant uses in a step."""
-    return [examples.count(name) for name in names] if batches is None else [each.shape[1] for each in batches]
+    return [examples.count(name) for name in names] if batches is None else [batch.shape[1] for batch in batches]
 
 
 def _portions(groups: Mapping[_Kind, list[int]], most: Callable[[_Kind], int]) -> Iterator[tuple[_Kind, list[int]]]:

@@ -22,7 +22,7 @@ class Trainer(Protocol):
     """Makes the local steps of a round."""
 
     def train(self, start: Tensors, names: Sequence[str], batches: Batches) -> dict[str, torch.Tensor]:
-        """Give, tensor by tensor, those of the named clients, at least one, as one tensor (clients, *shape)."""
+        """Return, tensor by tensor, those of the named clients, at least one, as one tensor (clients, *shape)."""
 
 
 def l2_of(training: LocalTraining) -> float:

@@ -76,6 +76,13 @@ class Simulation:
         public: PublicHead | DpFedAvg | None = None,
         trainer: Callable[[Model, Examples, LocalTraining], Trainer] = fast,
     ) -> None:
+        refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
+        if batch is not None and (not isinstance(batch, int) or batch < 1):
+            refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
+        if not isinstance(secret, bytes) or not secret:
+            refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
+        if refusals:
+            raise ValueError("; ".join(refusals))
         # Of a trainer of one's own nobody here knows what it does.
         source = Source.EXECUTED if trainer in (fast, Loop) else Source.DECLARED
         self._facts = Facts(
@@ -91,13 +98,6 @@ class Simulation:
             sources=replace(_SOURCES, training=source),
             equal_weights=equal_weights,
         )
-        refusals = [*_not_executed(training, model), *_mismatches(federation, model), *_unclear(sampling, rate, size)]
-        if batch is not None and (not isinstance(batch, int) or batch < 1):
-            refusals.append(f"batch is {batch!r}: give 1 or more, or None for all of a client's examples")
-        if not isinstance(secret, bytes) or not secret:
-            refusals.append("secret has to be bytes, and not empty: take secrets.token_bytes(32)")
-        if refusals:
-            raise ValueError("; ".join(refusals))
         self._row_norm = training.loss.row_norm if isinstance(training.loss, SoftmaxL2 | LogisticL2) else None
         # A head's steps are made in float64 and cast once, as the rounding term has it.
         self._dtype = dtype = _PRECISIONS[training.precision] if self._row_norm is None else torch.float64
@@ -286,10 +286,10 @@ class Simulation:
         if model.keys() != self._start.keys():
             raise ValueError(f"the model has the tensors {sorted(model)}; it has to have {sorted(self._start)}")
         for name, own in self._start.items():
-            given, wanted = model[name], (tuple(own.shape), self._facts.training.precision)
-            if (given.shape, str(given.dtype)) != wanted:
+            tensor, wanted = model[name], (tuple(own.shape), self._facts.training.precision)
+            if (tensor.shape, str(tensor.dtype)) != wanted:
                 raise ValueError(
-                    f"tensor {name!r} is {given.shape}, {given.dtype}; it has to be {wanted[0]}, {wanted[1]}"
+                    f"tensor {name!r} is {tensor.shape}, {tensor.dtype}; it has to be {wanted[0]}, {wanted[1]}"
                 )
         return {name: torch.from_numpy(np.array(model[name])).to(self._dtype) for name in self._start}
 

@@ -178,9 +178,9 @@ class EngineConformance:
             alone = engine.train(model, model_id, names)
             for name in names:
                 assert relative_difference(_reply(together, name), _reply(alone, name)) <= tolerance
-                at, there = names.index(name), engine.clients.index(name)
-                assert alone.weights[at] == together.weights[there]
-                assert alone.steps[at] == together.steps[there]
+                at, position = names.index(name), engine.clients.index(name)
+                assert alone.weights[at] == together.weights[position]
+                assert alone.steps[at] == together.steps[position]
 
     def test_nobody_taking_part_is_a_round(self, make_engine: MakeEngine) -> None:
         engine = make_engine()

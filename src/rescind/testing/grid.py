@@ -79,7 +79,7 @@ class InProcessGrid(Grid):
         raise NotImplementedError("use send_and_receive")
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:  # noqa: ARG002
-        """Hand each message to the app, and give the replies."""
+        """Hand each message to the app, and return the replies."""
         names = {node: name for name, node in self.ids.items()}
         replies = []
         for message in messages:

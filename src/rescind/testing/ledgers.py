@@ -118,13 +118,13 @@ def readable(
         "name secret": ledger.outside_secret("tests"),
         "keys": ledger.keys(group(*clients)),
         "last rounds": [ledger.last_round(branch) for branch in branches],
-        "rounds": [_bits(each) for span in spans for each in ledger.rounds(span)],
+        "rounds": [_bits(round_) for span in spans for round_ in ledger.rounds(span)],
         "absent rounds": [ledger.absent_rounds(span).tolist() for span in spans],
         "joined": {client: ledger.rounds_of(group(client)) for client in clients},
         "joined by any": ledger.rounds_of(group(*clients)),
         "kept": list(ledger.kept().items()),
         "updates": [list(ledger.updates(span).items()) for span in spans],
-        "stretches": [_stretch_bits(branch, each) for branch, each in ledger.stretches().items()],
+        "stretches": [_stretch_bits(branch, stretch) for branch, stretch in ledger.stretches().items()],
         "suppressed": ledger.erased_name_digests(),
     }
 
@@ -161,13 +161,13 @@ class LedgerConformance:
 
     def test_entries_are_numbered_from_1_and_chained(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
-        given = [ledger.append(kind, {"number": at}, NOW) for at, kind in enumerate("abcab")]
-        assert [entry.sequence for entry in given] == [1, 2, 3, 4, 5]
-        assert list(ledger.entries()) == given
+        entries = [ledger.append(kind, {"number": at}, NOW) for at, kind in enumerate("abcab")]
+        assert [entry.sequence for entry in entries] == [1, 2, 3, 4, 5]
+        assert list(ledger.entries()) == entries
         assert broken_links(ledger.entries()) == []
-        assert ledger.head() == given[-1].head
-        assert len({entry.head for entry in given}) == 5
-        assert {entry.root for entry in given} == {b""}
+        assert ledger.head() == entries[-1].head
+        assert len({entry.head for entry in entries}) == 5
+        assert {entry.root for entry in entries} == {b""}
 
     def test_entries_are_found_by_their_kinds_in_order(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger())
@@ -234,9 +234,9 @@ class LedgerConformance:
     def test_pseudonyms_are_given_out_in_order_and_once(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
         assert ledger.register(["ann", "bob", "ann"], NOW).tolist() == [1, 2, 1]
-        given = ledger.register(["cyd", "bob", "dan"], NOW)
-        assert given.tolist() == [3, 2, 4]
-        assert given.dtype == np.int64
+        pseudonyms = ledger.register(["cyd", "bob", "dan"], NOW)
+        assert pseudonyms.tolist() == [3, 2, 4]
+        assert pseudonyms.dtype == np.int64
         assert ledger.register([], NOW).tolist() == []
         assert ledger.identities() == {"ann": 1, "bob": 2, "cyd": 3, "dan": 4}
         assert ledger.names(group(2, 4, 99, -1, 2**40)) == {2: "bob", 4: "dan"}
@@ -343,11 +343,11 @@ class LedgerConformance:
         bounds = RoundRecord(
             ModelId(0, 4), plain.participants, 5e-324, 0.0, 1.7976931348623157e308, digest("x"), salt=bytes(32)
         )
-        given = [plain, with_gram, extremes, bounds]
-        for each in given:
-            ledger.commit_round(each, NOW)
+        rounds = [plain, with_gram, extremes, bounds]
+        for round_ in rounds:
+            ledger.commit_round(round_, NOW)
         ledger = _again(ledger, open_ledger)
-        assert [_bits(each) for each in ledger.rounds(Span(0, 1, 4))] == [_bits(each) for each in given]
+        assert [_bits(round_) for round_ in ledger.rounds(Span(0, 1, 4))] == [_bits(round_) for round_ in rounds]
 
     def test_a_rounds_entry_commits_to_its_numbers(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=5)
@@ -364,9 +364,9 @@ class LedgerConformance:
     def test_a_round_that_nobody_joined_is_a_round(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger())
         nobody = [a_round(ModelId(0, 1), []), a_round(ModelId(0, 2), [], gram=True)]
-        for each in nobody:
-            ledger.commit_round(each, NOW)
-        assert [_bits(each) for each in ledger.rounds(Span(0, 1, 9))] == [_bits(each) for each in nobody]
+        for round_ in nobody:
+            ledger.commit_round(round_, NOW)
+        assert [_bits(round_) for round_ in ledger.rounds(Span(0, 1, 9))] == [_bits(round_) for round_ in nobody]
         assert ledger.rounds_of(group(1, 2, 3)) == []
         assert ledger.last_round(0) == 2
 
@@ -376,22 +376,22 @@ class LedgerConformance:
         ledger.start_branch(1, digest("start"), {"number": 1}, NOW)
         _train(ledger, 1, [[2, 3], [1]])
         _train(ledger, 0, [[3], [1, 2, 3]], after=3)
-        assert [each.model_id for each in ledger.rounds(Span(0, 2, 4))] == [
+        assert [round_.model_id for round_ in ledger.rounds(Span(0, 2, 4))] == [
             ModelId(0, 2),
             ModelId(0, 3),
             ModelId(0, 4),
         ]
-        assert [each.model_id for each in ledger.rounds(Span(1, 0, 99))] == [ModelId(1, 1), ModelId(1, 2)]
+        assert [round_.model_id for round_ in ledger.rounds(Span(1, 0, 99))] == [ModelId(1, 1), ModelId(1, 2)]
         assert list(ledger.rounds(Span(2, 0, 99))) == []
         assert list(ledger.rounds(Span(0, 3, 2))) == []
         assert [ledger.last_round(branch) for branch in (0, 1, 2)] == [5, 2, -1]
 
     def test_absent_rounds_gives_the_rounds_factors(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
-        given = _train(ledger, 0, [[1], [], [3], [2]])
-        found = ledger.absent_rounds(Span(0, 2, 4))
-        assert found.dtype == ABSENT_ROUNDS
-        assert found.tolist() == [(each.model_id.round, each.factor, each.rounding) for each in given[1:]]
+        rounds = _train(ledger, 0, [[1], [], [3], [2]])
+        absent = ledger.absent_rounds(Span(0, 2, 4))
+        assert absent.dtype == ABSENT_ROUNDS
+        assert absent.tolist() == [(round_.model_id.round, round_.factor, round_.rounding) for round_ in rounds[1:]]
 
     def test_joined_gives_the_rounds_of_any_client_in_order(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=5)
@@ -495,16 +495,16 @@ class LedgerConformance:
         assert list(ledger.kept()) == [ModelId(0, 0), ModelId(0, 2)]
         ledger.commit_round(third, NOW, release=[ModelId(0, 3)])
         assert ledger.kept() == {ModelId(0, 0): digest("start", 0), ModelId(0, 2): second.model}
-        assert [each.model_id.round for each in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
+        assert [round_.model_id.round for round_ in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
 
     def test_updates_are_given_by_place_and_client(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=4)
         for number in (1, 2, 3):
             updates = {client: digest(number, client) for client in (4, 1)}
             ledger.commit_round(a_round(ModelId(0, number), [1, 4]), NOW, updates=updates if number != 2 else None)
-        found = ledger.updates(Span(0, 1, 3))
-        assert list(found) == [(ModelId(0, 1), 1), (ModelId(0, 1), 4), (ModelId(0, 3), 1), (ModelId(0, 3), 4)]
-        assert found[ModelId(0, 3), 4] == digest(3, 4)
+        stored = ledger.updates(Span(0, 1, 3))
+        assert list(stored) == [(ModelId(0, 1), 1), (ModelId(0, 1), 4), (ModelId(0, 3), 1), (ModelId(0, 3), 4)]
+        assert stored[ModelId(0, 3), 4] == digest(3, 4)
         assert list(ledger.updates(Span(0, 2, 2))) == []
         assert list(ledger.updates(Span(1, 0, 9))) == []
 
@@ -562,7 +562,7 @@ class LedgerConformance:
             entry = first.commit_round(a_round(ModelId(0, 1), [1, 3]), NOW)
         assert entry.sequence == 5
         kinds = ["registration", "branch", "registration", "request", "round"]
-        assert [each.kind for each in second.entries()] == kinds
+        assert [written.kind for written in second.entries()] == kinds
         assert broken_links(second.entries()) == []
 
     # Erasure
@@ -641,14 +641,14 @@ class LedgerConformance:
 
     def test_erased_rounds_leave_their_entries(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
-        entries, head, given = list(ledger.entries()), ledger.head(), list(ledger.rounds(Span(0, 0, 99)))
+        entries, head, rounds = list(ledger.entries()), ledger.head(), list(ledger.rounds(Span(0, 0, 99)))
         ledger.erase_rounds([Span(0, 2, 3)])
         assert list(ledger.strays()) == []
         assert (list(ledger.entries()), ledger.head()) == (entries, head)
         assert broken_links(ledger.entries()) == []
         assert ledger.last_round(0) == 5
-        left = [given[0], given[3], given[4]]
-        assert [_bits(each) for each in ledger.rounds(Span(0, 0, 99))] == [_bits(each) for each in left]
+        left = [rounds[0], rounds[3], rounds[4]]
+        assert [_bits(round_) for round_ in ledger.rounds(Span(0, 0, 99))] == [_bits(round_) for round_ in left]
         assert ledger.absent_rounds(Span(0, 0, 99))["round"].tolist() == [1, 4, 5]
         assert all(model_id not in Span(0, 2, 3) for model_id in ledger.kept())
         assert all(model_id not in Span(0, 2, 3) for model_id in ledger.rounds_of(group(*range(1, 10))))
@@ -736,11 +736,11 @@ def _started(ledger: Ledger, clients: int = 0) -> Ledger:
 
 
 def _train(ledger: Ledger, branch: int, teams: Sequence[Sequence[int]], after: int = 0) -> list[RoundRecord]:
-    given = [a_round(ModelId(branch, at), team) for at, team in enumerate(teams, start=after + 1)]
+    rounds = [a_round(ModelId(branch, at), team) for at, team in enumerate(teams, start=after + 1)]
     ledger.register([f"client {number}" for number in range(1, max(max(team, default=0) for team in teams) + 1)], NOW)
-    for each in given:
-        ledger.commit_round(each, NOW)
-    return given
+    for round_ in rounds:
+        ledger.commit_round(round_, NOW)
+    return rounds
 
 
 def _busy(ledger: Ledger) -> Ledger:
@@ -782,4 +782,4 @@ def _stretch_bits(branch: int, stretch: Stretch) -> tuple[object, ...]:
 
 
 def _stretches(ledger: Ledger) -> list[tuple[object, ...]]:
-    return [_stretch_bits(branch, each) for branch, each in ledger.stretches().items()]
+    return [_stretch_bits(branch, stretch) for branch, stretch in ledger.stretches().items()]

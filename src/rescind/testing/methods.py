@@ -145,9 +145,9 @@ class MethodConformance:
             else:
                 raise AssertionError("it was not cut off: a branch of two rounds or more has to be retrained")
             cut = history.outcomes()
-            found = history.model(history.newest)
-        assert all(np.array_equal(found[name], expected[name]) for name in expected)
-        assert [each.model for each in cut] == [each.model for each in whole]
-        assert [each.planned and each.planned.candidate for each in cut] == [
-            each.planned and each.planned.candidate for each in whole
+            model = history.model(history.newest)
+        assert all(np.array_equal(model[name], expected[name]) for name in expected)
+        assert [outcome.model for outcome in cut] == [outcome.model for outcome in whole]
+        assert [outcome.planned and outcome.planned.candidate for outcome in cut] == [
+            outcome.planned and outcome.planned.candidate for outcome in whole
         ]
