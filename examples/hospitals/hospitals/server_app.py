@@ -33,5 +33,6 @@ def main(grid: Grid, context: Context) -> None:
             arrays,
             num_rounds=rounds,
             until=rescind.flower.Accuracy(accuracy, most=rounds) if accuracy else None,
+            solve=bool(config["solve"]),
             save_to=str(config["model"]) or None,
         )

@@ -32,7 +32,7 @@ from rescind.history.outcomes import Outcome
 from rescind.history.run import Goal, check_head
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.methods import Exact, Method, Sifu
+from rescind.methods import Exact, Method, Sifu, Solve
 
 __all__ = ["Recorded", "run"]
 
@@ -198,6 +198,7 @@ def run(
     *,
     until: Stop | None = None,
     method: Method | None = None,
+    solve: bool = False,
     level: ErasureLevel = ErasureLevel.PURGE,
     timeout: float = 600.0,
     train_config: ConfigRecord | None = None,
@@ -218,7 +219,8 @@ def run(
             forgetting that has to retrain begins another, at round 0.
         until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
         method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
-            something was recorded that contradicts it.
+            something was recorded that contradicts it. A branch that ``Solve()`` has solved is not trained on.
+        solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         level: how much of a forgotten client is erased.
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
             and is asked again 1, 2, 4 rounds later, and so on.
@@ -289,20 +291,21 @@ def run(
         planned=begin,
         scored=False,
     )
-    saved = None
+    saved, chosen = None, method or (Solve() if solve else _default_method(strategy))
     while True:
         if save_to is not None and _unfinished(history):
             # The file may hold a model that knows who is to be forgotten.
             Path(save_to).unlink(missing_ok=True)
             saved = None
         commands.update(_leaving(history, engine))
-        for outcome in revocable.forget(method or _default_method(strategy), until, level=level):
+        for outcome in revocable.forget(chosen, until, level=level):
             _tell(outcome, commands)
         if save_to is not None and history.outcomes() and not history.waiting():
             saved = _save(history, engine, save_to)
         # Somebody may have asked in this very moment: then the next turn serves it.
         with suppress(PendingRequestError):
-            revocable.train(until)
+            if not _is_solved(history):
+                revocable.solve() if solve else revocable.train(until)
         if not (came := _open(history)):
             result.arrays = engine.packed(history.model(history.newest))
             if save_to is not None and saved != history.newest:
@@ -312,6 +315,13 @@ def run(
         _LOG.info("rescind: requests %s came while this ran, and are served now", came)
     result.train_metrics_clientapp |= engine.train_metrics
     return result
+
+
+def _is_solved(history: History) -> bool:
+    """Return whether the newest branch was solved to forget somebody: FedAvg would only lead away from there."""
+    timeline = history.timeline
+    requests = timeline.branches[history.newest.branch].requests if timeline.branches else ()
+    return bool(requests) and timeline.plans[requests[0]].candidate.solving is not None
 
 
 def _engine(

@@ -1,0 +1,144 @@
+"""Solving on Flower: the same model as in the simulator, and nothing that a client sends is believed unchecked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+import rescind.flower
+from rescind import Budget, History, Sampling
+from rescind.audit.replay import distance
+from rescind.core.facts import Mode
+from rescind.flower import Recorded, run
+from rescind.flower.wire import EXECUTED, LOSS, SUMS
+from rescind.forgetting import Revocable
+from rescind.history.events import RepliesRejected
+from rescind.ledger.records import ModelId
+from rescind.methods import Solve
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+
+CLINICS = federation(6).shards
+SEED = b"a seed for tests"
+Change = Callable[[RecordDict, str], None]
+
+
+def client_app(change: Change | None = None) -> ClientApp:
+    app = ClientApp()
+
+    @app.query()
+    def query(msg: Message, context: Context) -> Message:
+        return rescind.flower.identify(msg, context)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        name = str(context.node_config["client-id"])
+        shard = CLINICS[name]
+        reply = rescind.flower.train_head(msg, context, shard.features, shard.labels)
+        if change is not None and SUMS in reply.content:
+            change(reply.content, name)
+        return reply
+
+    return app
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def start(history: History, change: Change | None = None, **options: Any) -> Any:
+    """Run the clinics on a grid in this process; ``change`` alters what they answer to a solver."""
+    nodes = {name: {"client-id": name} for name in CLINICS}
+    arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    grid = InProcessGrid(client_app(change), nodes)
+    return run(Recorded(strategy, history, training=TRAINING, seed=SEED), grid, arrays, timeout=5.0, **options)
+
+
+def test_the_solution_is_the_simulators(history: History) -> None:
+    start(history, solve=True)
+    with History.in_memory() as other:
+        newest = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED).solve()
+        apart = distance(history.model(history.newest), other.model(newest))
+    assert history.newest == newest
+    assert apart <= 1e-9
+
+
+def test_who_asks_is_forgotten_exactly_and_the_solution_is_not_trained_away(history: History) -> None:
+    start(history, num_rounds=3)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    start(history, num_rounds=30, method=Solve())
+    (outcome,) = history.outcomes()
+    assert outcome.modes == (Mode.EXACT,)
+    assert history.newest == ModelId(1, outcome.rounds)
+    assert outcome.rounds < 10
+    start(history, num_rounds=30, method=Solve())
+    assert history.newest == ModelId(1, outcome.rounds)
+
+
+def _sums(content: RecordDict, **arrays: Any) -> None:
+    changed = {name: Array(each) for name, each in arrays.items()}
+    content[SUMS] = ArrayRecord({**content.array_records[SUMS], **changed})
+
+
+def _number(content: RecordDict, **numbers: Any) -> None:
+    content["metrics"] = MetricRecord({**content.metric_records["metrics"], **numbers})
+
+
+PARAMETERS = CLASSES * (FEATURES + 1)
+HALF = PARAMETERS * (PARAMETERS + 1) // 2
+PICKLED = Array("float64", (1,), "pickle", b"\x80\x04.")
+LIES: dict[str, Callable[[RecordDict], Any]] = {
+    "a long gradient": lambda content: _sums(content, gradient=np.full(PARAMETERS, 1e6)),
+    "not a number": lambda content: _sums(content, gradient=np.full(PARAMETERS, np.nan)),
+    "infinite": lambda content: _sums(content, curvature=np.full(HALF, np.inf)),
+    "huge": lambda content: _sums(content, gradient=np.full(PARAMETERS, 1e308)),
+    "another type": lambda content: _sums(content, gradient=np.zeros(PARAMETERS, dtype=np.float32)),
+    "another length": lambda content: _sums(content, gradient=np.zeros(PARAMETERS + 1)),
+    "a negative curvature": lambda content: _sums(content, curvature=np.full(HALF, -1.0)),
+    "no curvature": lambda content: content.update({SUMS: ArrayRecord({"gradient": Array(np.zeros(PARAMETERS))})}),
+    "one more array": lambda content: _sums(content, more=np.zeros(2)),
+    "no arrays": lambda content: content.pop(SUMS),
+    "pickled": lambda content: content.update({SUMS: ArrayRecord({"gradient": PICKLED, "curvature": PICKLED})}),
+    "a negative loss": lambda content: _number(content, **{LOSS: -1.0}),
+    "an infinite loss": lambda content: _number(content, **{LOSS: float("inf")}),
+    "a list of losses": lambda content: _number(content, **{LOSS: [1.0, 2.0]}),
+    "half a row": lambda content: _number(content, **{"num-examples": 12.5}),
+    "no rows": lambda content: _number(content, **{"num-examples": 0}),
+    "very many rows": lambda content: _number(content, **{"num-examples": 10**15}),
+    "another digest": lambda content: content.update({EXECUTED: ConfigRecord({"digest": "0" * 64})}),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_that_cannot_be_is_rejected_and_the_others_are_solved(history: History, lie: str) -> None:
+    def change(content: RecordDict, name: str) -> None:
+        if name == "clinic-4":
+            LIES[lie](content)
+
+    start(history, change, solve=True)
+    rounds = history.lineage().edges
+    assert all(len(edge.clients) == 5 for edge in rounds)  # type: ignore[union-attr]
+    rejections = [event for _, event in history.timeline.of(RepliesRejected)]
+    assert len(rejections) == len(rounds)
+    with History.in_memory() as other:
+        honest = simulation(6, sampling=Sampling.EVERYBODY, rate=None)
+
+        class Without:
+            """Everybody but the liar."""
+
+            clients = tuple(name for name in honest.clients if name != "clinic-4")
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(honest, name)
+
+        newest = Revocable(other, Without(), seed=SEED).solve()  # type: ignore[arg-type]
+        assert distance(history.model(history.newest), other.model(newest)) <= 1e-9
