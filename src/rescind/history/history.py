@@ -36,6 +36,7 @@ from rescind.history.clocks import entry_times
 from rescind.history.events import EVENTS, RecordedPlan, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, newest_model_at
 from rescind.history.locations import open_stores
+from rescind.history.numbers import check_numbers
 from rescind.history.obligations import find_obligations
 from rescind.history.outcomes import Outcome, find_outcomes
 from rescind.history.recorder import Recorder
@@ -618,6 +619,23 @@ class History:
             if not with_files or self.head == before:
                 break
         return problems + with_files
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Read the ledger as it is at one moment at which it agrees with its chain, in this thread.
+
+        Whoever plans a restart reads in here: once the numbers behind it are erased, nobody can tell that somebody
+        had changed them.
+
+        Raises:
+            BrokenHistoryError: somebody changed the ledger.
+            MissingSecretError: the secret file is not at hand.
+        """
+        with self.ledger.snapshot():
+            check_numbers(self.ledger)
+            # What was read before may have been changed back since.
+            self._timeline, self._read_to = Timeline(), 0
+            yield
 
     # Writing
 
