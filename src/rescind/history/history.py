@@ -123,7 +123,7 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-        self._timeline, self._read_to = Timeline(), 0
+        self._read = (Timeline(), 0)
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
 
@@ -148,12 +148,13 @@ class History:
     def timeline(self) -> Timeline:
         """What the journal tells, up to now."""
         # Asked for several times a round: rounds are passed over once, not looked through again each time.
-        kinds = () if self._read_to else EVENTS
-        new = list(self.ledger.entries(*kinds, after=self._read_to))
+        # What was read, and up to where, change together: another thread may ask meanwhile.
+        timeline, last = self._read
+        new = list(self.ledger.entries(*(() if last else EVENTS), after=last))
         if any(entry.kind in EVENTS for entry in new):
-            self._timeline = self._timeline.follow(new)
-        self._read_to = new[-1].sequence if new else self._read_to
-        return self._timeline
+            timeline = timeline.follow(new)
+        self._read = (timeline, new[-1].sequence if new else last)
+        return timeline
 
     def timeline_at(self, head: bytes) -> Timeline:
         """Return what the journal told when a given head was the head of the chain.
@@ -491,9 +492,11 @@ class History:
         """
         # Asked for every round with the same names, and requests are rare: what was found for these is still true.
         asked = (self.timeline.last, tuple(names))
-        if asked not in self._remaining:
-            self._remaining = {asked: self._found_remaining(names)}
-        return list(self._remaining[asked])
+        found = self._remaining.get(asked)
+        if found is None:
+            found = self._found_remaining(names)
+            self._remaining = {asked: found}
+        return list(found)
 
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
         known = self.ledger.pseudonyms(names)
@@ -634,7 +637,7 @@ class History:
         with self.ledger.snapshot():
             check_numbers(self.ledger)
             # What was read before may have been changed back since.
-            self._timeline, self._read_to = Timeline(), 0
+            self._read = (Timeline(), 0)
             yield
 
     # Writing
