@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,3 +226,23 @@ def test_who_is_part_of_the_round_that_is_under_way_is_known_once_it_is_recorded
     assert before == [[]]
     assert [asked.number for asked in federation.history.waiting()]
     assert federation.shown == model_ids(0, 1, 3) + model_ids(1, 1, 3)
+
+
+def test_who_takes_a_request_back_while_its_branch_is_begun_is_forgotten(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model that the branch begins with may take long to store, and its client would be asked to train again."""
+    history = federation.history
+    federation.revocable.train(Rounds(3))
+    number, put = federation.ask(1), history.models.put
+
+    def withdrawing(model: Mapping[str, Any]) -> str:
+        if history.timeline.requests[0].open:
+            history.withdraw(number)
+        return put(model)
+
+    monkeypatch.setattr(history.models, "put", withdrawing)
+    (outcome,) = federation.revocable.forget(Last(), Rounds(2))
+    (filed,) = outcome.asked
+    assert (filed.served, filed.withdrawn) == (True, False)
+    assert history.verify() == []

@@ -194,6 +194,7 @@ class Revocable:
         Raises:
             StalePlanError: the history has changed since ``approved`` was planned, or its requests were planned
                 again.
+            BrokenHistoryError: somebody changed the ledger.
             ValueError: ``method`` is no method, ``until`` no rule or ``approved`` no plan; another method planned
                 ``approved`` or began what is to be finished; or the method finds no plan.
             LockedError: another process is writing to this run.
@@ -220,9 +221,13 @@ class Revocable:
                     recorder.erase(due)
                 if not waiting:
                     break
-                plan = approved or self._planned(method, waiting if together else waiting[:1])
+                with self.history.checked():
+                    plan = approved or self._planned(method, waiting if together else waiting[:1])
+                    if plan is approved:
+                        self._check_following(approved, method)
+                    model = self.history.model(_parent(plan))
                 self.planned(plan)
-                self._restart(recorder, method, plan)
+                self._restart(recorder, method, plan, model)
                 approved = None
         served = [outcome for outcome in self.history.outcomes() if outcome.asked[0].number not in before]
         return [replace(outcome, scores=scores.get(outcome.asked[0].number)) for outcome in served]
@@ -320,12 +325,19 @@ class Revocable:
             raise StalePlanError(f"the history has changed since request {numbers} was planned: plan again")
         if self.history.timeline.plans[plan.requests[0]] != plan:
             raise StalePlanError(f"request {numbers} was planned again since: approve that plan, or plan again")
+
+    def _check_following(self, plan: RecordedPlan, method: Method) -> None:
+        """Refuse a plan that claims something else than what follows from the history."""
         if not self._follows(method, plan):
+            numbers = " and ".join(map(str, plan.requests))
             raise StalePlanError(f"the plan of request {numbers} does not follow from the history: plan again")
 
-    def _restart(self, recorder: Recorder, method: Method, plan: RecordedPlan) -> None:
-        """Begin the branch of a plan: the noised model, once drawn, is there with the branch or not at all."""
-        parent = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
+    def _restart(self, recorder: Recorder, method: Method, plan: RecordedPlan, model: Mapping[str, Tensor]) -> None:
+        """Begin the branch of a plan at a kept model.
+
+        The noised model, once drawn, is there with the branch or not at all.
+        """
+        parent = _parent(plan)
         if isinstance(method, Heuristic):
             leaving = self._leaving(plan.requests)
             beginning = method.begin(self.history, recorder.model_id, parent, leaving)
@@ -337,7 +349,7 @@ class Revocable:
             check_server(self.engine, own.server if own else self.server)
             recorder.restart(parent, beginning.model, requests=plan.requests, unbounded=beginning.unbounded)
             return
-        model, sigma = self.history.model(parent), plan.candidate.sigma
+        sigma = plan.candidate.sigma
         if not sigma:
             recorder.restart(parent, model, requests=plan.requests)
             return
@@ -374,7 +386,11 @@ class Revocable:
     def _waiting(self, recorder: Recorder) -> list[FiledRequest]:
         """Return the open requests; those whose clients the newest model does not know are settled here and now."""
         waiting, asked_now = [], list(self.history.timeline.open_requests.values())
-        unknown = self.history.are_unknown([asked.request for asked in asked_now])
+        requests = [asked.request for asked in asked_now]
+        unknown = self.history.are_unknown(requests)
+        if any(unknown):
+            with self.history.checked():
+                unknown = self.history.are_unknown(requests)
         for asked, not_known in zip(asked_now, unknown, strict=True):
             if not_known:
                 recorder.settle(asked.number)
@@ -426,6 +442,11 @@ class Revocable:
             goal=self.goal,
             update_interval=self.update_interval,
         )
+
+
+def _parent(plan: RecordedPlan) -> ModelId:
+    """Return the model that a plan restarts from."""
+    return ModelId(plan.candidate.node.branch, plan.candidate.node.round)
 
 
 def _check_method(method: object) -> None:

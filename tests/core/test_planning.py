@@ -798,3 +798,14 @@ def test_what_a_choice_is_worth_follows_from_the_facts() -> None:
     paper = paper_choice(summary, FIRST, sigma=0.9)
     assert assess(summary, FIRST, node=paper.node, sigma=0.9) == paper
     assert assess(summary, spent, node=summary.kept[0], sigma=0.0).mode is Mode.EXACT
+
+
+def test_thinning_a_list_that_a_summary_was_made_of_changes_no_noise() -> None:
+    """The noise is found once, by the places of the kept nodes: in a shorter list these would be other nodes."""
+    kept = [Node(index, 0, index) for index in range(21)]
+    seen = replace(summary_of(EDGES), kept=kept)
+    found = by_node(candidates(seen, FIRST))
+    del kept[1:18]
+    assert found[1].sigma < found[18].sigma
+    with pytest.raises(ValueError, match="does not hide the group there"):
+        assess(seen, FIRST, node=Node(18, 0, 18), sigma=found[1].sigma)

@@ -37,6 +37,7 @@ from rescind.history.history import History
 from rescind.history.obligations import find_obligations
 from rescind.history.requests import ask, record_plan, withdraw
 from rescind.history.run import Goal
+from rescind.history.timeline import Timeline
 from rescind.ledger.records import ROOT, Entry, ModelId
 
 BUDGET = Budget(5.0, 1e-3)
@@ -400,3 +401,25 @@ def test_a_history_is_verified_while_a_fast_writer_works(tmp_path: Path) -> None
         stop.set()
         thread.join()
     assert looks == [[]] * len(looks)
+
+
+def test_two_threads_that_read_a_timeline_at_once_read_no_event_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second request that is none would be served once more."""
+    with History(tmp_path / "history") as history:
+        with history.recording(FACTS, START) as recorder:
+            train(recorder, federation(1), 1, range(6))
+        assert history.timeline.requests == ()
+        ask(history.ledger, Request(history.clients([name(1)]), BUDGET), NOON, NOON)
+        read, other = history.ledger.entries, list[Timeline]()
+
+        def entries(*kinds: str, after: int = 0) -> list[Entry]:
+            found = list(read(*kinds, after=after))
+            monkeypatch.setattr(history.ledger, "entries", read)
+            # The other thread reads after this one has, and before this one has used what it read.
+            other.append(history.timeline)
+            return found
+
+        monkeypatch.setattr(history.ledger, "entries", entries)
+        assert len(history.timeline.requests) == len(other[0].requests) == len(history.timeline.requests) == 1

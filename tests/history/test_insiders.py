@@ -35,7 +35,7 @@ from rescind.forgetting import Revocable
 from rescind.history.run import Goal
 from rescind.ledger.commitments import canonical, next_entry, round_root, stamp
 from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
-from rescind.ledger.records import REMAINING, Entry, ErasureLevel, Span
+from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel, Span
 from rescind.methods import Last, Scratch, Sifu
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
@@ -228,7 +228,8 @@ def copied_with_secret(history: Path, made: Made, to: Path) -> Path:
 
 def edited(history: Path, before: Path, statement: str) -> None:
     with closing(sqlite3.connect(history / "ledger.sqlite")) as database:
-        database.execute(f"ATTACH '{before / 'ledger.sqlite'}' AS old")
+        if before.name:
+            database.execute(f"ATTACH '{before / 'ledger.sqlite'}' AS old")
         for each in [statement] if "TRIGGER" in statement else statement.split(";"):
             assert database.execute(each).rowcount != 0, "the edit changes nothing"
         database.commit()
@@ -401,6 +402,59 @@ def test_nobody_adds_an_entry_without_the_secret(
         ):
             with pytest.raises(BrokenHistoryError, match="added without the secret"):
                 act()
+        assert history.head == head
+
+
+def hundredth(history: Path) -> None:
+    """Make everybody's distances a hundredth of what they were."""
+    with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
+        for sequence, stored, gram in database.execute("SELECT sequence, participants, gram FROM round").fetchall():
+            smaller = np.frombuffer(stored, PARTICIPANT).copy()
+            smaller["distance"] /= 100
+            written = (smaller.tobytes(), (np.frombuffer(gram) / 1e4).tobytes(), sequence)
+            database.execute("UPDATE round SET participants = ?, gram = ? WHERE sequence = ?", written)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        hundredth,
+        *(
+            partial(edited, before=Path(), statement=each)
+            for each in (
+                "DELETE FROM participation WHERE client = 7",
+                "DELETE FROM participation WHERE client = 7 AND round < (SELECT max(round) FROM participation)",
+                """UPDATE journal SET body = replace(body, '"epsilon":5.0', '"epsilon":9.0')
+                    WHERE kind = 'request'""",
+                "UPDATE kept SET model = (SELECT model FROM kept WHERE round = 6) WHERE round = 3",
+            )
+        ),
+    ],
+    ids=["smaller numbers", "never took part", "took part once", "a larger epsilon", "another model kept"],
+)
+def test_nobody_is_forgotten_by_what_was_not_recorded(
+    edit: Callable[[Path], None], made: Made, tmp_path: Path
+) -> None:
+    """Erasing would destroy what shows that the numbers behind the noise had been changed."""
+    before = copied_with_secret(made.before, made, tmp_path / "before")
+    edit(before)
+    with History(before, create=False) as history:
+        head = history.head
+        with pytest.raises(BrokenHistoryError, match="somebody changed the ledger"):
+            Revocable(history, engine(), update_interval=2).forget(Last(), Rounds(1))
+        assert history.head == head
+
+
+def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: Made, tmp_path: Path) -> None:
+    """What an erasure leaves is computed from the rounds, and later bounds start from it."""
+    before = copied_with_secret(made.before, made, tmp_path / "before")
+    with History(before, create=False) as history:
+        federation = Revocable(history, engine(), update_interval=2)
+        federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
+        hundredth(before)
+        head = history.head
+        with pytest.raises(BrokenHistoryError, match=r"the numbers of model 0\.1 are not those"):
+            history.erase(history.plan_erasure(ErasureLevel.PURGE))
         assert history.head == head
 
 

@@ -221,7 +221,9 @@ def _owed(
             # What was promised whatever the data are is not re-checked by looking at them.
             rule = _strictly if mode is Mode.STRICT else noise
             if (rule, promise, group) not in summary.needed:
-                summary.needed[rule, promise, group] = rule(summary, promise, group)
+                least = rule(summary, promise, group)
+                least.flags.writeable = False
+                summary.needed[rule, promise, group] = least
             sigmas = summary.needed[rule, promise, group]
             owed.append(_Debt(group, promise, until, spent, sigmas, first_joined(summary.edges, group)))
     return owed

@@ -168,6 +168,9 @@ class Summary:
     needed: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # What is remembered belongs to these, so they must not change under it.
+        for name in ("edges", "kept", "forgotten"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "noise_edges", sum(map(_noises, self.edges)))
         indices = [node.index for node in self.kept]
         if indices != sorted(set(indices)) or not indices or indices[0] != 0 or indices[-1] > len(self.edges):

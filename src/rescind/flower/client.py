@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Tensor
-from rescind.core.sums import Sums
+from rescind.core.sums import Sums, head_names
 from rescind.engines.heads import LEAST_ROWS, sum_head, train_head_on
 from rescind.engines.seeds import choose_batches
 from rescind.flower.wire import DISTANCE, EXECUTED, LOSS, OWN, OWN_MODEL, SUMS, WITNESSED, Instructions
@@ -45,7 +45,7 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
         ValueError: the features or labels do not fit the head, or the server's message does not describe one.
     """
     arrays, told = _receive(msg)
-    weight, bias = _name_arrays(told.trained, "weight"), _name_arrays(told.trained, "bias")
+    weight, bias = head_names(told.trained)
     head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}
     _check(head, features, labels)
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
@@ -150,15 +150,6 @@ def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:
     (arrays,) = content.array_records.values()
     (config,) = content.config_records.values()
     return arrays, Instructions.of(config)
-
-
-def _name_arrays(trained: tuple[str, ...], ending: str) -> str:
-    matching = [name for name in trained if name.endswith(ending)]
-    if len(trained) != 2 or len(matching) != 1:
-        raise ValueError(
-            f"train_head trains one tensor that ends in 'weight' and one that ends in 'bias', not {list(trained)}"
-        )
-    return matching[0]
 
 
 def _check(head: Mapping[str, Tensor], features: Tensor, labels: NDArray[np.int64]) -> None:

@@ -25,6 +25,7 @@ from rescind.core.training import LocalTraining
 from rescind.history.events import ErasureFinished, RepliesRejected, StretchKept, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
 from rescind.history.naming import check_names
+from rescind.history.numbers import check_numbers
 from rescind.history.obligations import find_obligations
 from rescind.history.progress import report_progress
 from rescind.history.timeline import Deletion, Timeline
@@ -139,6 +140,7 @@ class Eraser:
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, plan.clients)
+        check_numbers(self._ledger)
         record(self._ledger, plan, time)
         self.finish(time)
         return Timeline.read(self._ledger).deletions[-1].left
@@ -179,8 +181,10 @@ class Eraser:
         plan, stretch, remains = begun.plan, None, None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.origin is not None and plan.branch not in self._ledger.stretches():
-            timeline = Timeline.read(self._ledger)
-            path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
+            with self._ledger.snapshot():
+                check_numbers(self._ledger)
+                timeline = Timeline.read(self._ledger)
+                path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
             forgotten = sorted_group(timeline.forgotten)
             salt = secrets.token_bytes(KEY_BYTES)
             stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)

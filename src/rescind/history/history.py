@@ -36,6 +36,7 @@ from rescind.history.clocks import entry_times
 from rescind.history.events import EVENTS, RecordedPlan, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, newest_model_at
 from rescind.history.locations import open_stores
+from rescind.history.numbers import check_numbers
 from rescind.history.obligations import find_obligations
 from rescind.history.outcomes import Outcome, find_outcomes
 from rescind.history.recorder import Recorder
@@ -122,7 +123,7 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-        self._timeline, self._read_to = Timeline(), 0
+        self._read = (Timeline(), 0)
         self._numbers: dict[bytes, int] = {}
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
@@ -148,12 +149,13 @@ class History:
     def timeline(self) -> Timeline:
         """What the journal tells, up to now."""
         # Asked for several times a round: rounds are passed over once, not looked through again each time.
-        kinds = () if self._read_to else EVENTS
-        new = list(self.ledger.entries(*kinds, after=self._read_to))
+        # What was read, and up to where, change together: another thread may ask meanwhile.
+        timeline, last = self._read
+        new = list(self.ledger.entries(*(() if last else EVENTS), after=last))
         if any(entry.kind in EVENTS for entry in new):
-            self._timeline = self._timeline.follow(new)
-        self._read_to = new[-1].sequence if new else self._read_to
-        return self._timeline
+            timeline = timeline.follow(new)
+        self._read = (timeline, new[-1].sequence if new else last)
+        return timeline
 
     def timeline_at(self, head: bytes) -> Timeline:
         """Return what the journal told when a given head was the head of the chain.
@@ -494,9 +496,11 @@ class History:
         """
         # Asked for every round with the same names, and requests are rare: what was found for these is still true.
         asked = (self.timeline.last, tuple(names))
-        if asked not in self._remaining:
-            self._remaining = {asked: self._found_remaining(names)}
-        return list(self._remaining[asked])
+        remaining = self._remaining.get(asked)
+        if remaining is None:
+            remaining = self._found_remaining(names)
+            self._remaining = {asked: remaining}
+        return list(remaining)
 
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
         known = self.ledger.pseudonyms(names)
@@ -622,6 +626,23 @@ class History:
             if not with_files or self.head == before:
                 break
         return problems + with_files
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Read the ledger as it is at one moment at which it agrees with its chain, in this thread.
+
+        Whoever plans a restart reads in here: once the numbers behind it are erased, nobody can tell that somebody
+        had changed them.
+
+        Raises:
+            BrokenHistoryError: somebody changed the ledger.
+            MissingSecretError: the secret file is not at hand.
+        """
+        with self.ledger.snapshot():
+            check_numbers(self.ledger)
+            # What was read before may have been changed back since.
+            self._read = (Timeline(), 0)
+            yield
 
     # Writing
 

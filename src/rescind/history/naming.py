@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rescind.errors import BrokenHistoryError
 from rescind.history.events import ClientsLabelled, ClientsRegistered
 from rescind.history.timeline import Timeline
-from rescind.ledger.commitments import broken_links, merkle_root
+from rescind.ledger.commitments import merkle_root
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Entry
 
@@ -18,16 +18,14 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     Whoever swaps two names in the ledger would have the wrong one forgotten, and a certificate say so.
 
     Raises:
-        BrokenHistoryError: the chain is broken, somebody added an entry, or a name or a label was changed.
+        BrokenHistoryError: somebody added or changed an entry, a name or a label.
         MissingSecretError: the secret is not at hand.
     """
     ledger.check_stamps()
-    entries, asked = list(ledger.entries()), set(clients)
-    problems = [f"entry {number} does not follow" for number in broken_links(entries)]
-    timeline = Timeline().follow(entries)
+    timeline, asked = Timeline.read(ledger), set(clients)
     registered = timeline.of(ClientsRegistered)
     registrations = [(entry, event) for entry, event in registered if not asked.isdisjoint(event.clients)]
-    problems += _unregistered(asked, timeline)
+    problems = _unregistered(asked, timeline)
     problems += _other_names(ledger, registrations)
     problems += _other_labels(ledger, timeline)
     if problems:

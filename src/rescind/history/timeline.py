@@ -160,6 +160,8 @@ class Timeline:
         settled = {event.request for _, event in self.of(RequestSettled)}
         extended = {event.request: event.deadline for _, event in self.of(DeadlineExtended)}
         served = {number: branch.number for branch in self.branches.values() for number in branch.requests}
+        # Where a request was taken back in the very moment in which it was served, it was served.
+        withdrawn -= settled | served.keys()
         return tuple(
             FiledRequest(
                 number=number,

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-
-import numpy as np
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.erasure import stored_updates, suppression_digest
-from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, StretchKept
+from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled
 from rescind.history.lineage import newest_model
 from rescind.history.naming import find_name_problems
+from rescind.history.numbers import find_number_problems, first_models
 from rescind.history.progress import report_progress
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
-from rescind.ledger.commitments import NO_HEAD, broken_links, round_root, stretch_digest
+from rescind.ledger.commitments import NO_HEAD, broken_links
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Branch, Entry, ModelId
 
 # What tells one entry from another of its kind.
 _SAID_ONCE: Mapping[type, tuple[str, ...]] = {
@@ -47,36 +45,8 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
     timeline = Timeline().follow(entries)
     yield from _find_repetitions(timeline, entries)
-    erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
-    roots = {entry.model_id: entry.root for entry in entries if entry.kind == ROUND}
-    started = timeline.branches
-    stored = {ModelId(branch.number, 0): branch.model for branch in started.values()}
-    last = {model_id.branch: model_id.round for model_id in sorted(roots)}
-    for number in started:
-        span = Span(number, 1, ledger.last_round(number))
-        if span.last != last.get(number, 0):
-            yield f"branch {number} is said to end with round {span.last}, which is not its last one"
-        indexed = dict(ledger.indexed_participants(span))
-        for round_ in report_progress(ledger.rounds(span), f"checking branch {number}", span.last):
-            if not np.array_equal(indexed.get(round_.model_id, ()), round_.clients):
-                yield f"{round_.model_id} is not found by its participants"
-            root = roots.pop(round_.model_id, None)
-            stored[round_.model_id] = round_.model
-            keys = ledger.keys(round_.clients)
-            if root is None:
-                yield f"{round_.model_id} is in no entry"
-            elif len(keys) < len(round_.participants):
-                yield f"{round_.model_id} has a participant whose key is gone"
-            elif round_root(round_, keys) != root:
-                yield f"the numbers of {round_.model_id} are not those that were recorded"
-            elif not math.isclose(round_.factor, round_.edge(timeline.run.facts.training).factor, rel_tol=1e-12):
-                yield f"the factor of {round_.model_id} does not follow from its participants"
-    yield from (
-        f"{model_id} has lost its numbers, and no erasure says so"
-        for model_id in roots
-        if not any(model_id in span for span in erased)
-    )
-    yield from _find_stretch_problems(ledger, timeline)
+    stored = first_models(timeline)
+    yield from find_number_problems(ledger, timeline, entries, stored)
     yield from (
         f"erasure {deletion.number} was begun and not finished: record or erase to finish it"
         for deletion in timeline.unfinished_deletions
@@ -89,16 +59,12 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from _find_identity_problems(ledger)
     if not timeline.unfinished_deletions:
         yield from _find_suppression_problems(ledger, timeline)
-    kept = ledger.kept()
+    kept, newest = ledger.kept(), newest_model(ledger, timeline)
+    erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     yield from (
         f"{model_id} has to be kept, and is not"
-        for model_id in sorted(surely_kept(started, newest_model(ledger, timeline), ledger.last_round, timeline.run))
+        for model_id in sorted(surely_kept(timeline.branches, newest, ledger.last_round, timeline.run))
         if model_id not in kept and not any(model_id in span for span in erased)
-    )
-    yield from (
-        f"{model_id} is kept as another model than was recorded"
-        for model_id, digest in kept.items()
-        if stored.get(model_id) != digest
     )
 
 
@@ -241,27 +207,3 @@ def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId
         left = ", ".join(name for name, still in present.items() if still)
         if left:
             yield f"erasure {deletion.number} is said to be done, and what it names is still there: {left}"
-
-
-def _find_stretch_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
-    """Compare what is left of erased stretches with what the erasures say they left."""
-    digests: dict[int, str] = {}
-    done: set[int] = set()
-    expected: set[int] = set()
-    for entry, event in timeline.moments:
-        if isinstance(event, StretchKept) and event.erasure in done:
-            yield f"entry {entry.sequence} changes what an erasure left"
-        elif isinstance(event, StretchKept):
-            digests[event.branch] = event.digest
-        elif isinstance(event, ErasurePlan):
-            expected = expected.difference(event.superseded) | ({event.branch} if event.origin else set())
-        elif isinstance(event, ErasureFinished):
-            done.add(event.erasure)
-    stretches = ledger.stretches()
-    if not timeline.unfinished_deletions:
-        yield from (
-            f"what an erasure left before {ModelId(branch, 0)} is gone" for branch in expected - set(stretches)
-        )
-    for branch, stretch in stretches.items():
-        if digests.get(branch) != stretch_digest(stretch):
-            yield f"what is left before {ModelId(branch, 0)} is not what an erasure left"

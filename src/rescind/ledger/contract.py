@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError, ForgottenClientError
-from rescind.ledger.commitments import KEY_BYTES, canonical, label_leaf, merkle_root, name_leaf, round_root
+from rescind.ledger.commitments import (
+    KEY_BYTES,
+    broken_links,
+    canonical,
+    label_leaf,
+    merkle_root,
+    name_leaf,
+    round_root,
+)
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 SCHEMA_VERSION = 5
@@ -633,17 +641,20 @@ class Ledger(ABC):
         """
 
     def check_stamps(self) -> None:
-        """Refuse to act on entries that somebody added without the secret.
+        """Refuse to act on entries that somebody added or changed without the secret.
+
+        A stamp is of an entry's head, so that the head has to follow from what the entry says.
 
         Raises:
             BrokenHistoryError: there is one.
             MissingSecretError: the secret is not at hand.
         """
-        numbers = self.unstamped_entries()
-        if numbers:
+        added = [f"entry {number} was added without the secret" for number in self.unstamped_entries()]
+        changed = [f"entry {number} does not follow from those before it" for number in broken_links(self.entries())]
+        if added or changed:
             raise BrokenHistoryError(
-                f"entry {numbers[0]} was added without the secret: somebody changed the ledger. Nothing was done; "
-                "look at it with rescind doctor, and restore it from a backup"
+                f"{(added + changed)[0]}: somebody changed the ledger. Nothing was done; look at it with rescind "
+                "doctor, and restore it from a backup"
             )
 
     @abstractmethod
