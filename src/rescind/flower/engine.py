@@ -183,13 +183,13 @@ class FlowerEngine:
         )
 
     def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
-        """Ask the named clients for sums over their rows at a model, and give the answers that can be honest."""
+        """Ask the named clients for sums over their rows at a model, and return the answers that can be honest."""
         head, loss = flatten(model), self.facts.training.loss
         if not isinstance(loss, SoftmaxL2 | LogisticL2):
             raise ValueError(f"the loss is {type(loss).__name__}; a head is solved for SoftmaxL2 or LogisticL2")
         asked = self._begin_round(model_id, names)
         told = self._instructions(model_id, asked)
-        instructions = {name: replace(each, wanted=wanted) for name, each in told.items()}
+        instructions = {name: replace(own, wanted=wanted) for name, own in told.items()}
         answers = self._ask(model, model_id, asked, instructions)
         classes, width = model[head_names(model)[0]].shape
         question = Question(
