@@ -123,7 +123,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def _beside_the_writer(self) -> AbstractContextManager[object]:
-        """Begin a transaction that another process, holding the run, does not keep from being made."""
+        """Begin a transaction that is allowed while another process holds the run."""
 
     @abstractmethod
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
