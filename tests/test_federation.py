@@ -60,11 +60,13 @@ class Happened:
     labels: dict[int, str]
     sources: Any
     outcome: Outcome
+    solved: Outcome
     newest: ModelId
     problems: list[str]
     first_log: str
     second_log: str
     third_log: str
+    solved_log: str
     node_log: str
     refused: str
     known: list[bytes]
@@ -95,14 +97,20 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
         run(num_rounds=2, hospitals=3)
         # Switzerland's SuperNode is still connected.
         run(num_rounds=3, hospitals=3)
+        with History(folder / "history") as history:
+            newest, released = history.newest, load_file(folder / "model.safetensors")
+            for name, tensor in history.model(newest).items():
+                np.testing.assert_array_equal(released[name], tensor)
+        assert CliRunner().invoke(command_line, [*words[:3], "long_beach_va"]).exit_code == 0
+        run(hospitals=3, solve=True)
         deployment.unregister("switzerland")
         deployment.kill("switzerland")
         with pytest.raises(ChildProcessError) as refusal:
             deployment.start("switzerland")
         node_log = deployment.node_log("switzerland")
     with History(folder / "history") as history:
-        (outcome,) = history.outcomes()
-        newest, problems = history.newest, history.verify()
+        outcome, solved = history.outcomes()
+        problems = history.verify()
     return Happened(
         folder,
         trained,
@@ -110,6 +118,7 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
         labels,
         sources,
         outcome,
+        solved,
         newest,
         problems,
         *logs,
@@ -144,6 +153,20 @@ def test_who_left_is_not_asked_again_though_it_is_connected(happened: Happened) 
     # The first run's id is in the node's log; those of the runs after the request are not.
     assert happened.node_log.count("rescind: trained for model 0.") == ROUNDS
     assert "trained for model 1." not in happened.node_log
+
+
+def test_another_hospital_is_forgotten_exactly_in_a_handful_of_rounds(happened: Happened) -> None:
+    assert happened.solved.modes == (Mode.EXACT,)
+    assert happened.solved.rounds <= 6
+    assert f"model 2.{happened.solved.rounds} with 2 of 2 clients" in happened.solved_log
+    assert "answered for model 2." not in happened.node_log
+    shards = {name: Shard(*module("patients").load(hospital(name))) for name in ("cleveland", "hungary")}
+    head, training = LogisticHead(module("patients").FEATURES), module("server_app").TRAINING
+    engine = Simulation(Federation(shards, shards["hungary"], 2), head, training, secret=b"none is used")
+    with History.in_memory() as history:
+        newest = Revocable(history, engine).solve()
+        assert newest.round == happened.solved.rounds
+        assert differences(load_file(happened.folder / "model.safetensors"), history.model(newest)) <= 1e-9
 
 
 def test_who_left_is_refused_once_its_key_is_barred(happened: Happened) -> None:
@@ -227,7 +250,7 @@ def test_the_simulator_trains_the_same(happened: Happened) -> None:
 def test_a_grid_in_this_process_trains_the_same(happened: Happened, tmp_path: Path) -> None:
     grid = InProcessGrid(module("client_app").app, {name: {"data": str(hospital(name))} for name in NAMES})
     chosen = {key.replace("_", "-"): value for key, value in config(tmp_path).items()}
-    context = Context(1, 1, {}, RecordDict(), {"hospitals": 4, "accuracy": 0.0, "data": ""} | chosen)
+    context = Context(1, 1, {}, RecordDict(), {"hospitals": 4, "accuracy": 0.0, "solve": False, "data": ""} | chosen)
     module("server_app").main(grid, context)
     with History(tmp_path / "history") as history:
         rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))

@@ -115,7 +115,7 @@ class RecordedFacts(Part):
     sample: Positive | None
     batch: Count | None
     equal_weights: bool
-    solved: bool = False
+    solved: bool
     parameters: Count
     sources: Sources
 
@@ -216,7 +216,7 @@ class Predicate(Part):
     trained: tuple[Words, ...]
     frozen: Digest | None
     training: Training
-    solving: Solving | None = None
+    solving: Solving | None
     assumptions: tuple[Assumption, ...]
     erasure: Erasure
     not_claimed: tuple[Words, ...]
