@@ -130,6 +130,7 @@ class Eraser:
         self, ledger: Ledger, models: CheckpointStore, updates: CheckpointStore, training: LocalTraining
     ) -> None:
         self._ledger, self._models, self._updates, self._training = ledger, models, updates, training
+        self._computed: tuple[ErasurePlan | None, Stretch | None] = (None, None)
 
     def erase(self, plan: ErasurePlan, time: str) -> tuple[str, ...]:
         """Record a plan and carry it out; say in words what could not be reached.
@@ -140,7 +141,8 @@ class Eraser:
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, plan.clients)
-        check_numbers(self._ledger)
+        # Before anything is recorded: what somebody changed is not erased.
+        self._computed = (plan, self._compute_stretch(plan))
         record(self._ledger, plan, time)
         self.finish(time)
         return Timeline.read(self._ledger).deletions[-1].left
@@ -180,17 +182,24 @@ class Eraser:
     def _erase_rounds(self, begun: Deletion, time: str) -> None:
         plan, stretch, remains = begun.plan, None, None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
-        if plan.origin is not None and plan.branch not in self._ledger.stretches():
-            with self._ledger.snapshot():
-                check_numbers(self._ledger)
-                timeline = Timeline.read(self._ledger)
-                path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
-            forgotten = sorted_group(timeline.forgotten)
-            salt = secrets.token_bytes(KEY_BYTES)
-            stretch = Stretch(plan.branch, plan.origin, *_remaining(path, forgotten), salt)
+        if plan.branch not in self._ledger.stretches():
+            for_plan, stretch = self._computed
+            stretch = stretch if for_plan == plan else self._compute_stretch(plan)
+        if stretch is not None:
             # Later bounds start from these numbers, so they belong to the chain.
             remains = (write_body(StretchKept(begun.number, plan.branch, stretch_digest(stretch))), time)
         self._ledger.erase_rounds(plan.spans, stretch, plan.superseded, remains)
+
+    def _compute_stretch(self, plan: ErasurePlan) -> Stretch | None:
+        """Return what stays of the rounds that a plan erases on the path, if their numbers are those recorded."""
+        if plan.origin is None:
+            return None
+        with self._ledger.snapshot():
+            check_numbers(self._ledger)
+            timeline = Timeline.read(self._ledger)
+            path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
+        remaining = _remaining(path, sorted_group(timeline.forgotten))
+        return Stretch(plan.branch, plan.origin, *remaining, secrets.token_bytes(KEY_BYTES))
 
     def _log(self, begun: Deletion, time: str) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()

@@ -71,7 +71,7 @@ class PaperSifu(Certifying):
 
     To the paper's letter it goes with B = 1 (``UnprovenLoss``), a ``ClassicBudget`` and ``PrivacyScope.INDIVIDUAL``,
     by which a group's sensitivity is its largest client's: that proves nothing, and is called ``heuristic``. So is a
-    ``sigma`` that is not on the public list (``public_sigma``).
+    ``sigma`` that is not on the public list (``public_sigma``); it can be planned with, and drawn with a seed only.
 
     Attributes:
         sigma: the noise.
