@@ -29,7 +29,7 @@ from rescind.engines.engine import Answers
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId
 from rescind.methods import Solve
-from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead, clinics
 from rescind.testing.small import TRAINING, federation, simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -73,6 +73,14 @@ def test_a_client_is_forgotten_exactly_and_the_model_is_the_one_that_never_knew_
     assert outcome.rounds == rounds <= 8
     # The same operations on the same numbers: the same bits.
     assert distance(history.model(history.newest), other) == 0
+
+
+def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
+    federation = Revocable(history, clinics(200), scored=False)
+    federation.train(Rounds(1))
+    history.ask(["clinic-7"], Budget(3.0, 1e-5))
+    (outcome,) = federation.forget(Solve(), until=Rounds(20))
+    assert (outcome.modes, outcome.rounds) == ((Mode.EXACT,), 4)
 
 
 def test_half_of_them_leave_together(history: History) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rescind.history.history import History
     from rescind.history.run import Goal
     from rescind.ledger.records import ErasureLevel, ModelId
-    from rescind.methods import Exact, Last, Scratch, Sifu, StrictSifu
+    from rescind.methods import Exact, Last, Scratch, Sifu, Solve, StrictSifu
 
 __version__ = "0.1.0.dev0"
 
@@ -40,6 +40,7 @@ _HOMES = {
     "Scratch": "rescind.methods",
     "Sifu": "rescind.methods",
     "SoftmaxL2": "rescind.core.regularity",
+    "Solve": "rescind.methods",
     "StrictSifu": "rescind.methods",
     "UnprovenLoss": "rescind.core.regularity",
     "verify": "rescind.certificates.verification",
@@ -66,6 +67,7 @@ __all__ = [
     "Scratch",
     "Sifu",
     "SoftmaxL2",
+    "Solve",
     "StrictSifu",
     "UnprovenLoss",
     "flower",
