@@ -458,6 +458,37 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
         assert history.head == head
 
 
+ANOTHER_LIST = "UPDATE suppression SET digest = substr(digest, 9) || substr(digest, 1, 8)"
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM suppression", ANOTHER_LIST])
+def test_nobody_trains_with_another_list_of_erased_names(statement: str, made: Made, copy: Path) -> None:
+    """Who was forgotten would take part again as somebody new, and the next erasure commit to the other list."""
+    with History(copy, create=False) as history:
+        number = history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        edited(copy, made.before, statement)
+        head, federation = history.head, Revocable(history, engine(), update_interval=2)
+        for act in (lambda: federation.train(Rounds(9)), lambda: federation.forget(Scratch(), Rounds(1))):
+            with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
+                act()
+        assert (history.head, number) == (head, 2)
+
+
+def test_no_erasure_commits_to_another_list_of_erased_names(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        watching = Revocable(
+            history,
+            engine(),
+            update_interval=2,
+            watch=lambda *_: edited(copy, made.before, ANOTHER_LIST),
+            scored=False,
+        )
+        with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
+            watching.forget(Scratch(), Rounds(1))
+        assert any("list by which erased names are recognised" in each for each in history.verify())
+
+
 def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> None:
     """Whoever can write both the ledger and the secret file can make them fit, but not the stamps of old entries."""
     outside = secrets.token_bytes(32)
