@@ -144,6 +144,7 @@ EDITS = {
     "a branch that was not started": "INSERT INTO branch VALUES (77, 0)",
     "what is left of no branch": """INSERT INTO stretch SELECT 77, origin_branch, origin_round, common_factor, salt,
         remaining FROM stretch""",
+    "what is left comes from itself": "UPDATE stretch SET origin_branch = branch",
     "a client that was not registered": "INSERT INTO client SELECT 77, key, NULL FROM client WHERE pseudonym = 3",
     "the remains of a name that is there": """UPDATE client SET name_leaf = (SELECT key FROM client
         WHERE pseudonym = 4) WHERE pseudonym = 3""",
@@ -487,6 +488,12 @@ def test_no_erasure_commits_to_another_list_of_erased_names(made: Made, copy: Pa
         with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
             watching.forget(Scratch(), Rounds(1))
         assert any("list by which erased names are recognised" in each for each in history.verify())
+
+
+def test_a_path_that_leads_back_to_itself_is_refused(made: Made, copy: Path) -> None:
+    edited(copy, made.before, EDITS["what is left comes from itself"])
+    with History(copy, create=False) as history, pytest.raises(BrokenHistoryError, match="before branch 1"):
+        history.lineage()
 
 
 def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> None:
