@@ -144,6 +144,7 @@ EDITS = {
     "a branch that was not started": "INSERT INTO branch VALUES (77, 0)",
     "what is left of no branch": """INSERT INTO stretch SELECT 77, origin_branch, origin_round, common_factor, salt,
         remaining FROM stretch""",
+    "what is left comes from itself": "UPDATE stretch SET origin_branch = branch",
     "a client that was not registered": "INSERT INTO client SELECT 77, key, NULL FROM client WHERE pseudonym = 3",
     "the remains of a name that is there": """UPDATE client SET name_leaf = (SELECT key FROM client
         WHERE pseudonym = 4) WHERE pseudonym = 3""",
@@ -456,6 +457,43 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
         with pytest.raises(BrokenHistoryError, match=r"the numbers of model 0\.1 are not those"):
             history.erase(history.plan_erasure(ErasureLevel.PURGE))
         assert history.head == head
+
+
+ANOTHER_LIST = "UPDATE suppression SET digest = substr(digest, 9) || substr(digest, 1, 8)"
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM suppression", ANOTHER_LIST])
+def test_nobody_trains_with_another_list_of_erased_names(statement: str, made: Made, copy: Path) -> None:
+    """Who was forgotten would take part again as somebody new, and the next erasure commit to the other list."""
+    with History(copy, create=False) as history:
+        number = history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        edited(copy, made.before, statement)
+        head, federation = history.head, Revocable(history, engine(), update_interval=2)
+        for act in (lambda: federation.train(Rounds(9)), lambda: federation.forget(Scratch(), Rounds(1))):
+            with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
+                act()
+        assert (history.head, number) == (head, 2)
+
+
+def test_no_erasure_commits_to_another_list_of_erased_names(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        watching = Revocable(
+            history,
+            engine(),
+            update_interval=2,
+            watch=lambda *_: edited(copy, made.before, ANOTHER_LIST),
+            scored=False,
+        )
+        with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
+            watching.forget(Scratch(), Rounds(1))
+        assert any("list by which erased names are recognised" in each for each in history.verify())
+
+
+def test_a_path_that_leads_back_to_itself_is_refused(made: Made, copy: Path) -> None:
+    edited(copy, made.before, EDITS["what is left comes from itself"])
+    with History(copy, create=False) as history, pytest.raises(BrokenHistoryError, match="before branch 1"):
+        history.lineage()
 
 
 def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> None:

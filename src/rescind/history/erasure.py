@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
+from rescind.errors import BrokenHistoryError
 from rescind.history.events import ErasureFinished, RepliesRejected, StretchKept, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
 from rescind.history.naming import check_names
@@ -141,6 +143,7 @@ class Eraser:
         if plan != plan_erasure(self._ledger, plan.level, self._training):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, plan.clients)
+        check_suppression(self._ledger)
         # Before anything is recorded: what somebody changed is not erased.
         self._computed = (plan, self._compute_stretch(plan))
         record(self._ledger, plan, time)
@@ -216,6 +219,34 @@ def suppression_digest(ledger: Ledger) -> str:
     """Commit to the list by which erased names are recognised, and to the run's secret."""
     listed = ",".join(ledger.erased_name_digests())
     return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
+
+
+def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
+    """Compare the list by which erased names are recognised with what the last erasure left."""
+    left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
+    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients}
+    listed = ledger.erased_name_digests()
+    if len([digest for digest in listed if re.fullmatch("[0-9a-f]{64}", digest)]) != len(erased):
+        yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
+    if left and left[-1] != suppression_digest(ledger):
+        yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
+    elif not left and listed:
+        yield "names are listed as erased, and no erasure says so"
+
+
+def check_suppression(ledger: Ledger) -> None:
+    """Refuse to go on with another list of erased names than the last erasure left: the forgotten could come back.
+
+    Raises:
+        BrokenHistoryError: somebody changed the list.
+    """
+    timeline = Timeline.read(ledger)
+    # An erasure that was cut off has begun to change it.
+    for problem in () if timeline.unfinished_deletions else find_suppression_problems(ledger, timeline):
+        raise BrokenHistoryError(
+            f"{problem}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and restore "
+            "it from a backup"
+        )
 
 
 def stored_updates(ledger: Ledger, branches: Iterable[int]) -> dict[tuple[ModelId, int], str]:

@@ -674,12 +674,14 @@ class History:
         Raises:
             LockedError: another process is writing to this run.
             RunMismatchError: the run that was recorded is another one.
-            BrokenHistoryError: somebody added an entry without the secret.
+            BrokenHistoryError: somebody added or changed an entry without the secret, or changed the list of erased
+                names.
             MissingSecretError: the secret file is not at hand.
             ValueError: ``capacity`` is below 1, ``update_interval`` below 0, or the loss is not one for such tensors.
         """
         with self.ledger.writing():
             self.ledger.check_stamps()
+            erasure.check_suppression(self.ledger)
             self._check_run(Run(facts, describe_model(start), capacity, goal, update_interval))
             self._recover()
             if not self.timeline.branches:

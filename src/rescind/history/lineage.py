@@ -120,6 +120,9 @@ def steps_back(known: Mapping[int, Branch], origins: Mapping[int, ModelId], mode
     """Follow a path from its end: where it leaves each branch. A stretch is stepped over to where it began."""
     steps = [model_id]
     while (before := origins.get(steps[-1].branch, known[steps[-1].branch].parent)) is not None:
+        if not 0 <= before.branch < steps[-1].branch:
+            # Followed on, it would have no end.
+            raise BrokenHistoryError(f"{before} is said to come before branch {steps[-1].branch}: it cannot")
         steps.append(before)
     return steps
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
-from rescind.history.erasure import stored_updates, suppression_digest
+from rescind.history.erasure import find_suppression_problems, stored_updates
 from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled
 from rescind.history.lineage import newest_model
 from rescind.history.naming import find_name_problems
@@ -58,7 +57,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from _find_not_erased(ledger, timeline, stored)
     yield from _find_identity_problems(ledger)
     if not timeline.unfinished_deletions:
-        yield from _find_suppression_problems(ledger, timeline)
+        yield from find_suppression_problems(ledger, timeline)
     kept, newest = ledger.kept(), newest_model(ledger, timeline)
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     yield from (
@@ -144,19 +143,6 @@ def _find_identity_problems(ledger: Ledger) -> Iterator[str]:
     with suppress(MissingSecretError, UnsafePermissionsError):
         back = ledger.forgotten(list(known))
         yield from (f"client {client} has a name that was erased" for name, client in known.items() if name in back)
-
-
-def _find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
-    """Compare the list by which erased names are recognised with what the last erasure left."""
-    left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
-    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients}
-    listed = ledger.erased_name_digests()
-    if len([digest for digest in listed if re.fullmatch("[0-9a-f]{64}", digest)]) != len(erased):
-        yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
-    if left and left[-1] != suppression_digest(ledger):
-        yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
-    elif not left and listed:
-        yield "names are listed as erased, and no erasure says so"
 
 
 def _find_model_problems(
