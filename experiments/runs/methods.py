@@ -61,6 +61,18 @@ WORDS = {
         special_training=False,
         can_save_rounds=True,
     ),
+    "Solve": Words(
+        modes=(Mode.EXACT,),
+        paper="none",
+        assumes="an L2 head that our helper sums over; clients show the server sums over their rows",
+        stores="the start, which is public",
+        networks=False,
+        noise=False,
+        earlier_models=False,
+        updates=False,
+        special_training=False,
+        can_save_rounds=True,
+    ),
     "Sifu": Words(
         modes=(Mode.EXACT, Mode.INSTANCE, Mode.HEURISTIC),
         paper="SIFU, with another choice of model and noise",

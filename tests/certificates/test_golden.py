@@ -24,6 +24,7 @@ from rescind.certificates.predicate import (
     Noise,
     Predicate,
     Sha256,
+    Solving,
     Statement,
     Subject,
 )
@@ -41,7 +42,7 @@ FOLDER = Path(__file__).parent / "golden"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 MODES = list(Mode)
 TRAINING = LocalTraining(5, 0.5, SoftmaxL2(0.01, 1.0))
-FACTS = Facts(TRAINING, Sampling.POISSON, True, False, True, sample=0.3, frozen="e" * 64)
+FACTS = Facts(TRAINING, Sampling.POISSON, True, False, True, sample=0.3, frozen="e" * 64, solved=True)
 
 
 def golden(mode: Mode) -> Statement:
@@ -52,6 +53,16 @@ def golden(mode: Mode) -> Statement:
     rounds = describe_noised_rounds(0.5, 0.5, 10.0, 40, 36) if mode is Mode.STRICT else None
     request = Request(frozenset({1}), Budget(5.0, 1e-5))
     proven = mode in (Mode.STRICT, Mode.INSTANCE)
+    solving = Solving(tolerance=1e-5, most_bytes=16_000_000, most_rounds=100) if mode is Mode.EXACT else None
+    texts = write_texts(
+        mode,
+        PrivacyScope.GROUP,
+        facts,
+        training,
+        frozen=FACTS.frozen,
+        noised_rounds=rounds is not None,
+        solved=solving is not None,
+    )
     return Statement(
         type_=STATEMENT_TYPE,
         subject=(
@@ -60,9 +71,7 @@ def golden(mode: Mode) -> Statement:
         ),
         predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
         predicate=Predicate(
-            **write_texts(
-                mode, PrivacyScope.GROUP, facts, training, frozen=FACTS.frozen, noised_rounds=rounds is not None
-            ),
+            **texts,
             version=1,
             run="0123456789abcdef",
             request=23,
@@ -78,6 +87,7 @@ def golden(mode: Mode) -> Statement:
             trained=("head.bias", "head.weight"),
             frozen=FACTS.frozen,
             training=training,
+            solving=solving,
             erasure=Erasure(
                 level="purge",
                 completed="2026-11-02T12:00:00+00:00",
