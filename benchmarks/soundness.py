@@ -2,8 +2,10 @@
 
 Random federations are trained, asked to forget up to three times, and retrained exactly without each group, coupled
 in everything else. The bound must hold at every model of every path, also with up to 100,000 participants that are
-nearly alike, where the true distance is made of rounding. The same cases are then judged by eleven wrong versions of
-the mathematics, each of which must be caught: a measurement that can't fail would say nothing.
+nearly alike, where the true distance is made of rounding. Heads are solved too, from any start, with everybody and
+without one or up to half of the clients, and have to be no further apart than the bound at a solution says. The same
+cases are then judged by eighteen wrong versions of the mathematics, eleven of training and seven of solves, each of
+which must be caught: a measurement that can't fail would say nothing.
 
 Two more things are tried on the product itself. Servers that do more than they say break the bound
 (``servers_broken``): none of them may get a claim that rests on it. And federations that differ in the leaver's data
@@ -22,6 +24,7 @@ import numpy as np
 
 from benchmarks._claims import judge_changed_data, judge_server
 from benchmarks._measure import finish, parser, progress
+from benchmarks._solves import WrongSolve, judge_solve
 from benchmarks.federations import (
     Array,
     Federation,
@@ -394,15 +397,22 @@ def main() -> None:
         sizes = {1000: 1, 4000: 1} if chosen.quick else {1000: 4, 5000: 4, 10_000: 2, 30_000: 1, 100_000: 1}
         crowds = [(clients, seed) for clients, times in sizes.items() for seed in range(times)]
         outcomes += progress(pool.imap_unordered(judge_many, crowds), "many alike", len(crowds))
+        solves = list(progress(pool.imap_unordered(judge_solve, range(40 if chosen.quick else 600)), "solves"))
         servers = list(pool.imap_unordered(judge_server, range(4 if chosen.quick else 60)))
         changed = list(pool.imap_unordered(judge_changed_data, range(3 if chosen.quick else 60)))
     last = [ratio for outcome in outcomes for ratio in outcome.last_ratios]
-    caught = {wrong: sum(outcome.caught[wrong] for outcome in outcomes) for wrong in Wrong}
+    caught: dict[Wrong | WrongSolve, int] = {
+        wrong: sum(outcome.caught[wrong] for outcome in outcomes) for wrong in Wrong
+    }
+    caught |= {wrong: sum(outcome.caught[wrong] for outcome in solves) for wrong in WrongSolve}
     finish(
         {
             "cases": cases,
             "many_alike": len(crowds),
+            "solves": len(solves),
+            "worst_ratio_of_solves": max(outcome.worst_ratio for outcome in solves),
             "violations": sum(outcome.violations for outcome in outcomes)
+            + sum(outcome.violations for outcome in solves)
             + sum(each.claimed and each.broken for each in servers)
             + sum(each.different for each in changed),
             "servers": len(servers),

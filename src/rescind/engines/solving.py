@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from rescind.core.aggregation import RoundMeasurement
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Floats, Tensor
 from rescind.core.edges import NO_BOUND
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
@@ -74,15 +74,25 @@ def solve(
             watch(model_id, model)
 
 
+def measure_solution(
+    names: Sequence[str], rows: Sequence[int], gradients: Sequence[Floats], solver: Solver
+) -> tuple[RoundMeasurement, float]:
+    """Return how far each client's mean gradient is from the mean of all, over lambda, and what comes on top of it.
+
+    Theory section 16.
+    """
+    means = [gradient / (own * solver.loss.l2) for gradient, own in zip(gradients, rows, strict=True)]
+    weights = np.array(rows, dtype=np.float64)
+    replies = Replies(tuple(names), weights, (1,) * len(rows), {"gradient": means}, batch=0)
+    measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
+    return measured, solution_rounding(solver, max(rows), len(rows))
+
+
 def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solver: Solver, solved: bool) -> None:
-    """Record a round: of a solution how far each client's mean gradient is from the mean of all, over lambda."""
+    """Record a round: of a step that nothing is known, of a solution what bounds later leavers."""
     weights = np.array(answers.rows, dtype=np.float64)
     measured, rounding = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
     if solved:
-        shares = zip(answers.gradients, answers.rows, strict=True)
-        means = [gradient / (rows * solver.loss.l2) for gradient, rows in shares]
-        replies = Replies(answers.names, weights, (1,) * len(weights), {"gradient": means}, batch=0)
-        measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
-        rounding = solution_rounding(solver, max(answers.rows), len(weights))
+        measured, rounding = measure_solution(answers.names, answers.rows, answers.gradients, solver)
     steps = (0,) * len(weights)
     recorder.record(answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected)
