@@ -36,6 +36,7 @@ def plan(
         from rescind.core.facts import REPRODUCIBLE
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
         from rescind.core.summary import Request
+        from rescind.methods.solve import Solve
 
         request = Request(opened.clients(clients), Budget(epsilon, delta))
         if opened.are_unknown([request])[0]:
@@ -48,12 +49,14 @@ def plan(
         # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.
         proven = [candidate for candidate in offered if {*candidate.obstacles} <= {REPRODUCIBLE}]
         chosen = cheapest(proven)
+        solved = None if summary.facts.solving_obstacles else Solve().plan(summary, request)
     result = {
         "candidates": [_row(candidate, candidate is chosen) for candidate in offered],
         "chosen": _row(chosen, True),
+        "solve": None if solved is None else _row(solved, False),
         "left_out": [{"model": _model(omitted.node), "reason": omitted.reason} for omitted in missing],
     }
-    show(result, _words(offered, chosen, missing), as_json)
+    show(result, _words(offered, chosen, missing, solved), as_json)
 
 
 def _row(candidate: Candidate, chosen: bool) -> dict[str, object]:
@@ -77,10 +80,13 @@ def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
     return [offered[index] for index in sorted(wanted)]
 
 
-def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut]) -> Iterator[str | Table]:
+def _words(
+    offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut], solved: Candidate | None
+) -> Iterator[str | Table]:
     few, rows = _few(offered, chosen), []
-    for candidate in few:
-        start = "model 0.0: from the start" if candidate.node.index == 0 else f"model {_model(candidate.node)}"
+    for candidate in [*few, *([solved] if solved else [])]:
+        start = f"model {_model(candidate.node)}" + (", solved" if candidate.solving else "")
+        start = "model 0.0: from the start" if candidate.node.index == 0 and not candidate.solving else start
         noise = f"{candidate.sigma:.4g}" if candidate.sigma else "none"
         mark = "->" if candidate is chosen else ""
         rows.append((mark, start, noise, candidate.mode.value, f"{candidate.predicted_rounds:.0f}"))
@@ -106,6 +112,11 @@ def _words(offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[Le
             f"Model {_model(chosen.node)} with noise of {chosen.sigma:.4g} is predicted to be as "
             f"good again after about {chosen.predicted_rounds:.0f} rounds; from the start it would take about "
             f"{scratch.predicted_rounds:.0f}. A prediction is a guess, the guarantee is not."
+        )
+    if solved:
+        yield (
+            f"Solve() would be exact after about {solved.predicted_rounds:.0f} rounds. Clients send more in each of "
+            "them, and show the server sums over their rows."
         )
     unproven = next((candidate.obstacles for candidate in (chosen, *offered) if candidate.obstacles), ())
     if unproven:

@@ -17,6 +17,7 @@ import numpy as np
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
 from rescind.core.calibration import composed_mu
+from rescind.core.edges import NO_BOUND
 from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
@@ -293,9 +294,13 @@ def _considered(
             continue
         needed = _needed(node, position, owed)
         if needed > largest:
-            yield LeftOut(
-                node, f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
+            # Of a solver's step, for instance, nothing is known.
+            reason = (
+                "no bound is known there"
+                if needed >= NO_BOUND / 1e10
+                else f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
             )
+            yield LeftOut(node, reason)
             continue
         sigma = 0.0 if noised_already else public_sigma(max(needed, smallest))
         reasons = _noise_obstacles(summary, node, owed, sigma)
