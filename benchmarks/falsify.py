@@ -14,6 +14,7 @@ could exceed it at all), nor may a membership attack be (``membership_exceeds``)
 Attacks that once made certificates false are among the cases: crowds of nearly alike clients in float32, whose
 distances are made of rounding; several requests in a row, the first under much noise; servers that do more than they
 say; and federations that differ in the leaver's data only, under ``exact`` (a violation each, if one gets through).
+Heads are solved, too: to forget (``solve``), or in place of training, and then noise hides who leaves (``solved``).
 
 The same audit then judges four runs that are broken on purpose: noise left out, a tenth of the noise, the client not
 excluded in the retraining, Psi with weights over all clients instead of the participants. It has to raise alarm in
@@ -64,7 +65,7 @@ from rescind.forgetting import Revocable
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Outcome, claim_of
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, Span
-from rescind.methods import Scratch
+from rescind.methods import Scratch, Solve
 from rescind.methods.method import Certifying, Method
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 
@@ -77,6 +78,9 @@ RETRAINED = 2
 BUDGETS = (Budget(10.0, 0.01), Budget(5.0, 1e-5), Budget(3.0, 1e-5), Budget(1.0, 1e-5), Budget(1.0, 0.01))
 KINDS = ("instance", "strict", "instance", "exact", "instance", "DP-FedAvg", "strict")
 CROWDS, QUICK_CROWDS = 8, 1
+# Forgotten by solving, and hidden by noise in what was solved before.
+SOLVES, QUICK_SOLVES = 36, 2
+SOLVE_KINDS = ("solve", "solved")
 LIES, QUICK_LIES = 20, 2
 # Small, so that a fault shows against it.
 PAIR_BUDGET = Budget(1.0, 1e-5)
@@ -136,6 +140,8 @@ def digits(folder: str | None, columns: int) -> tuple[Shard, Shard]:
 def random_engine(rng: np.random.Generator, kind: str, folder: str | None) -> tuple[Simulation, Server]:
     """Make a small federation of a kind, with all that may vary chosen at random."""
     columns, clients, each = int(rng.integers(4, 16)), int(rng.integers(12, 25)), int(rng.integers(8, 30))
+    # Who has fewer than ten rows does not answer a solver.
+    each = max(each, 15) if kind in SOLVE_KINDS else each
     train, test = digits(folder, columns)
     split = str(rng.choice(["iid", "one class", "dirichlet"]))
     seed = int(rng.integers(2**31))
@@ -156,7 +162,8 @@ def random_engine(rng: np.random.Generator, kind: str, folder: str | None) -> tu
         f"client-{at}": shard(train.features[part[: each - at % 5]], train.labels[part[: each - at % 5]])
         for at, part in enumerate(parts)
     }
-    l2 = float(rng.choice([0.01, 0.05, 0.2])) if kind == "strict" else float(rng.choice([0.0, 0.01, 0.05, 0.2]))
+    curved = kind == "strict" or kind in SOLVE_KINDS
+    l2 = float(rng.choice([0.01, 0.05, 0.2] if curved else [0.0, 0.01, 0.05, 0.2]))
     loss = LogisticL2(l2, 1.0) if two else SoftmaxL2(l2, 1.0)
     steps = int(rng.integers(1, 6))
     most = 2.0 / (loss.curvature.high + loss.curvature.low)
@@ -205,9 +212,9 @@ def crowd(rng: np.random.Generator) -> Simulation:
 
 
 def method_of(kind: str, seed: int) -> Method:
-    if kind == "exact":
-        return Scratch()
-    return Anywhere(seed) if kind in ("instance", "crowd") else StrictlyAnywhere(seed)
+    if kind in ("exact", "solve"):
+        return Scratch() if kind == "exact" else Solve()
+    return Anywhere(seed) if kind in ("instance", "crowd", "solved") else StrictlyAnywhere(seed)
 
 
 @dataclass(frozen=True)
@@ -223,8 +230,11 @@ class Case:
 
     def __init__(self, index: int, folder: str | None, releases: int, risk: float) -> None:
         self.rng = np.random.default_rng((2026, index))
-        # Behind the other cases come the crowds.
-        self.kind = KINDS[index % len(KINDS)] if index < CASES else "crowd"
+        # Behind the other cases come the crowds, and then the solves.
+        behind = index - CASES
+        self.kind = (
+            KINDS[index % len(KINDS)] if behind < 0 else "crowd" if behind < CROWDS else SOLVE_KINDS[behind % 2]
+        )
         self.requests, self.risk, self.releases = 1 + index % 3, risk, releases
         self.server: Server = Average()
         if self.kind == "crowd":
@@ -239,8 +249,11 @@ class Case:
         with History.in_memory() as history:
             revocable = Revocable(history, self.tape, server=self.server, capacity=8)
             # A release of DP-FedAvg is a whole training, so that is a short one.
+            if self.kind == "solved":
+                revocable.solve()
+            first = history.newest.round if history.timeline.branches else 0
             revocable.train(
-                Rounds(int(self.rng.integers(3, 7) if self.kind == "DP-FedAvg" else self.rng.integers(6, 16)))
+                Rounds(first + int(self.rng.integers(3, 7) if self.kind == "DP-FedAvg" else self.rng.integers(6, 16)))
             )
             for position in range(self.requests):
                 promise, scope = self.ask(history)
@@ -323,6 +336,10 @@ class Case:
             names = [found[client] for client in round_.clients.tolist()]
             if gone.intersection(names):
                 return False
+            if round_.model_id in self.tape.questions:
+                # Held against the other world, which is solved again question by question.
+                model = self.tape.model(round_.model_id)
+                continue
             # In the engine's own order, as sums depend on it.
             model = self.tape.next_model(
                 model, [each for each in self.tape.clients if each in names], round_.model_id
@@ -353,8 +370,10 @@ class Case:
     def audited(self, history: History, outcome: Outcome, said: Predicate) -> float | None:
         """Release both worlds over and over, and give what was reached as a share of what the certificate allows."""
         known, branch, promise = history.timeline.branches, outcome.branch, self.promises[-1]
-        # A release of a crowd takes its time, and rounding is not what an audit can see.
-        if said.guarantee is None or branch is None or branch.parent is None or self.kind == "crowd":
+        # A release of a crowd takes its time, and rounding is not what an audit can see; nor has the risk been shared
+        # with solves.
+        alone = self.kind == "crowd" or self.kind in SOLVE_KINDS
+        if said.guarantee is None or branch is None or branch.parent is None or alone:
             return None
         parent, releases = branch.parent, self.releases // (2 if self.kind == "DP-FedAvg" else 1)
         if not able(said, releases, self.risk):
@@ -558,10 +577,11 @@ def main() -> None:
     cases, releases = (QUICK_CASES, QUICK_RELEASES) if chosen.quick else (CASES, RELEASES)
     # All audits of a run together are wrong with a probability of at most 0.05; membership has two ends at two rates.
     risk = 0.05 / (2 * cases + len(FAULTS) + 1 + 4)
-    crowds, lies = (QUICK_CROWDS, QUICK_LIES) if chosen.quick else (CROWDS, LIES)
+    crowds, solves, lies = (QUICK_CROWDS, QUICK_SOLVES, QUICK_LIES) if chosen.quick else (CROWDS, SOLVES, LIES)
     os.environ["OMP_NUM_THREADS"] = "1"
     with get_context("forkserver").Pool(2) as workers:
-        indices = [*range(cases), *range(CASES, CASES + crowds)]
+        behind = CASES + CROWDS
+        indices = [*range(cases), *range(CASES, CASES + crowds), *range(behind, behind + solves)]
         tasks = [(index, chosen.data, releases, risk) for index in indices]
         found = [each for case in progress(workers.imap(judged, tasks), "federations", len(tasks)) for each in case]
         servers, changed = workers.map(judge_server, range(lies)), workers.map(judge_changed_data, range(lies))
@@ -578,6 +598,7 @@ def main() -> None:
             + sum(each.claimed and each.broken for each in servers)
             + sum(each.different for each in changed),
             "crowds": crowds,
+            "solves": sum(each.mode.partition(", ")[2] in SOLVE_KINDS for each in found),
             "servers_broken": sum(each.broken for each in servers),
             "exact_pairs": sum(each.pairs for each in changed),
             "compared": sum(len(each.shares) for each in found),

@@ -40,7 +40,7 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 from rescind.methods import FineTuning, Sifu
-from rescind.testing.small import simulation
+from rescind.testing.small import TRAINING, simulation
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (1, 1000), (999, 1000), (500, 1000)])
@@ -263,3 +263,26 @@ def test_noised_rounds_are_not_replayed() -> None:
         Revocable(history, tape, server=server).train(Rounds(2))
         with pytest.raises(ValueError, match="nobody can draw again"):
             compare_worlds(history, tape, ["clinic-2"])
+
+
+# Solves
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_solve_is_replayed_and_no_distance_is_above_its_bound(precision: str) -> None:
+    training = replace(TRAINING, precision=precision)
+    tape = RecordingEngine(simulation(8, training=training, sampling=Sampling.EVERYBODY, rate=None))
+    with History.in_memory() as history:
+        federation = Revocable(history, tape, seed=b"none is drawn")
+        federation.train(Rounds(2))
+        solution = federation.solve()
+        federation.train(Rounds(solution.round + 2))
+        again = dict(train_without(tape, history.timeline.branches, (), history.newest))
+        assert distance(again[history.newest], history.model(history.newest)) == 0
+        for leaving in (["clinic-1"], ["clinic-0", "clinic-3", "clinic-5"]):
+            compared = {each.model_id: each for each in compare_worlds(history, tape, leaving)}
+            assert not any(each.violated for each in compared.values())
+            assert 0 < compared[solution].distance < compared[solution].bound < 100
+            assert 0 < compared[history.newest].bound < 100
+        with pytest.raises(ValueError, match="a solver's"):
+            tape.next_model(tape.start(), ["clinic-0"], solution)

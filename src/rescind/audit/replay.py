@@ -7,29 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import reached_epsilon
 from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
+from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import group_sensitivity
-from rescind.engines.engine import Engine, Replies
+from rescind.core.solver import Solver, State, advance, begin
+from rescind.core.sums import Wanted, flatten, head_names, unflatten
+from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
 from rescind.engines.server import average, norm
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
 from rescind.ledger.records import ROOT, Branch, ModelId
+
+# The other world's solution is sharper than any that a bound allows for.
+_TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
+_MOST_QUESTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordingEngine:
     """An engine that keeps who took part in each round, and from which model: what a replay needs.
 
+    ``questions`` are a solver's, by the model that its round made.
+
     An erasure takes names and models from the history, not from here: a tape is for audits, and goes with them.
     """
 
     engine: Engine
     rounds: dict[ModelId, tuple[Mapping[str, Tensor], tuple[str, ...]]] = field(default_factory=dict)
+    questions: dict[ModelId, Wanted] = field(default_factory=dict)
 
     @property
     def facts(self) -> Facts:
@@ -55,6 +66,12 @@ class RecordingEngine:
         self.rounds[model_id] = (model, replies.names)
         return replies
 
+    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+        """Ask a solver's question, and keep who answered it about which model."""
+        answers = cast(SummingEngine, self.engine).sums(model, model_id, names, wanted)
+        self.rounds[model_id], self.questions[model_id] = (model, answers.names), wanted
+        return answers
+
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Return the mean of the named clients' accuracies."""
         return self.engine.accuracy(model, names)
@@ -72,12 +89,17 @@ class RecordingEngine:
             raise ValueError(
                 f"{model_id} was not recorded: give this recording engine to whoever trains, for a round at least"
             )
+        if model_id in self.questions:
+            # After its last question a solver leaves the model as it is.
+            return self.rounds[model_id][0]
         return self.next_model(*self.rounds[model_id], model_id)
 
     def next_model(self, model: Mapping[str, Tensor], names: Sequence[str], model_id: ModelId) -> dict[str, Tensor]:
         """Make a model again, from a model and by the named clients only."""
         if isinstance(self.facts.public, DpFedAvg):
             raise ValueError("rounds of DP-FedAvg have noise of their own, which nobody can draw again")
+        if model_id in self.questions:
+            raise ValueError(f"{model_id} is a solver's, and not made by training")
         rate = self.engine.facts.training.server_learning_rate
         return average(model, self.engine.train(model, model_id, names), rate).model
 
@@ -119,11 +141,59 @@ def train_without(
             if branch.sigma:
                 model = _same_noise(model, tape.model(branch.parent), tape.model(first))
             yield first, model
+        again = _SolvedAgain(tape, leaving)
         for number in range(1, leg.round + 1):
             here = ModelId(leg.branch, number)
             _, names = tape.rounds[here]
-            model = tape.next_model(model, [name for name in names if name not in leaving], here)
+            if here in tape.questions:
+                model = again.next_model(model, here)
+            else:
+                again = _SolvedAgain(tape, leaving)
+                model = tape.next_model(model, [name for name in names if name not in leaving], here)
             yield here, model
+
+
+@dataclass(slots=True, eq=False)
+class _SolvedAgain:
+    """A solve as it would be without the leaving: question by question, and at its end to the solution.
+
+    Where none of them answered it is the same solve, bit by bit. Else the other world may need more questions, which
+    are asked at the end.
+
+    Theory section 15.
+    """
+
+    tape: RecordingEngine
+    leaving: Collection[str]
+    state: State | None = None
+    names: tuple[str, ...] = ()
+    apart: bool = False
+
+    def next_model(self, model: Mapping[str, Tensor], here: ModelId) -> Mapping[str, Tensor]:
+        asked, names = self.tape.rounds[here]
+        self.apart = self.apart or distance(asked, model) > 0 or not set(self.leaving).isdisjoint(names)
+        solved = distance(asked, self.tape.model(here)) == 0
+        if solved and not self.apart:
+            return model
+        for _ in range(_MOST_QUESTIONS if solved else 1):
+            model, done = self._ask(model, here)
+            if done:
+                break
+        return model
+
+    def _ask(self, model: Mapping[str, Tensor], here: ModelId) -> tuple[Mapping[str, Tensor], bool]:
+        tape, remaining = self.tape, [name for name in self.tape.rounds[here][1] if name not in self.leaving]
+        if self.state is None:
+            classes, features = model[head_names(model)[0]].shape
+            loss = cast(SoftmaxL2 | LogisticL2, tape.facts.training.loss)
+            tolerance = _TOLERANCES[tape.facts.training.precision]
+            self.state = begin(Solver(loss, classes, features, tape.questions[here], tolerance))
+        answers = cast(SummingEngine, tape.engine).sums(model, here, remaining, self.state.wanted)
+        if answers.total is None:
+            return model, True
+        fresh, self.names = answers.names != self.names, answers.names
+        self.state, step = advance(self.state, flatten(model), answers.total, fresh=fresh)
+        return (model if step.solved else unflatten(step.theta, model)), step.solved
 
 
 def compare_worlds(
