@@ -16,6 +16,7 @@ from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
+from rescind.certificates.page import render_page
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, AbsentRound, RoundEdge
@@ -306,7 +307,63 @@ def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
             verify(sign(lie, [SIGNER]), [SIGNER.public_key])
 
 
+def test_a_claim_says_that_it_rests_on_a_solve_also_after_a_later_restart_that_trained(history: History) -> None:
+    federation = Revocable(history, engine(40))
+    federation.train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET)
+    federation.forget(Solve(), until=Rounds(2))
+    history.ask(["clinic-3"], BUDGET)
+    federation.forget(Last(), until=Rounds(2))
+    for number, mode in ((1, "exact"), (2, "instance")):
+        predicate = build_statement(history, number).predicate
+        assert (predicate.mode, predicate.solving) == (mode, None)
+        assert any("solver's settings" in assumption.what for assumption in predicate.assumptions)
+        assert "sums over one client's rows" in predicate.not_claimed[-1]
+
+
+def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solution(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET)
+    federation.forget(Solve(Solving(most_rounds=1)), until=Rounds(2))
+    content = sign(build_statement(history, 1), [SIGNER])
+    page = render_page(verify(content, [SIGNER.public_key]), "today")
+    assert "or after 1 rounds" in page
+
+
 # What is refused
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (lambda whole, *question: whole.sums(*question[:2], whole.clients, question[3]), "was not asked"),
+        (lambda whole, *question: replace(whole.sums(*question), rejected={"clinic-2": "late"}), "was not asked"),
+        (
+            lambda whole, *question: replace(whole.sums(*question), names=(), rows=(), gradients=()),
+            "those who answered have 0",
+        ),
+        (lambda whole, *question: replace(whole.sums(*question), total=None), "the total is over 0 rows"),
+    ],
+)
+def test_an_engine_that_contradicts_itself_is_refused(history: History, lie: Any, words: str) -> None:
+    class Lies:
+        def __init__(self, whole: Simulation) -> None:
+            self.whole = whole
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(self, *question: Any) -> Answers:
+            answers: Answers = lie(self.whole, *question)
+            return answers
+
+    federation = Revocable(history, Lies(engine()))  # type: ignore[arg-type]
+    federation.train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET)
+    with pytest.raises(ValueError, match=words):
+        federation.forget(Solve(), until=Rounds(2))
+    assert history.newest == ModelId(1, 0)
 
 
 @pytest.mark.parametrize(

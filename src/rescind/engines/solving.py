@@ -50,7 +50,8 @@ def solve(
     if obstacles := find_solving_obstacles(engine):
         raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
     asking, model = cast(SummingEngine, engine), recorder.model()
-    loss = cast(SoftmaxL2 | LogisticL2, engine.facts.training.loss)
+    facts = engine.facts
+    loss = cast(SoftmaxL2 | LogisticL2, facts.training.loss)
     classes, features = model[head_names(model)[0]].shape
     solver = Solver(loss, classes, features, choose(classes, features, solving.most_bytes), solving.tolerance)
     state, before, solved = begin(solver), tuple[str, ...](), False
@@ -65,6 +66,9 @@ def solve(
             if not asked:
                 raise ValueError("nobody is left who could answer: everybody was forgotten or waits to be")
             answers = asking.sums(model, model_id, asked, state.wanted)
+            _check(answers, asked)
+            if engine.facts != facts:
+                raise ValueError("the engine's facts have changed while it solved: a run has one kind of training")
             if answers.total is not None:
                 state, step = advance(state, flatten(model), answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
@@ -72,6 +76,16 @@ def solve(
             _record(recorder, answers, model, solver, solved)
             show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
+
+
+def _check(answers: Answers, asked: Sequence[str]) -> None:
+    """Refuse answers of who was not asked, and a total of other rows than theirs."""
+    strangers = {*answers.names, *answers.rejected}.difference(asked)
+    if strangers:
+        raise ValueError(f"{sorted(strangers)[0]!r} answered and was not asked")
+    rows = 0 if answers.total is None else answers.total.rows
+    if not len(answers.names) == len(answers.rows) == len(answers.gradients) or sum(answers.rows) != rows:
+        raise ValueError(f"the total is over {rows} rows, and those who answered have {sum(answers.rows)}")
 
 
 def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solver: Solver, solved: bool) -> None:
