@@ -172,6 +172,29 @@ def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> No
     assert len(last.clients) == 5
 
 
+def test_clients_who_come_and_go_do_not_keep_a_solve_from_ending(history: History) -> None:
+    class ComesAndGoes:
+        """Every question one of clinic-3, clinic-4 and clinic-5 does not answer, in turn."""
+
+        def __init__(self, whole: Simulation) -> None:
+            self.whole, self.asked = whole, 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+        ) -> Answers:
+            self.asked += 1
+            answering = [name for name in names if name != f"clinic-{3 + self.asked % 3}"]
+            return self.whole.sums(model, model_id, answering, wanted)
+
+    newest = Revocable(history, ComesAndGoes(engine())).solve(Solving(most_rounds=20))  # type: ignore[arg-type]
+    others = solved(engine(without=["clinic-3", "clinic-4", "clinic-5"]))[0]
+    assert newest.round <= 10
+    assert distance(history.model(newest), others) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
+
+
 def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
     class Silent:
         def __init__(self, whole: Simulation) -> None:
