@@ -44,9 +44,9 @@ def solve(
     """Solve the newest branch's head over the rows of those present, from its newest model on.
 
     Everybody present is asked in every round, but whoever did not answer once is left out from there on: clients that
-    come and go would change the solution from round to round. What the solver knows is of this call: a solve that was cut off begins
-    anew at the last recorded model. It ends with the solution, or when the branch's rounds are used up. Once
-    ``interrupted`` says so, no further round begins.
+    come and go would change the solution from round to round. What the solver knows is of this call: a solve that
+    was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's rounds are
+    used up. Once ``interrupted`` says so, no further round begins.
     """
     if obstacles := find_solving_obstacles(engine):
         raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
