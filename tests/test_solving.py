@@ -16,6 +16,7 @@ from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
+from rescind.certificates.page import render_page
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, AbsentRound, RoundEdge
@@ -171,6 +172,29 @@ def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> No
     assert len(last.clients) == 5
 
 
+def test_clients_who_come_and_go_do_not_keep_a_solve_from_ending(history: History) -> None:
+    class ComesAndGoes:
+        """Every question one of clinic-3, clinic-4 and clinic-5 does not answer, in turn."""
+
+        def __init__(self, whole: Simulation) -> None:
+            self.whole, self.asked = whole, 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+        ) -> Answers:
+            self.asked += 1
+            answering = [name for name in names if name != f"clinic-{3 + self.asked % 3}"]
+            return self.whole.sums(model, model_id, answering, wanted)
+
+    newest = Revocable(history, ComesAndGoes(engine())).solve(Solving(most_rounds=20))  # type: ignore[arg-type]
+    others = solved(engine(without=["clinic-3", "clinic-4", "clinic-5"]))[0]
+    assert newest.round <= 10
+    assert distance(history.model(newest), others) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
+
+
 def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
     class Silent:
         def __init__(self, whole: Simulation) -> None:
@@ -185,6 +209,14 @@ def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
     newest = Revocable(history, Silent(engine())).solve(Solving(most_rounds=4))  # type: ignore[arg-type]
     assert newest == ModelId(0, 4)
     assert distance(history.model(newest), engine().start()) == 0
+
+
+def test_a_solve_has_rounds_of_its_own(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(12))
+    newest = federation.solve(Solving(most_rounds=10))
+    assert 12 < newest.round <= 20
+    assert group_sensitivity(history.lineage().edges, history.clients(["clinic-1"]))[-1] < 100
 
 
 def test_who_has_too_few_rows_does_not_answer(history: History) -> None:
@@ -306,7 +338,63 @@ def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
             verify(sign(lie, [SIGNER]), [SIGNER.public_key])
 
 
+def test_a_claim_says_that_it_rests_on_a_solve_also_after_a_later_restart_that_trained(history: History) -> None:
+    federation = Revocable(history, engine(40))
+    federation.train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET)
+    federation.forget(Solve(), until=Rounds(2))
+    history.ask(["clinic-3"], BUDGET)
+    federation.forget(Last(), until=Rounds(2))
+    for number, mode in ((1, "exact"), (2, "instance")):
+        predicate = build_statement(history, number).predicate
+        assert (predicate.mode, predicate.solving) == (mode, None)
+        assert any("solver's settings" in assumption.what for assumption in predicate.assumptions)
+        assert "sums over one client's rows" in predicate.not_claimed[-1]
+
+
+def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solution(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET)
+    federation.forget(Solve(Solving(most_rounds=1)), until=Rounds(2))
+    content = sign(build_statement(history, 1), [SIGNER])
+    page = render_page(verify(content, [SIGNER.public_key]), "today")
+    assert "or after 1 rounds" in page
+
+
 # What is refused
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (lambda whole, *question: whole.sums(*question[:2], whole.clients, question[3]), "was not asked"),
+        (lambda whole, *question: replace(whole.sums(*question), rejected={"clinic-2": "late"}), "was not asked"),
+        (
+            lambda whole, *question: replace(whole.sums(*question), names=(), rows=(), gradients=()),
+            "those who answered have 0",
+        ),
+        (lambda whole, *question: replace(whole.sums(*question), total=None), "the total is over 0 rows"),
+    ],
+)
+def test_an_engine_that_contradicts_itself_is_refused(history: History, lie: Any, words: str) -> None:
+    class Lies:
+        def __init__(self, whole: Simulation) -> None:
+            self.whole = whole
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.whole, name)
+
+        def sums(self, *question: Any) -> Answers:
+            answers: Answers = lie(self.whole, *question)
+            return answers
+
+    federation = Revocable(history, Lies(engine()))  # type: ignore[arg-type]
+    federation.train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET)
+    with pytest.raises(ValueError, match=words):
+        federation.forget(Solve(), until=Rounds(2))
+    assert history.newest == ModelId(1, 0)
 
 
 @pytest.mark.parametrize(

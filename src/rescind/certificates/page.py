@@ -96,9 +96,11 @@ def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     training = predicate.training
     yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"
     if predicate.solving is not None:
+        settings = predicate.solving
         yield (
             "after the restart",
-            f"the head was solved, to a gradient of norm {predicate.solving.tolerance:g} at most",
+            f"the head was solved, until its gradient's norm was at most {settings.tolerance:g} or after "
+            f"{settings.most_rounds} rounds",
         )
     yield "parameters", str(predicate.facts.parameters)
     yield "weights of participants", "all the same" if predicate.facts.equal_weights else "their numbers of examples"

@@ -90,8 +90,8 @@ def write_texts(
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
         "constants": _CONSTANTS[mode],
         "public": tuple(_public(facts, noised_rounds)) if mode is Mode.STRICT else (),
-        "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds, solved)),
-        "not_claimed": (*_NOT_CLAIMED, *([_SUMS_SEEN] if solved else [])),
+        "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds)),
+        "not_claimed": (*_NOT_CLAIMED, *([_SUMS_SEEN] if facts.solved else [])),
     }
 
 
@@ -134,7 +134,7 @@ def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
 
 
 def _assumptions(
-    mode: Mode, facts: RecordedFacts, training: Training, frozen: str | None, noised_rounds: bool, solved: bool
+    mode: Mode, facts: RecordedFacts, training: Training, frozen: str | None, noised_rounds: bool
 ) -> Iterator[Assumption]:
     """Say what a claim rests on, the weakest word for each; where nothing is claimed nothing has to be assumed."""
     if mode is Mode.HEURISTIC:
@@ -148,7 +148,8 @@ def _assumptions(
     yield Assumption(
         what="who could be reached in a round did not depend on the forgotten clients", basis=sources.reachable
     )
-    if solved:
+    # Also where a later restart trained: the claim still rests on the solve before it.
+    if facts.solved:
         yield _by(
             "the L2 term, the row norm and the solver's settings were fixed without these clients", Source.DECLARED
         )
@@ -183,7 +184,8 @@ def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Ass
         yield Assumption(what=curvature, basis="proven")
     else:
         yield _by(curvature, Source.DECLARED)
-    yield _by("every model is the weighted mean of its round's replies", Source.CHECKED)
+    solver = ", or what the solver made of their sums" if facts.solved else ""
+    yield _by(f"every model is the weighted mean of its round's replies{solver}", Source.CHECKED)
     if mode is Mode.INSTANCE:
         yield Assumption(
             what="how far every participant was from the mean of its round", basis=facts.sources.distances
