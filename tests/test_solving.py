@@ -195,6 +195,14 @@ def test_clients_who_come_and_go_do_not_keep_a_solve_from_ending(history: Histor
     assert distance(history.model(newest), others) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
 
 
+def test_rounds_of_training_are_not_the_solvers(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(12))
+    newest = federation.solve(Solving(most_rounds=10))
+    assert newest.round > 12
+    assert distance(history.model(newest), solved(engine())[0]) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
+
+
 def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
     class Silent:
         def __init__(self, whole: Simulation) -> None:
