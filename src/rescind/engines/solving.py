@@ -43,10 +43,10 @@ def solve(
 ) -> None:
     """Solve the newest branch's head over the rows of those present, from its newest model on.
 
-    Everybody present is asked in every round, but whoever did not answer once is left out from there on: clients that
-    come and go would change the solution from round to round. What the solver knows is of this call: a solve that
-    was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's rounds are
-    used up. Once ``interrupted`` says so, no further round begins.
+    Everybody present is asked in every round, but whoever answered and then stopped is left out from there on:
+    clients that come and go would change the solution from round to round. What the solver knows is of this call: a
+    solve that was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's
+    rounds are used up. Once ``interrupted`` says so, no further round begins.
     """
     if obstacles := find_solving_obstacles(engine):
         raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
@@ -72,7 +72,7 @@ def solve(
             _check(answers, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it solved: a run has one kind of training")
-            left_out = left_out.union(asked, before).difference(answers.names)
+            left_out = left_out.union(before).difference(answers.names)
             if answers.total is not None:
                 state, step = advance(state, flatten(model), answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
