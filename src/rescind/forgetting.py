@@ -132,7 +132,9 @@ class Revocable:
         """
         with self._recording() as recorder:
             self._check_free()
-            solve(self.engine, recorder, self._present(), solving, self._show, self._is_held)
+            # The rounds that the branch has already are not the solver's.
+            last = replace(solving, most_rounds=recorder.model_id.round + solving.most_rounds)
+            solve(self.engine, recorder, self._present(), last, self._show, self._is_held)
             return recorder.model_id
 
     def plan(self, method: Method, *numbers: int) -> RecordedPlan:

@@ -104,6 +104,23 @@ def test_noise_hides_on_the_model_or_in_every_round_and_not_both(strict: tuple[H
         checked(fitting(strict[1], noise=noise))
 
 
+def test_nothing_else_than_a_head_was_ever_solved(
+    instance: tuple[History, Statement], strict: tuple[History, Statement]
+) -> None:
+    head, noised = (
+        statement.predicate.facts.model_copy(update={"solved": True}) for _, statement in (instance, strict)
+    )
+    checked(fitting(instance[1], facts=head))
+    lies = (
+        fitting(strict[1], facts=noised),
+        fitting(instance[1], facts=head, trained=("bias", "hidden", "weight")),
+        fitting(instance[1], facts=head.model_copy(update={"equal_weights": True})),
+    )
+    for lie in lies:
+        with pytest.raises(InconsistentCertificateError, match="the head was solved"):
+            checked(lie)
+
+
 @pytest.mark.parametrize(("rounds", "counted"), [(0, 6), (6, 0), (1, 5), (6, 7)])
 def test_nobody_takes_part_more_often_than_there_were_rounds(
     rounds: int, counted: int, strict: tuple[History, Statement]

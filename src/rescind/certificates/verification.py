@@ -46,6 +46,7 @@ from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
 from rescind.core.strict import HeadBound, participations
+from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.clocks import find_steps_back, parse_time
@@ -329,7 +330,7 @@ def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]
         yield f"nobody can draw participants like that: {predicate.sampling}"
     if (predicate.guarantee is not None) is not (mode in (Mode.STRICT, Mode.INSTANCE)):
         yield f"the mode {mode.value} and its guarantee do not go together"
-    if predicate.solving is not None and not _can_be_solved(predicate):
+    if (predicate.solving is not None or predicate.facts.solved) and not _can_be_solved(predicate):
         yield "it says that the head was solved, and the stated training and facts are of none that can be"
     yield from _wrong_noise(predicate, mode)
     yield from _wrong_training(predicate, mode)
@@ -432,6 +433,10 @@ def _can_be_drawn(facts: RecordedFacts) -> bool:
 def _can_be_solved(predicate: Predicate) -> bool:
     """Return whether a head was trained that our helper can sum over, and the facts say that it was solved."""
     facts, training = predicate.facts, predicate.training
+    try:
+        head_names(predicate.trained)
+    except ValueError:
+        return False
     head = training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0
     masked = facts.sources.distances == Source.REPORTED.value
     return head and facts.solved and not (masked or facts.equal_weights or predicate.rounds)

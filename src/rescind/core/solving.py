@@ -14,7 +14,8 @@ class Solving:
     Attributes:
         tolerance: the norm of the gradient at which a model counts as the solution (tau).
         most_bytes: the most that a client's answer may take; it decides which curvature is asked for.
-        most_rounds: the rounds after which a solve ends in any case.
+        most_rounds: the rounds after which a solve ends in any case; those of a forgetting that was cut off count
+            too.
 
     Raises:
         ValueError: a number is not above 0, or not a whole one where it has to be.

@@ -43,10 +43,10 @@ def solve(
 ) -> None:
     """Solve the newest branch's head over the rows of those present, from its newest model on.
 
-    Everybody present is asked in every round, but whoever did not answer once is left out from there on: clients that
-    come and go would change the solution from round to round. What the solver knows is of this call: a solve that
-    was cut off begins anew at the last recorded model. It ends with the solution, or when its rounds are used up.
-    Once ``interrupted`` says so, no further round begins.
+    Everybody present is asked in every round, but whoever answered and then stopped is left out from there on:
+    clients that come and go would change the solution from round to round. What the solver knows is of this call: a
+    solve that was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's
+    rounds are used up. Once ``interrupted`` says so, no further round begins.
     """
     if obstacles := find_solving_obstacles(engine):
         raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
@@ -58,9 +58,8 @@ def solve(
     state, before, left_out, solved = begin(solver), tuple[str, ...](), set[str](), False
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)
-    first = recorder.model_id.round
     with bar(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
-        while not (solved or interrupted()) and recorder.model_id.round < first + solving.most_rounds:
+        while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
             model_id, connected = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
             # If nobody else is left, everybody is asked again.
             asked = [name for name in connected if name not in left_out] or connected
@@ -73,13 +72,13 @@ def solve(
             _check(answers, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it solved: a run has one kind of training")
-            left_out = left_out.union(asked, before).difference(answers.names)
+            left_out = left_out.union(before).difference(answers.names)
             if answers.total is not None:
                 state, step = advance(state, flatten(model), answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
                 model = model if solved else unflatten(step.theta, model)
             _record(recorder, answers, model, solver, solved)
-            show(model_id.round - first, -1.0, answers.silent)
+            show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
 
 
