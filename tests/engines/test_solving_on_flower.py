@@ -110,6 +110,7 @@ LIES: dict[str, Callable[[RecordDict], Any]] = {
     "pickled": lambda content: content.update({SUMS: ArrayRecord({"gradient": PICKLED, "curvature": PICKLED})}),
     "a negative loss": lambda content: _number(content, **{LOSS: -1.0}),
     "an infinite loss": lambda content: _number(content, **{LOSS: float("inf")}),
+    "a loss that no float holds": lambda content: _number(content, **{LOSS: 10**400}),
     "a list of losses": lambda content: _number(content, **{LOSS: [1.0, 2.0]}),
     "half a row": lambda content: _number(content, **{"num-examples": 12.5}),
     "no rows": lambda content: _number(content, **{"num-examples": 0}),

@@ -76,12 +76,8 @@ def check_answer(message: Message, asked: Question, digest: str, first_weight: f
         raise WeightMismatchError(f"its {asked.weighted_by} differs from the one that it had at first")
     loss = _metrics(content).get(LOSS)
     arrays = content.array_records.get(SUMS)
-    if (
-        isinstance(loss, bool)
-        or not isinstance(loss, int | float)
-        or arrays is None
-        or len(content.array_records) > 1
-    ):
+    # Whole numbers can be too large for a float.
+    if not isinstance(loss, float) or arrays is None or len(content.array_records) > 1:
         raise RejectedReplyError("it does not hold the sums that were asked for")
     if arrays.keys() != {"gradient", *(["curvature"] if asked.curvature else [])}:
         raise RejectedReplyError("it does not hold the sums that were asked for")
@@ -90,7 +86,7 @@ def check_answer(message: Message, asked: Question, digest: str, first_weight: f
         curvature = _symmetric(arrays["curvature"], asked.curvature) if asked.curvature else None
     except UnfitArrayError as unfit:
         raise RejectedReplyError(str(unfit)) from unfit
-    return Sums(int(rows), float(loss), gradient, curvature)
+    return Sums(int(rows), loss, gradient, curvature)
 
 
 def _symmetric(array: Array, width: int) -> Floats:
