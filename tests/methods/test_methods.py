@@ -124,7 +124,7 @@ def test_last_says_why_it_cannot() -> None:
         history.ask(pick_names(revocable, 0), BUDGET)
         revocable.forget(FedAccum(), Rounds(2))
         number = history.ask(pick_names(revocable, 1), BUDGET)
-        with pytest.raises(ValueError, match="cannot be hidden in the newest model: it would take noise of inf"):
+        with pytest.raises(ValueError, match="cannot be hidden in the newest model: no bound is known there"):
             revocable.plan(Last(), number)
 
 
