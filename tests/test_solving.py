@@ -323,7 +323,7 @@ def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
     assert said.mode == "exact"
     assert said.solving is not None
     assert said.solving.tolerance == 1e-5
-    assert "answered in every round of the solve" in said.counterfactual
+    assert "everybody else who could be reached was asked in the solve" in said.counterfactual
     assert any("solver's settings" in each.what for each in said.assumptions)
     content = sign(found, [SIGNER])
     assert verify(content, [SIGNER.public_key], history=history).since == ()

@@ -115,7 +115,7 @@ def _solves(mode: Mode, facts: RecordedFacts, solved: bool) -> Iterator[str]:
     if facts.solved and mode in (Mode.STRICT, Mode.INSTANCE):
         yield "where the head was solved it is solved there for the others, to the same norm of the gradient"
     if solved:
-        yield "after the restart everybody else who could be reached answered in every round of the solve"
+        yield "after the restart everybody else who could be reached was asked in the solve; who stopped is left out"
 
 
 def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
