@@ -52,7 +52,7 @@ from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.commitments import canonical
-from rescind.methods import Dp, FineTuning, Method, Scratch, Sifu
+from rescind.methods import Dp, FineTuning, Method, Scratch, Sifu, Solve
 from rescind.testing.small import simulation
 
 OPERATOR, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
@@ -73,7 +73,7 @@ DERIVED = (
 )
 TIMES = ("asked", "deadline", "erasure.completed")
 SPELLED = ("run", "trained", "erasure.stays", "erasure.unreachable", "reasons", "training.loss", "training.precision")
-DIGESTS = ("frozen", "erasure.log", "forgotten", "run")
+DIGESTS = ("frozen", "erasure.log", "forgotten", "rows", "run")
 WORDS = ("checked by the server", "executed by our helper", "reported by the client", "declared by the operator")
 
 
@@ -90,8 +90,11 @@ class Issued:
         engine = simulation(20, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **options)
         federation = Revocable(self.history, engine, server)
         federation.train(Rounds(10))
-        number = self.history.ask(["clinic-3"], Budget(8.0, 0.01))
+        scope = PrivacyScope.RECORDS if isinstance(method, Solve) else PrivacyScope.GROUP
+        number = self.history.ask(["clinic-3"], Budget(8.0, 0.01), scope=scope)
         federation.forget(method, Rounds(2))
+        if scope is PrivacyScope.RECORDS:
+            self.history.name_rows("clinic-3", number, "5" * 64)
         self.model = folder / "model.safetensors"
         save(self.history.model(self.history.newest), self.model)
         self.statement = build_statement(self.history, number)
@@ -259,6 +262,14 @@ FACTS: dict[str, tuple[str, Change]] = {
     "deadline": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
     "erasure.completed": ("due and completed", lambda rng, it: moved(rng, it, (1, 900))),
     "forgotten": ("who was forgotten", lambda rng, _: sorted(rng.randbytes(32).hex() for _ in range(3))),
+    "rows": (
+        "what commits to their rows",
+        lambda rng, it: [{**it[0], "root": rng.randbytes(32).hex()}] if it else it,
+    ),
+    "facts.solved": ("how a head was solved", lambda _, it: not it),
+    "solving.tolerance": ("how a head was solved", factor),
+    "solving.most_bytes": ("how a head was solved", lambda rng, it: it + rng.randint(1, 99)),
+    "solving.most_rounds": ("how a head was solved", lambda rng, it: it + rng.randint(1, 99)),
     "mode": ("which mode it is", lambda rng, _: rng.choice([mode.value for mode in Mode])),
     "scope": ("whose removal is hidden", lambda rng, _: rng.choice([scope.value for scope in PrivacyScope])),
     "facts": ("how participants were drawn", lambda rng, it: {**it, **drawn(rng)}),
@@ -433,16 +444,17 @@ def main() -> None:
     mutations = 2_000 if chosen.quick else chosen.mutations
     rng, tally = random.Random(20261115), Tally()
     with tempfile.TemporaryDirectory() as name:
-        folders = [Path(name) / str(at) for at in range(4)]
+        methods = (Sifu(), Scratch(), FineTuning(), Dp(), Solve())
+        folders = [Path(name) / str(at) for at in range(len(methods))]
         for folder in folders:
             folder.mkdir()
-        everybody = [Issued(*each) for each in zip(folders, (Sifu(), Scratch(), FineTuning(), Dp()), strict=True)]
+        everybody = [Issued(*each) for each in zip(folders, methods, strict=True)]
         for issued in everybody:
             verify(issued.content, [KEY], model=issued.model, history=issued.history)
         for number in progress(range(mutations), "certificate_fuzz"):
             issued = rng.choice(everybody)
             # Some with history and model at hand, as an auditor of the operator's would; and of another run.
-            other_run = everybody[(everybody.index(issued) + 1) % 4] if number % 400 == 0 else issued
+            other_run = everybody[(everybody.index(issued) + 1) % len(everybody)] if number % 400 == 0 else issued
             extra = {"history": other_run.history, "model": other_run.model} if number % 80 == 0 else {}
             turn = number % 8
             if turn < 3:

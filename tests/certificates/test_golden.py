@@ -80,6 +80,7 @@ def golden(mode: Mode) -> Statement:
             asked="2026-11-01T12:00:00+00:00",
             deadline="2026-12-01T12:00:00+00:00",
             forgotten=("c" * 64, "d" * 64),
+            rows=(),
             mode=mode.value,
             scope="group",
             facts=facts,

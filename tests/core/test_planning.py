@@ -223,7 +223,7 @@ def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
     first = Request(frozenset({0, 1}), tight)
     strict_first = replace(summary, forgotten=[served(first, Mode.INSTANCE, 9, (tight.mu,))])
     psi = group_sensitivity(summary.edges, [0, 1])
-    for scope in PrivacyScope:
+    for scope in (PrivacyScope.INDIVIDUAL, PrivacyScope.GROUP, PrivacyScope.SEQUENCE):
         found = by_node(candidates(strict_first, Request(frozenset({5}), BUDGET, scope)))
         for index in range(1, 9):
             assert found[index].sigma >= psi[index] / tight.mu

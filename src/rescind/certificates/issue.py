@@ -16,6 +16,7 @@ from rescind.certificates.predicate import (
     Erasure,
     Evidence,
     Guarantee,
+    NamedRows,
     Noise,
     NoisedRounds,
     PowerAt,
@@ -38,6 +39,7 @@ from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.history.clocks import later
 from rescind.history.codec import encode
+from rescind.history.events import RowsNamed
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Claim, Outcome, claim_of
@@ -105,6 +107,11 @@ def gather_claims(
         asked=asked.time,
         deadline=asked.deadline,
         forgotten=asked.forgotten,
+        rows=tuple(
+            NamedRows(client=event.client, root=event.root)
+            for _, event in timeline.of(RowsNamed)
+            if event.request == asked.number
+        ),
         mode=mode.value,
         scope=scope.value,
         facts=recorded,

@@ -73,6 +73,8 @@ def _request(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
         yield f"{subject.name}, SHA-256", subject.digest.sha256
     for digest in predicate.forgotten:
         yield "forgotten (salted digest)", digest
+    for named in predicate.rows:
+        yield "its rows (salted commitment)", named.root
 
 
 def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:

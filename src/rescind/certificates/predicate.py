@@ -184,10 +184,18 @@ class Evidence(Part):
     bound: Words
 
 
+class NamedRows(Part):
+    """What shows later which rows a client named: ``root`` commits to them, ``client`` is one of the forgotten."""
+
+    client: Digest
+    root: Digest
+
+
 class Predicate(Part):
     """The claim about one request.
 
-    ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. ``run`` names the
+    ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. Where single records
+    went, ``rows`` are the clients' commitments to them, as far as they made any. ``run`` names the
     history, whose head is a subject of the statement. ``trained`` names the tensors that the model's digest is about,
     ``frozen`` is the digest of all others, if there are any. ``constants`` are what the claim takes as given although
     data may have decided it, ``public`` what it does not hide. ``noise`` or ``rounds`` is what hides. ``solving``
@@ -202,9 +210,10 @@ class Predicate(Part):
     asked: Words
     deadline: Words
     forgotten: tuple[Digest, ...]
+    rows: tuple[NamedRows, ...]
     mode: Literal["exact", "strict", "instance", "heuristic"]
     claim: Words
-    scope: Literal["individual", "group", "sequence"]
+    scope: Literal["individual", "group", "sequence", "records"]
     counterfactual: Words
     sampling: Words
     constants: tuple[Words, ...]

@@ -137,12 +137,12 @@ def verify(
             holds.append(f"{heads} in its chain: up to there it was not rewritten or rolled back since")
     else:
         unchecked += [
-            "the stated facts: who took part, how participants were drawn and weighed, what they trained, on whose "
-            "word each of these is known: give the history",
+            "the stated facts: who took part, how participants were drawn and weighed, what they trained, how a head "
+            "was solved, on whose word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
             "which request of which history it is about, which mode it is and why, whose removal is hidden, who was "
-            "forgotten, the epsilon, delta and releases that were asked for, and when it was asked, due and "
-            "completed: give the history",
+            "forgotten, what commits to their rows, the epsilon, delta and releases that were asked for, and when it "
+            "was asked, due and completed: give the history",
         ]
     if statement.predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
@@ -303,6 +303,8 @@ def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]
         yield "its subjects are not a model and a history"
     if (statement.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
         yield f"a statement of this type cannot have the mode {mode.value}"
+    if _of_records(predicate) and mode in (Mode.STRICT, Mode.INSTANCE):
+        yield f"single records are forgotten without noise, and the mode is {mode.value}"
     expected = write_texts(
         mode,
         PrivacyScope(predicate.scope),
@@ -319,6 +321,13 @@ def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]
         yield "reasons why nothing is proven belong into a report, and into nothing else"
     if not predicate.forgotten or list(predicate.forgotten) != sorted(set(predicate.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
+    named = [told.client for told in predicate.rows]
+    if (
+        len(set(named)) < len(named)
+        or not set(named) <= set(predicate.forgotten)
+        or (named and not _of_records(predicate))
+    ):
+        yield "it tells of rows of somebody whose rows were not to be forgotten, or twice of somebody's"
     asked, due, completed = map(_time, (predicate.asked, predicate.deadline, predicate.erasure.completed))
     if asked is None or due is None or completed is None:
         yield "one of its times is not valid"
@@ -335,6 +344,10 @@ def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]
     yield from _wrong_noise(predicate, mode)
     yield from _wrong_training(predicate, mode)
     yield from _wrong_guarantee(predicate)
+
+
+def _of_records(predicate: Predicate) -> bool:
+    return predicate.scope == PrivacyScope.RECORDS.value
 
 
 def _wrong_guarantee(predicate: Predicate) -> Iterator[str]:

@@ -37,13 +37,25 @@ _SCOPES = {
     PrivacyScope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
     PrivacyScope.GROUP: "all clients of the request are hidden together",
     PrivacyScope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
+    PrivacyScope.RECORDS: (
+        "the group is these clients as they were: they take part again, without the rows that they named"
+    ),
 }
+_RECORDS_CLAIM = (
+    "The released model was never computed from the rows that these clients named and left out, nor from anything "
+    "that these clients did while they had them, with what is listed taken as constants."
+)
 _NOT_CLAIMED = (
     "that models which were released, or sent to participants, before the restart are called back",
     "that copies of data or models elsewhere, such as backups, are erased",
     "that the guarantee holds for requests which were chosen by looking at released models",
     "that anybody is anonymous, or that it is hidden that the clients once took part",
-    "anything about single records of a client: whole clients are forgotten",
+)
+_WHOLE_CLIENTS = "anything about single records of a client: whole clients are forgotten"
+_NAMED_ROWS = (
+    "that the rows which a client left out are those that somebody asked about: only the client sees its rows",
+    "that the rows are hidden from who has models, or at the server sums, from before and from after: the difference "
+    "can tell a row",
 )
 _SUMS_SEEN = (
     "that what the server saw on the way tells little: sums over one client's rows say more of them than an update"
@@ -82,16 +94,23 @@ def write_texts(
 
     ``noised_rounds``: it rests on DP-FedAvg. ``solved``: after the restart the head was solved, not trained.
     """
-    sampling = Sampling[facts.sampling.upper()]
+    sampling, records = Sampling[facts.sampling.upper()], scope is PrivacyScope.RECORDS
     return {
         "title": _TITLES[mode],
-        "claim": _CLAIMS[mode],
+        "claim": _RECORDS_CLAIM if records and mode is Mode.EXACT else _CLAIMS[mode],
         "counterfactual": "; ".join((sampling.value, _SCOPES[scope], *_solves(mode, facts, solved))),
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
         "constants": _CONSTANTS[mode],
         "public": tuple(_public(facts, noised_rounds)) if mode is Mode.STRICT else (),
-        "assumptions": tuple(_assumptions(mode, facts, training, frozen, noised_rounds)),
-        "not_claimed": (*_NOT_CLAIMED, *([_SUMS_SEEN] if facts.solved else [])),
+        "assumptions": (
+            *_assumptions(mode, facts, training, frozen, noised_rounds),
+            *([_left_out(facts)] if records and mode is not Mode.HEURISTIC else []),
+        ),
+        "not_claimed": (
+            *_NOT_CLAIMED,
+            *(_NAMED_ROWS if records else [_WHOLE_CLIENTS]),
+            *([_SUMS_SEEN] if facts.solved else []),
+        ),
     }
 
 
@@ -174,6 +193,13 @@ def _assumptions(
         "normal distribution is accurate to 1.8e-15 of its value",
         basis="assumed",
     )
+
+
+def _left_out(facts: RecordedFacts) -> Assumption:
+    """Say on whose word rows were left out: on a client's own where our helper asked it for that."""
+    ours = facts.sources.training == Source.EXECUTED.value
+    rows = "since the restart these clients leave out the rows that they named, and keep nothing made of them"
+    return _by(rows, Source.REPORTED if ours else Source.DECLARED)
 
 
 def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Assumption]:

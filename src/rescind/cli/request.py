@@ -21,6 +21,9 @@ Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The request's num
 def add(
     history: Location,
     clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who asks to be forgotten.")],
+    records: Annotated[
+        bool, typer.Option("--records", help="Some of their rows go, which they name themselves; they stay.")
+    ] = False,
     epsilon: Annotated[float, typer.Option(help="The guarantee's epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The guarantee's delta.")] = 1e-5,
     as_json: AsJson = False,
@@ -28,21 +31,23 @@ def add(
     """Record that clients ask to be forgotten; the federation's next run carries it out.
 
     Example: rescind request add hospital-history switzerland --epsilon 5
+    Example: rescind request add hospital-history hungary --records
     """
     with open_existing(history) as opened:
         from rescind.core.calibration import Budget
+        from rescind.core.facts import PrivacyScope
 
-        number = opened.ask(clients, Budget(epsilon, delta))
+        scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
+        number = opened.ask(clients, Budget(epsilon, delta), scope=scope)
         asked = opened.timeline.open_requests[number]
         names = opened.names(asked.request.group)
         receipts = {name: opened.receipt(name) for name in names}
+    everybody = ", ".join(dict.fromkeys(clients))
+    asked_for = "without noise" if records else f"for epsilon {epsilon:g} and delta {delta:g}"
     words = [
-        f"Request {number} is recorded, for epsilon {epsilon:g} and delta {delta:g}, to be served by "
-        f"{asked.deadline[:10]}.",
+        f"Request {number} is recorded, {asked_for}, to be served by {asked.deadline[:10]}.",
         *(f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}" for name in receipts),
-        f"{', '.join(dict.fromkeys(clients))} will not be asked to train any more.",
-        "Start the federation's next run as always: it goes back, adds the noise that is needed, trains on with the "
-        "others, and erases.",
+        *(_next_for_rows(everybody) if records else _next_for_clients(everybody)),
     ]
     show({"request": number, "deadline": asked.deadline, "receipts": receipts}, words, as_json)
 
@@ -62,6 +67,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "request": asked.number,
                 "asked": asked.time[:10],
                 "clients": clients,
+                "scope": asked.request.scope.value,
                 "epsilon": asked.request.budget.epsilon,
                 "delta": asked.request.budget.delta,
                 "state": _state(asked, asked.number in done),
@@ -73,8 +79,8 @@ def list_(history: Location, as_json: AsJson = False) -> None:
         (
             str(row["request"]),
             row["asked"],
-            ", ".join(row["clients"]),
-            f"({row['epsilon']:g}, {row['delta']:g})",
+            ("rows of " if row["scope"] == "records" else "") + ", ".join(row["clients"]),
+            "exact" if row["scope"] == "records" else f"({row['epsilon']:g}, {row['delta']:g})",
             _due(row),
         )
         for row in rows
@@ -109,6 +115,22 @@ def withdraw(history: Location, number: Number, as_json: AsJson = False) -> None
     with open_existing(history) as opened:
         opened.withdraw(number)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
+
+
+def _next_for_clients(clients: str) -> tuple[str, ...]:
+    return (
+        f"{clients} will not be asked to train any more.",
+        "Start the federation's next run as always: it goes back, adds the noise that is needed, trains on with the "
+        "others, and erases.",
+    )
+
+
+def _next_for_rows(clients: str) -> tuple[str, ...]:
+    return (
+        f"Tell {clients} to leave the rows out (train_head's removed): until then it cannot take part.",
+        "Until this is served more rows can join it: nothing has to be recorded here for them.",
+        "Start the federation's next run as always: it goes back to before their first round and trains on.",
+    )
 
 
 def _state(asked: FiledRequest, done: bool) -> str:

@@ -33,12 +33,15 @@ class Mode(Enum):
 class PrivacyScope(Enum):
     """Whose removal is hidden: each client's alone, each request's group, or all forgotten so far together.
 
-    Paper: Eq. (16) is the first. Theory section 11.
+    ``RECORDS``: the clients stay, and some of their rows go. It takes a restart from before their first rounds.
+
+    Paper: Eq. (16) is the first. Theory sections 11 and 16.
     """
 
     INDIVIDUAL = "individual"
     GROUP = "group"
     SEQUENCE = "sequence"
+    RECORDS = "records"
 
 
 class Sampling(Enum):

@@ -221,6 +221,8 @@ def _owed(
         for group in sorted(groups, key=len):
             # What was promised whatever the data are is not re-checked by looking at them.
             rule = _strictly if mode is Mode.STRICT else noise
+            # No noise that is calibrated to clients hides rows of one that stays.
+            rule = _never if promise.scope is PrivacyScope.RECORDS else rule
             if (rule, promise, group) not in summary.needed:
                 least = rule(summary, promise, group)
                 least.flags.writeable = False
@@ -241,8 +243,13 @@ def _measured(summary: Summary, request: Request, group: Group) -> Floats:
 def _strictly(summary: Summary, request: Request, group: Group) -> Floats:
     """Return the noise that re-checks a strict promise; infinite where the facts no longer carry a strict bound."""
     if summary.facts.strict_obstacles:
-        return np.full(len(summary.kept), np.inf)
+        return _never(summary, request, group)
     return _public(summary, request, group)
+
+
+def _never(summary: Summary, _request: Request, _group: Group) -> Floats:
+    """Return infinite noise at every kept node."""
+    return np.full(len(summary.kept), np.inf)
 
 
 def _public(summary: Summary, request: Request, group: Group) -> Floats:
@@ -294,13 +301,7 @@ def _considered(
             continue
         needed = _needed(node, position, owed)
         if needed > largest:
-            # Of a solver's step, for instance, nothing is known.
-            reason = (
-                "no bound is known there"
-                if needed >= NO_BOUND / 1e10
-                else f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
-            )
-            yield LeftOut(node, reason)
+            yield LeftOut(node, _too_much(needed, largest, [debt.request for debt in owed if debt.at(node)]))
             continue
         sigma = 0.0 if noised_already else public_sigma(max(needed, smallest))
         reasons = _noise_obstacles(summary, node, owed, sigma)
@@ -310,6 +311,16 @@ def _considered(
             yield LeftOut(node, "; ".join(reasons))
         else:
             yield _candidate(summary, owed, position, sigma, curve, strict=strict)
+
+
+def _too_much(needed: float, largest: float, hidden: Sequence[Request]) -> str:
+    """Say why no noise is large enough."""
+    if any(request.scope is PrivacyScope.RECORDS for request in hidden):
+        return "no noise hides rows of a client that stays"
+    # Of a solver's step, for instance, nothing is known.
+    if needed >= NO_BOUND / 1e10:
+        return "no bound is known there"
+    return f"it would take noise of {needed:.3g}, above the largest that the grid allows, {largest:g}"
 
 
 def _noise_obstacles(summary: Summary, node: Node, owed: list[_Debt], sigma: float) -> tuple[str, ...]:

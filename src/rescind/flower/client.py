@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from rescind.core.arrays import Tensor
 from rescind.core.sums import Sums, head_names
 from rescind.engines.heads import LEAST_ROWS, sum_head, train_head_on
+from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
 from rescind.flower.wire import DISTANCE, EXECUTED, LOSS, OWN, OWN_MODEL, SUMS, WITNESSED, Instructions
 from rescind.history.witnesses import LOGGED
@@ -21,7 +23,15 @@ from rescind.history.witnesses import LOGGED
 _LOG = logging.getLogger("flwr")
 
 
-def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray[np.int64]) -> Message:
+def train_head(
+    msg: Message,
+    context: Context,
+    features: Tensor,
+    labels: NDArray[np.int64],
+    *,
+    removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_] | None = None,
+    receipts: str | os.PathLike[str] | None = None,
+) -> Message:
     """Train a linear head on a client's data, or answer a solver's question, and return the reply for the server.
 
     The head is the model's two trained tensors: the one that ends in ``weight``, (c, f), and the one that ends in
@@ -37,17 +47,35 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
         context: the ClientApp's context.
         features: the client's examples, (n, f), floating point.
         labels: their n classes, integers.
+        removed: the examples that were to be forgotten, as indices or as a mask; they are left out. Where the server
+            serves such a request and this is None, nothing is answered: give an empty list once they are deleted.
+        receipts: a file in which to keep what shows later that an example was among them, one for each federation;
+            the server gets a salted commitment to them.
 
     Returns:
         the reply.
 
     Raises:
-        ValueError: the features or labels do not fit the head, or the server's message does not describe one.
+        ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing, or the server's message
+            does not describe a head.
     """
     arrays, told = _receive(msg)
+    if told.removal and removed is None:
+        raise ValueError(
+            f"request {told.removal} asks to forget some of this client's examples, and it is being served: name "
+            "them with train_head(..., removed=...), or give an empty list if they are deleted already"
+        )
     weight, bias = head_names(told.trained)
     head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}
     _check(head, features, labels)
+    executed = ConfigRecord({"digest": told.digest()})
+    if removed is not None:
+        left_out = find_left_out(removed, len(labels))
+        if told.removal and receipts is not None:
+            executed["removed"] = commit_rows(receipts, told.removal, features, labels, left_out)
+        features, labels = features[~left_out], labels[~left_out]
+        if not len(labels):
+            raise ValueError("removed leaves no example: a client without any cannot take part")
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise ValueError(f"the head has to be {told.training.precision}: the server's training says so")
     if told.wanted is not None:
@@ -56,7 +84,7 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
                 f"there are {len(labels)} rows here: sums over fewer than {LEAST_ROWS} would tell too much"
             )
         _witness(context, told, "answered")
-        return _answer(msg, told, sum_head(head, features, labels, told.training.loss, told.wanted))
+        return _answer(msg, executed, sum_head(head, features, labels, told.training.loss, told.wanted))
     size = min(told.batch or len(labels), len(labels))
     chosen = choose_batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
     trained = train_head_on(head, features, labels, told.training, chosen)
@@ -67,7 +95,7 @@ def train_head(msg: Message, context: Context, features: Tensor, labels: NDArray
     records = {
         next(iter(msg.content.array_records)): result,
         "metrics": MetricRecord({"num-examples": len(labels)}),
-        EXECUTED: ConfigRecord({"digest": told.digest()}),
+        EXECUTED: executed,
     }
     return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
 
@@ -174,7 +202,7 @@ def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
     return ArrayRecord({name: Array(changed[name]) if name in changed else array for name, array in arrays.items()})
 
 
-def _answer(msg: Message, told: Instructions, sums: Sums) -> Message:
+def _answer(msg: Message, executed: ConfigRecord, sums: Sums) -> Message:
     """Return the answer to a solver's question; of a curvature, which is symmetric, one half."""
     arrays = {"gradient": Array(sums.gradient)}
     if sums.curvature is not None:
@@ -182,7 +210,7 @@ def _answer(msg: Message, told: Instructions, sums: Sums) -> Message:
     records = {
         SUMS: ArrayRecord(arrays),
         "metrics": MetricRecord({"num-examples": sums.rows, LOSS: sums.loss}),
-        EXECUTED: ConfigRecord({"digest": told.digest()}),
+        EXECUTED: executed,
     }
     return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
 

@@ -36,6 +36,7 @@ from rescind.flower.replies import (
     check_reply,
     combinable,
     kinds,
+    read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
 from rescind.ledger.records import ModelId
@@ -73,7 +74,9 @@ class FlowerEngine:
 
     ``original`` is the user's strategy; what it keeps of a branch's rounds, a momentum for instance, ends with it.
     ``head`` gives the head of the history's chain, for clients to witness; ``first_weights`` the weights that
-    clients had when they took part first. ``members`` are those who were connected when ``clients`` was last asked.
+    clients had when they took part first. ``removals`` gives of each name the last request to forget rows of it, if
+    there is one, and ``name_rows`` takes a name, its request and the root by which it commits to these rows.
+    ``members`` are those who were connected when ``clients`` was last asked.
     """
 
     settings: Settings
@@ -83,6 +86,8 @@ class FlowerEngine:
     nodes: Nodes
     head: Callable[[], bytes]
     first_weights: Callable[[Sequence[str]], Mapping[str, float]]
+    removals: Callable[[Sequence[str]], Mapping[str, int]]
+    name_rows: Callable[[str, int, str], None]
     train_config: ConfigRecord
     evaluate_config: ConfigRecord
     timeout: float
@@ -161,7 +166,7 @@ class FlowerEngine:
             return check_reply(message, expected, digest, self._weights.get(name))
 
         rejected: dict[str, str] = {}
-        accepted = dict(self._sort_out(answers, check, rejected))
+        accepted = dict(self._sort_out(answers, instructions, check, rejected))
         if not equal:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
         self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
@@ -206,7 +211,9 @@ class FlowerEngine:
             return sums
 
         rejected: dict[str, str] = {}
-        answered = Answers.collect(self._sort_out(answers, check, rejected), rejected, self._silent(names, answers))
+        answered = Answers.collect(
+            self._sort_out(answers, instructions, check, rejected), rejected, self._silent(names, answers)
+        )
         self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
         accepted = answered.names
         self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
@@ -268,7 +275,8 @@ class FlowerEngine:
                 "they train with rescind.flower.train_head, or is it declared=True that is missing?"
             )
         if model_id.branch != self._branch:
-            self._branch, self._strategy = model_id.branch, None
+            # Whoever leaves out rows since has another weight.
+            self._branch, self._strategy, self._weights = model_id.branch, None, {}
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
         self._patience.begin_turn()
@@ -291,12 +299,19 @@ class FlowerEngine:
         return answers
 
     def _sort_out(
-        self, answers: Mapping[str, Message], check: Callable[[str, Message], Checked], rejected: dict[str, str]
+        self,
+        answers: Mapping[str, Message],
+        instructions: Mapping[str, Instructions],
+        check: Callable[[str, Message], Checked],
+        rejected: dict[str, str],
     ) -> Iterator[tuple[str, Checked]]:
         """Return what of the answers can be used, one by one, and add to ``rejected`` why the others cannot."""
         for name, message in answers.items():
             try:
-                yield name, check(name, message)
+                checked, root = check(name, message), read_root(message)
+                if root is not None and (request := instructions[name].removal):
+                    self.name_rows(name, request, root)
+                yield name, checked
             except RejectedReplyError as reason:
                 rejected[name] = str(reason)
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
@@ -330,7 +345,11 @@ class FlowerEngine:
             head=self.head(),
             masked=settings.masked,
         )
-        return {name: replace(general, seed=client_seed(settings.secret, name, model_id)) for name in names}
+        removals, secret = self.removals(names), settings.secret
+        return {
+            name: replace(general, seed=client_seed(secret, name, model_id), removal=removals.get(name, 0))
+            for name in names
+        }
 
     def _reach(self, model: Mapping[str, Tensor]) -> tuple[float, float] | None:
         """Return where results from a model can be, a factor and a radius, if that is known and they can be seen."""

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
 from rescind.checkpoints.tensors import digest, save
 from rescind.core.arrays import Tensor
-from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
+from rescind.core.facts import Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.server import Average, Server, check_public
@@ -360,6 +360,8 @@ def _engine(
         nodes=nodes,
         head=lambda: history.head,
         first_weights=history.first_weights,
+        removals=history.removals,
+        name_rows=history.name_rows,
         train_config=train_config or ConfigRecord(),
         evaluate_config=evaluate_config or ConfigRecord(),
         timeout=timeout,
@@ -454,6 +456,8 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
     members = engine.members
     commands: dict[int, list[str]] = {}
     for asked in history.timeline.open_requests.values():
+        if asked.request.scope is PrivacyScope.RECORDS:
+            continue
         commands[asked.number] = [
             f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
             for name in history.names(asked.request.group)

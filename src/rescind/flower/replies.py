@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -103,6 +104,15 @@ def _check_executed(content: RecordDict, digest: str) -> None:
     executed = content.config_records.get(EXECUTED)
     if executed is None or executed.get("digest") != digest:
         raise RejectedReplyError("it does not say that our helper executed what the server asked for")
+
+
+def read_root(message: Message) -> str | None:
+    """Return the root by which a reply commits to the rows that it leaves out, if it does; or refuse it."""
+    executed = message.content.config_records.get(EXECUTED)
+    root = None if executed is None else executed.get("removed")
+    if root is not None and not (isinstance(root, str) and re.fullmatch("[0-9a-f]{64}", root)):
+        raise RejectedReplyError("what it tells of the rows that it leaves out is no digest")
+    return root
 
 
 def check_reply(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:

@@ -36,7 +36,8 @@ class Instructions:
 
     ``batch`` is the number of examples a step uses, 0 for all. ``seed`` is this client's own for this round.
     ``masked`` asks it to keep its own result, to tell its distance from the mean later. ``wanted`` is a solver's
-    question: then nobody trains, and the client answers with sums over its rows.
+    question: then nobody trains, and the client answers with sums over its rows. ``removal`` is the number of the
+    last request to forget some of this client's rows, which it leaves out from then on; 0 if there is none.
     """
 
     training: LocalTraining
@@ -47,6 +48,7 @@ class Instructions:
     head: bytes
     masked: bool = False
     wanted: Wanted | None = None
+    removal: int = 0
 
     def record(self) -> dict[str, str | int | bool | list[str]]:
         """Return it as the values of a ``ConfigRecord``."""
@@ -60,6 +62,7 @@ class Instructions:
             f"{PREFIX}head": self.head.hex(),
             f"{PREFIX}masked": self.masked,
             f"{PREFIX}wanted": self.wanted.value if self.wanted else "",
+            f"{PREFIX}removal": self.removal,
         }
 
     @classmethod
@@ -79,6 +82,7 @@ class Instructions:
             head=bytes.fromhex(value["head"]),
             masked=bool(value["masked"]),
             wanted=Wanted(value["wanted"]) if value["wanted"] else None,
+            removal=int(value["removal"]),
         )
 
     def digest(self) -> str:

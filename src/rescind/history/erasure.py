@@ -55,6 +55,7 @@ _PURGE_STAYS = (
     "many examples all participants of a round had",
     "the pseudonym, in the list of those who once took part, and before which round it first did",
 )
+_RECORDS_STAYS = ("the names of clients that stay without some of their rows, under new pseudonyms",)
 _ALWAYS_STAYS = (
     "keyed digests of the name, by which a returning client is recognised and finds itself in a certificate: whoever "
     "holds the run's secret file too, which lies outside of the ledger, can test guesses of the name",
@@ -108,6 +109,7 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
         + (_REJECTED_STAYS if _has_rejections(timeline, clients) else ())
         + (_NOISED_STAYS if noised_rounds else ())
         + (_PURGE_STAYS if stretch else output_stays if on_path else ())
+        + (_RECORDS_STAYS if clients & timeline.returning else ())
         + _ALWAYS_STAYS,
     )
 
@@ -164,7 +166,7 @@ class Eraser:
         plan = begun.plan
         clients = np.array(plan.clients, dtype=np.int64)
         return [
-            Step("identities", lambda: self._ledger.erase_identities(clients)),
+            Step("identities", lambda: self._erase_identities(clients)),
             Step("rounds", lambda: self._erase_rounds(begun, time)),
             Step("updates", lambda: self._ledger.erase_updates(clients)),
             Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
@@ -181,6 +183,10 @@ class Eraser:
             gone = store.digests() - digests
             for digest in report_progress(gone, "deleting files", len(gone)):
                 store.delete(digest)
+
+    def _erase_identities(self, clients: Clients) -> None:
+        free_names(self._ledger, Timeline.read(self._ledger))
+        self._ledger.erase_identities(clients)
 
     def _erase_rounds(self, begun: Deletion, time: str) -> None:
         plan, stretch, remains = begun.plan, None, None
@@ -215,6 +221,13 @@ class Eraser:
         )
 
 
+def free_names(ledger: Ledger, timeline: Timeline) -> None:
+    """Take their names from the old pseudonyms of clients that stay without some rows: they get new ones."""
+    named = ledger.names(sorted_group(timeline.returning)) if timeline.returning else {}
+    if named:
+        ledger.erase_identities(sorted_group(named), may_return=True)
+
+
 def suppression_digest(ledger: Ledger) -> str:
     """Commit to the list by which erased names are recognised, and to the run's secret."""
     listed = ",".join(ledger.erased_name_digests())
@@ -224,7 +237,7 @@ def suppression_digest(ledger: Ledger) -> str:
 def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
     """Compare the list by which erased names are recognised with what the last erasure left."""
     left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
-    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients}
+    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients} - timeline.returning
     listed = ledger.erased_name_digests()
     if len([digest for digest in listed if re.fullmatch("[0-9a-f]{64}", digest)]) != len(erased):
         yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"

@@ -158,6 +158,15 @@ class MeanMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsNamed:
+    """A client commits to the rows that it leaves out for a request; ``client`` is its digest in the request."""
+
+    request: int
+    client: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
 class DoubtsLifted:
     """The operator said why the declared training is right all the same."""
 
@@ -183,6 +192,7 @@ Event: TypeAlias = (
     | TrainingDoubted
     | MeanMissed
     | DoubtsLifted
+    | RowsNamed
 )
 
 # Rounds are not among the events: there are too many of them, and they are found by their models.
@@ -205,6 +215,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "doubt": TrainingDoubted,
     "not a mean": MeanMissed,
     "doubt lifted": DoubtsLifted,
+    "rows named": RowsNamed,
 }
 _KINDS = {event: kind for kind, event in EVENTS.items()}
 

@@ -33,7 +33,7 @@ from rescind.errors import (
 )
 from rescind.history import erasure, requests, verification
 from rescind.history.clocks import entry_times
-from rescind.history.events import EVENTS, RecordedPlan, record, write_body
+from rescind.history.events import EVENTS, RecordedPlan, RowsNamed, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, newest_model_at
 from rescind.history.locations import open_stores
 from rescind.history.numbers import check_numbers
@@ -43,7 +43,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, describe_model
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
-from rescind.ledger.contract import RETURNING, Ledger
+from rescind.ledger.contract import RETURNING, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
 
@@ -559,6 +559,39 @@ class History:
                 (round_,) = self.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
                 weights[name] = float(round_.participants["weight"][round_.clients == client][0])
         return weights
+
+    def removals(self, names: Sequence[str]) -> dict[str, int]:
+        """Return of clients that stay without some of their rows the last request that said so.
+
+        Args:
+            names: the clients' names.
+
+        Returns:
+            the requests' numbers by name, without those of whom no rows were to go.
+
+        Raises:
+            MissingSecretError: the secret file is not at hand.
+        """
+        asked = requests.rows_asked(self.ledger, self.timeline, names)
+        return {name: number for number, named in asked.items() for name in named}
+
+    def name_rows(self, name: str, number: int, root: str) -> None:
+        """Record, once for each request, by which root a client commits to the rows that it leaves out.
+
+        Args:
+            name: the client's name.
+            number: the request's number.
+            root: the root, a SHA-256 in hexadecimal.
+
+        Raises:
+            ValueError: the request is not about rows of this client, or ``root`` is no SHA-256.
+        """
+        check_digest(root)
+        if name not in requests.rows_asked(self.ledger, self.timeline, [name]).get(number, ()):
+            raise ValueError(f"request {number} is not about rows of {name!r}")
+        own = requests.blind_name(requests.receipt(self.ledger, name), name)
+        if (number, own) not in ((event.request, event.client) for _, event in self.timeline.of(RowsNamed)):
+            record(self.ledger, RowsNamed(number, own, root), self._now())
 
     def summary(self, group: Iterable[int]) -> Summary:
         """Return what planning needs to know to forget a group.

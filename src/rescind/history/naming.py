@@ -42,7 +42,8 @@ def find_name_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
     yield from _other_names(ledger, timeline.of(ClientsRegistered))
     yield from _other_labels(ledger, timeline)
     gone = {client for _, event in timeline.of(ClientsRegistered) for client in event.clients} - known
-    for client in sorted(gone.difference(*(deletion.plan.clients for deletion in timeline.deletions))):
+    erased = (deletion.plan.clients for deletion in timeline.deletions)
+    for client in sorted(gone.difference(timeline.returning, *erased)):
         yield f"the name of client {client} is gone, and no erasure says so"
 
 

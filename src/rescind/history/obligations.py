@@ -64,9 +64,9 @@ def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozen
     """Return the groups that a request hides, each of them jointly; ``earlier`` are those served before it."""
     if request.scope is PrivacyScope.INDIVIDUAL:
         return [frozenset({client}) for client in request.group]
-    if request.scope is PrivacyScope.GROUP:
-        return [request.group]
-    return [request.group, request.group.union(*(other.group for other in earlier))]
+    if request.scope is PrivacyScope.SEQUENCE:
+        return [request.group, request.group.union(*(other.group for other in earlier))]
+    return [request.group]
 
 
 def groups_of(timeline: Timeline, filed: FiledRequest) -> list[frozenset[int]]:

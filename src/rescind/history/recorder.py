@@ -22,7 +22,7 @@ from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ForgottenClientError, HistoryError, StalePlanError
-from rescind.history.erasure import Eraser
+from rescind.history.erasure import Eraser, free_names
 from rescind.history.events import BranchRetrained, EndByData, MeanMissed, TrainingDoubted, record, write_body
 from rescind.history.lineage import Lineage, lineage_of, newest_model, start_edges
 from rescind.history.requests import check_all_open, hidden_at, participations_at, settle
@@ -301,7 +301,9 @@ class Recorder:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         self._check_usable()
         settle(self._ledger, number, self._now())
-        self._gone = Timeline.read(self._ledger).forgotten
+        timeline = Timeline.read(self._ledger)
+        free_names(self._ledger, timeline)
+        self._gone = timeline.forgotten
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""
@@ -314,6 +316,7 @@ class Recorder:
     def _reload(self) -> None:
         """Build what is derived from the ledger anew: the bounds, and what to keep."""
         timeline = Timeline.read(self._ledger)
+        free_names(self._ledger, timeline)
         self._newest = newest_model(self._ledger, timeline)
         path = lineage_of(self._ledger, timeline.branches, self._newest, self._run.facts.training)
         self._kept = self._ledger.kept()

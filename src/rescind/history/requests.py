@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,6 +17,7 @@ from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
 from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
+from rescind.errors import MissingSecretError, UnsafePermissionsError
 from rescind.history.events import (
     DeadlineExtended,
     DoubtsLifted,
@@ -100,7 +102,19 @@ def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[st
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
     known = ledger.names(everybody) | ledger.labels()
+    timeline = Timeline.read(ledger) if len(known) < len(everybody) else Timeline()
+    # Who only reads need not have the secret.
+    with suppress(MissingSecretError, UnsafePermissionsError):
+        for number, names in rows_asked(ledger, timeline, list(ledger.identities())).items():
+            known |= dict(zip(sorted(timeline.requests[number - 1].request.group), names, strict=False))
     return [[known.get(client, f"forgotten (pseudonym {client})") for client in clients] for clients in sorted_groups]
+
+
+def rows_asked(ledger: Ledger, timeline: Timeline, names: Sequence[str]) -> dict[int, list[str]]:
+    """Return by request, of those that were served, whose rows were to go, among these names."""
+    asked = [filed for filed in timeline.requests if filed.served and filed.request.scope is PrivacyScope.RECORDS]
+    digests = {blind_name(receipt(ledger, name), name): name for name in names} if asked else {}
+    return {filed.number: [digests[own] for own in filed.forgotten if own in digests] for filed in asked}
 
 
 def record_plan(ledger: Ledger, plan: RecordedPlan, time: datetime) -> RecordedPlan:

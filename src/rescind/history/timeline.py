@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self, TypeVar
 
-from rescind.core.facts import Facts, Source
+from rescind.core.facts import Facts, PrivacyScope, Source
 from rescind.core.summary import Request
 from rescind.errors import NoHistoryError
 from rescind.history.events import (
@@ -186,6 +186,12 @@ class Timeline:
     def forgotten(self) -> frozenset[int]:
         """Everybody whose request was served."""
         return frozenset(client for filed in self.requests if filed.served for client in filed.request.group)
+
+    @cached_property
+    def returning(self) -> frozenset[int]:
+        """Those of the forgotten who take part again under another pseudonym, as only some of their rows went."""
+        asked = (filed for filed in self.requests if filed.served and filed.request.scope is PrivacyScope.RECORDS)
+        return frozenset(client for filed in asked for client in filed.request.group)
 
     @cached_property
     def plans(self) -> dict[int, RecordedPlan]:

@@ -22,7 +22,7 @@ KEY_BYTES = 32
 NO_HEAD = hashlib.sha256(b"rescind history, schema 1").digest()
 
 # One prefix per kind of input, so that nothing passes for something else.
-_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL = (bytes([number]) for number in range(8))
+_LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL, _ROW = (bytes([number]) for number in range(9))
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
@@ -66,6 +66,11 @@ def label_leaf(nonce: bytes, client: int, label: str) -> bytes:
     return hashlib.sha256(_LABEL + _framed(nonce) + struct.pack(">Q", client) + label.encode()).digest()
 
 
+def row_leaf(nonce: bytes, request: int, row: bytes) -> bytes:
+    """Commit to a row that a client leaves out for a request, under a nonce that the client keeps."""
+    return hashlib.sha256(_ROW + _framed(nonce) + struct.pack(">Q", request) + row).digest()
+
+
 def salt(key: bytes, where: bytes) -> bytes:
     """Derive the salt of one contribution, so that one can be opened without opening others."""
     return hmac.digest(key, _SALT + where, "sha256")
@@ -74,12 +79,25 @@ def salt(key: bytes, where: bytes) -> bytes:
 def merkle_root(level: Sequence[bytes]) -> bytes:
     """Return the root over the leaves; the last one of an odd level goes up as it is."""
     while len(level) > 1:
-        paired = [
-            hashlib.sha256(_INNER + left + right).digest()
-            for left, right in zip(level[::2], level[1::2], strict=False)
-        ]
+        paired = [_inner(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
         level = paired if len(level) % 2 == 0 else [*paired, level[-1]]
     return level[0]
+
+
+def merkle_path(level: Sequence[bytes], place: int) -> list[bytes]:
+    """Return what leads from a leaf to the root, of leaves whose number is a power of two."""
+    path = []
+    while len(level) > 1:
+        path.append(level[place ^ 1])
+        level, place = [_inner(*pair) for pair in zip(level[::2], level[1::2], strict=True)], place // 2
+    return path
+
+
+def follow_path(leaf: bytes, place: int, path: Sequence[bytes]) -> bytes:
+    """Return the root that a leaf at a place leads to."""
+    for beside in path:
+        leaf, place = _inner(beside, leaf) if place % 2 else _inner(leaf, beside), place // 2
+    return leaf
 
 
 def next_entry(previous: Entry | None, kind: str, time: str, body: Mapping[str, Any], root: bytes = b"") -> Entry:
@@ -105,6 +123,10 @@ def broken_links(entries: Iterable[Entry]) -> list[int]:
             broken.append(entry.sequence)
         previous = entry
     return broken
+
+
+def _inner(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(_INNER + left + right).digest()
 
 
 def _header(round_: RoundRecord) -> bytes:

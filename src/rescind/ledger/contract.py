@@ -516,7 +516,7 @@ class Ledger(ABC):
     # Erasure
 
     @abstractmethod
-    def erase_identities(self, clients: Clients) -> None:
+    def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         """Delete the names of clients, with labels and nonces.
 
         A keyed digest stays, so that a returning name is recognised, and the name's leaf, so that the others' still
@@ -524,6 +524,7 @@ class Ledger(ABC):
 
         Args:
             clients: their pseudonyms.
+            may_return: whether the names may be registered again; then no digest stays.
 
         Raises:
             LockedError: another process holds the run.

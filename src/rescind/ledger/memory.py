@@ -165,9 +165,10 @@ class MemoryLedger(Ledger):
     def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
         return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}
 
-    def erase_identities(self, clients: Clients) -> None:
+    def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         for client, name in self.names(clients).items():
-            self._erased.add(name_digest(self.outside_secret(RETURNING), name).hex())
+            if not may_return:
+                self._erased.add(name_digest(self.outside_secret(RETURNING), name).hex())
             self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 

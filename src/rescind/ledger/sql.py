@@ -313,12 +313,13 @@ class SqlLedger(Ledger):
 
     # Erasure
 
-    def erase_identities(self, clients: Clients) -> None:
+    def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         table, secret = schema.identity, self.outside_secret(RETURNING)
         chosen_names = among(table.c.pseudonym, clients.tolist())
         with self._transaction() as connection:
             rows = self._rows_of_identities(chosen_names)
-            _insert(connection, schema.suppression, [(name_digest(secret, row.name).hex(),) for row in rows])
+            barred = [] if may_return else rows
+            _insert(connection, schema.suppression, [(name_digest(secret, row.name).hex(),) for row in barred])
             for client, name, _, nonce in rows:
                 chosen, leaf = schema.client.c.pseudonym == client, name_leaf(nonce, client, name)
                 connection.execute(update(schema.client).where(chosen).values(name_leaf=leaf))

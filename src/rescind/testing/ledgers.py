@@ -623,6 +623,20 @@ class LedgerConformance:
         assert ledger.pseudonyms(["new"]) == {}
         assert ledger.register(["new"], NOW).tolist() == [4]
 
+    def test_a_name_that_may_return_gets_a_new_pseudonym(self, open_ledger: OpenLedger) -> None:
+        ledger = open_ledger()
+        ledger.register(["ann", "bob"], NOW)
+        before = ledger.name_leaves(1, 2)
+        ledger.erase_identities(group(1), may_return=True)
+        assert ledger.identities() == {"bob": 2}
+        assert ledger.forgotten(["ann"]) == set()
+        assert ledger.erased_name_digests() == []
+        assert ledger.name_leaves(1, 2) == before
+        assert ledger.register(["ann"], NOW).tolist() == [3]
+        ledger.erase_identities(group(1))
+        assert ledger.identities() == {"bob": 2, "ann": 3}
+        assert ledger.forgotten(["ann"]) == set()
+
     def test_a_pseudonym_is_never_given_twice(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
         ledger.register(["ann", "bob"], NOW)

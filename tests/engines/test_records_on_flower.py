@@ -1,0 +1,189 @@
+"""Single records on Flower: a client names its rows itself, and does not take part until it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+import rescind.flower
+from rescind import Budget, History, Sampling
+from rescind.audit.replay import distance
+from rescind.certificates.issue import build_statement
+from rescind.core.facts import PrivacyScope
+from rescind.engines.rows import check_row, commit_rows, find_left_out
+from rescind.flower import Recorded, run
+from rescind.flower.wire import EXECUTED
+from rescind.forgetting import Revocable
+from rescind.history.events import RepliesRejected, RowsNamed
+from rescind.methods import Solve
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+
+CLINICS = federation(6).shards
+SEED = b"a seed for tests"
+BUDGET = Budget(1.0, 1e-5)
+RECORDS = PrivacyScope.RECORDS
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def start(history: History, options: dict[str, Any] | None = None, root: Any = None, **settings: Any) -> Any:
+    """Run the clinics on a grid in this process; clinic-2 calls the helper with ``options``; ``root`` is its lie."""
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        name = str(context.node_config["client-id"])
+        shard = CLINICS[name]
+        own = (options or {}) if name == "clinic-2" else {}
+        reply = rescind.flower.train_head(msg, context, shard.features, shard.labels, **own)
+        if root is not None and name == "clinic-2":
+            reply.content[EXECUTED]["removed"] = root
+        return reply
+
+    nodes = {name: {"client-id": name} for name in CLINICS}
+    arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    recorded = Recorded(strategy, history, training=TRAINING, seed=SEED)
+    return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
+
+
+def name_of(history: History, label: str) -> str:
+    (client,) = history.clients([label])
+    return history.names([client])[0]
+
+
+def without(removed: int) -> Simulation:
+    shards = dict(CLINICS)
+    rows = shards["clinic-2"]
+    shards["clinic-2"] = Shard(rows.features[removed:], rows.labels[removed:])
+    whole = Federation(shards, federation(6).test, CLASSES)
+    return Simulation(whole, SoftmaxHead(FEATURES, CLASSES), TRAINING, secret=b"x", sampling=Sampling.EVERYBODY)
+
+
+@pytest.mark.parametrize("settings", [{"solve": True}, {"method": Solve(), "num_rounds": 3}])
+def test_a_row_is_forgotten_and_the_clinic_stays(
+    history: History, tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    start(history, **settings)
+    before = history.newest
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    file = tmp_path / "receipts.json"
+    start(history, {"removed": [0, 1], "receipts": file}, **settings)
+    with History.in_memory() as other:
+        newest = Revocable(other, without(2), seed=None).solve()
+        assert distance(history.model(history.newest), other.model(newest)) <= 1e-9
+    assert history.newest.branch == before.branch + 1
+    assert "unregister" not in caplog.text
+    assert history.verify() == []
+    statement = build_statement(history, 1).predicate
+    assert (statement.mode, statement.scope, len(statement.rows)) == ("exact", "records", 1)
+    # The clinic can show which rows it named, and no others.
+    kept = json.loads(file.read_bytes())["1"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    rows = CLINICS["clinic-2"]
+    (named,) = statement.rows
+    assert named.root == kept["root"]
+    for receipt in kept["rows"]:
+        at = receipt["row"]
+        assert check_row(named.root, 1, receipt, rows.features[at], int(rows.labels[at]))
+        assert not check_row(named.root, 2, receipt, rows.features[at], int(rows.labels[at]))
+        assert not check_row(named.root, 1, receipt, rows.features[at + 2], int(rows.labels[at + 2]))
+
+
+def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None:
+    start(history, num_rounds=2)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, num_rounds=2)
+    (outcome,) = history.outcomes()
+    assert outcome.modes[0].value == "exact"
+    assert all(len(edge.clients) == 5 for edge in history.lineage().edges)
+    # Once it does, it is back; and that it deleted them is as good.
+    start(history, {"removed": []}, num_rounds=5)
+    assert len(history.lineage().edges[-1].clients) == 6
+    assert build_statement(history, 1).predicate.rows == ()
+    assert history.verify() == []
+
+
+def test_rows_that_go_without_a_request_are_a_contradiction(history: History) -> None:
+    """Its weight is another one then; the next run serves nothing, as nobody asked."""
+    start(history, num_rounds=2)
+    start(history, {"removed": [0]}, num_rounds=4)
+    rejections = [event for _, event in history.timeline.of(RepliesRejected)]
+    assert len(rejections) == 2
+    assert "differs from the one that it had at first" in rejections[0].rejected[0][1]
+
+
+@pytest.mark.parametrize("root", ["", "x" * 64, "A" * 64, 3, [1.0], b"0" * 64, "0" * 63])
+def test_a_root_that_is_none_is_rejected(history: History, root: Any) -> None:
+    start(history, num_rounds=1)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, {"removed": [0]}, root, num_rounds=2)
+    (event, *_) = [event for _, event in history.timeline.of(RepliesRejected)]
+    assert "no digest" in event.rejected[0][1]
+    assert not list(history.timeline.of(RowsNamed))
+
+
+def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
+    start(history, num_rounds=1)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, {"removed": [0], "receipts": tmp_path / "first"}, num_rounds=1)
+    start(history, {"removed": [0], "receipts": tmp_path / "second"}, num_rounds=3)
+    roots = [json.loads((tmp_path / name).read_bytes())["1"]["root"] for name in ("first", "second")]
+    assert roots[0] != roots[1]
+    assert [event.root for _, event in history.timeline.of(RowsNamed)] == roots[:1]
+    with pytest.raises(ValueError, match="not about rows of"):
+        history.name_rows(name_of(history, "clinic-1"), 1, roots[0])
+
+
+# The rows themselves
+
+
+@pytest.mark.parametrize("removed", [[5], [-1], [True], [[0]], [0.5], np.ones(4, dtype=bool), "ab"])
+def test_rows_that_are_none_are_refused(removed: Any) -> None:
+    with pytest.raises(ValueError, match="removed"):
+        find_left_out(removed, 5)
+
+
+def test_a_mask_and_indices_name_the_same() -> None:
+    mask = np.array([True, False, True])
+    assert find_left_out(mask, 3).tolist() == find_left_out([2, 0, 2], 3).tolist() == mask.tolist()
+    assert not find_left_out([], 3).any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_every_named_row_can_be_shown(tmp_path: Path, count: int) -> None:
+    features, labels = np.random.default_rng(count).normal(size=(50, 3)), np.arange(50)
+    mask = np.arange(50) < count
+    root = commit_rows(tmp_path / "file", 7, features, labels, mask)
+    kept = json.loads((tmp_path / "file").read_bytes())["7"]["rows"]
+    assert [receipt["row"] for receipt in kept] == list(range(count))
+    assert len({len(receipt["path"]) for receipt in kept}) <= 1
+    assert all(check_row(root, 7, receipt, features[at], at) for at, receipt in enumerate(kept))
+    assert not any(check_row(root, 7, receipt, features[at], at + 1) for at, receipt in enumerate(kept))
+    assert not check_row(root, 7, {"salt": "zz"}, features[0], 0)
+    # What is there stays, and others have their own.
+    assert commit_rows(tmp_path / "file", 7, features, labels, ~mask) == root
+    assert commit_rows(tmp_path / "file", 8, features, labels, mask) != root
+
+
+def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("{}x")
+    with pytest.raises(ValueError, match="no file of rows"):
+        commit_rows(tmp_path / "file", 1, np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))
+    (tmp_path / "file").write_text('{"1": {"root": "ab"}}')
+    with pytest.raises(ValueError, match="no file of rows"):
+        commit_rows(tmp_path / "file", 1, np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))

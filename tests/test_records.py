@@ -1,0 +1,227 @@
+"""Single records: a client stays, some of its rows go; what is claimed, and who takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner
+
+from rescind import Budget, Exact, History, Last, Revocable, Rounds, Sampling, Scratch, Sifu
+from rescind.audit.replay import distance
+from rescind.certificates.envelope import sign
+from rescind.certificates.errors import InconsistentCertificateError
+from rescind.certificates.issue import build_statement
+from rescind.certificates.verification import verify
+from rescind.core.aggregation import RoundMeasurement
+from rescind.core.facts import PrivacyScope
+from rescind.core.planning import assess, candidates
+from rescind.core.summary import Request
+from rescind.errors import ForgottenClientError, UnknownClientError
+from rescind.ledger.records import ModelId
+from rescind.methods import Solve
+from rescind.methods.method import Method
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
+from rescind.testing.small import TRAINING, federation
+
+BUDGET = Budget(8.0, 0.01)
+SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
+RECORDS = PrivacyScope.RECORDS
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def engine(without: int = 0, *, absent: tuple[str, ...] = (), **options: Any) -> Simulation:
+    """Return the small federation; of clinic-2 the first rows are left out, as many as ``without``."""
+    whole = federation(6)
+    shards = {name: shard for name, shard in whole.shards.items() if name not in absent}
+    if rows := shards.get("clinic-2"):
+        shards["clinic-2"] = Shard(rows.features[without:], rows.labels[without:])
+    head = SoftmaxHead(*whole.inputs, whole.classes)
+    return Simulation(Federation(shards, whole.test, whole.classes), head, TRAINING, secret=b"records", **options)
+
+
+def forget(history: History, method: Method, without: int = 2, rounds: int = 4) -> Revocable:
+    """Ask for rows of clinic-2 to be forgotten, and serve it with a federation that leaves them out."""
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    federation = Revocable(history, engine(without))
+    federation.forget(method, Rounds(rounds))
+    return federation
+
+
+@pytest.mark.parametrize("method", [Solve(), Exact(), Scratch(), Sifu()])
+def test_the_model_is_the_one_of_a_world_without_the_rows(history: History, method: Method) -> None:
+    Revocable(history, engine()).train(Rounds(4))
+    forget(history, method)
+    with History.in_memory() as other:
+        world = Revocable(other, engine(2))
+        if isinstance(method, Solve):
+            world.solve()
+        else:
+            world.train(Rounds(4))
+        # The same operations on the same numbers: the same bits.
+        assert distance(history.model(history.newest), other.model(other.newest)) == 0
+    assert history.verify() == []
+
+
+def test_a_certificate_says_what_it_rests_on(history: History) -> None:
+    federation = Revocable(history, engine(secret_noise=True))
+    federation.train(Rounds(4))
+    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    Revocable(history, engine(2, secret_noise=True)).forget(Solve(), Rounds(4))
+    statement = build_statement(history, number)
+    predicate = statement.predicate
+    assert (predicate.mode, predicate.scope) == ("exact", "records")
+    assert "the rows that these clients named" in predicate.claim
+    assert "take part again" in predicate.counterfactual
+    (left_out,) = [told for told in predicate.assumptions if "leave out the rows" in told.what]
+    assert left_out.basis == "reported by the client"
+    assert any("the difference can tell a row" in line for line in predicate.not_claimed)
+    assert not any("whole clients are forgotten" in line for line in predicate.not_claimed)
+    assert any("under new pseudonyms" in line for line in predicate.erasure.stays)
+    content = sign(statement, [SIGNER])
+    assert verify(content, [SIGNER.public_key], history=history).statement == statement
+
+
+@pytest.mark.parametrize("mode", ["strict", "instance"])
+def test_a_certificate_with_noise_is_none_for_records(history: History, mode: str) -> None:
+    Revocable(history, engine()).train(Rounds(4))
+    forget(history, Solve())
+    statement = build_statement(history, 1)
+    forged = statement.model_copy(update={"predicate": statement.predicate.model_copy(update={"mode": mode})})
+    with pytest.raises(InconsistentCertificateError, match="single records are forgotten without noise"):
+        verify(sign(forged, [SIGNER]), [SIGNER.public_key])
+
+
+def test_training_goes_back_to_before_the_first_round_and_no_further(history: History) -> None:
+    """clinic-2 joins after three rounds without it; nobody needs these again."""
+    Revocable(history, engine(absent=("clinic-2",))).train(Rounds(3))
+    Revocable(history, engine()).train(Rounds(6))
+    forget(history, Sifu())
+    (outcome,) = history.outcomes()
+    assert outcome.branch is not None
+    assert outcome.branch.parent == ModelId(0, 3)
+    assert outcome.branch.sigma == 0
+
+
+def test_no_noise_hides_rows_of_a_client_that_stays(history: History) -> None:
+    """Where a client could leave with noise, its rows cannot."""
+    federation = Revocable(history, engine(secret_noise=True))
+    federation.train(Rounds(6))
+    group = history.clients(["clinic-2"])
+    summary = history.summary(group)
+    whole, rows = (candidates(summary, Request(group, BUDGET, scope)) for scope in (PrivacyScope.GROUP, RECORDS))
+    assert len(whole) == len(summary.kept) == 7
+    assert [(candidate.node.index, candidate.mode.value) for candidate in rows] == [(0, "exact")]
+    with pytest.raises(ValueError, match="it takes at least inf"):
+        assess(summary, Request(group, BUDGET, RECORDS), node=summary.kept[3], sigma=2.0**20)
+
+
+def test_a_method_that_only_adds_noise_refuses(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.train(Rounds(3))
+    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    with pytest.raises(ValueError, match="no noise hides rows of a client that stays"):
+        federation.plan(Last(), number)
+
+
+def test_a_client_without_its_rows_takes_part_again_and_can_leave_for_good(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(4))
+    (old,) = history.clients(["clinic-2"])
+    assert "clinic-2" in history.remaining(["clinic-2"])
+    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    federation = Revocable(history, engine(2))
+    federation.forget(Exact(), Rounds(4))
+    (new,) = history.clients(["clinic-2"])
+    assert new > old
+    assert new in history.lineage().edges[-1].clients
+    assert history.describe_groups([history.timeline.requests[number - 1].request.group]) == [["clinic-2"]]
+    # For the next rows, and then for good.
+    forget(history, Solve(), without=3)
+    history.ask(["clinic-2"], BUDGET, scope=PrivacyScope.SEQUENCE)
+    federation = Revocable(history, engine(3))
+    federation.forget(Exact(), Rounds(2))
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    assert [outcome.modes[0].value for outcome in history.outcomes()] == ["exact"] * 3
+    assert history.verify() == []
+    with pytest.raises(UnknownClientError, match="was forgotten"):
+        history.clients(["clinic-2"])
+    with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
+        model = recorder.model()
+        measured = RoundMeasurement(np.zeros(1), 0.0, None)
+        with pytest.raises(ForgottenClientError):
+            recorder.record(["clinic-2"], np.ones(1), (3,), measured, 0.0, model)
+
+
+def test_while_a_request_waits_more_rows_join_it(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(2))
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    with pytest.raises(ValueError, match="is about some of these clients already"):
+        history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+
+
+def test_rows_that_the_newest_model_never_saw_need_no_restart(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(2))
+    history.ask(["clinic-1"], BUDGET)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    Revocable(history, engine(2)).forget(Scratch(), Rounds(2))
+    # It waited while the first was served, so that the newest model does not know it.
+    settled = history.timeline.requests[1]
+    assert settled.settled
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
+    Revocable(history, engine(2)).train(Rounds(4))
+    assert build_statement(history, 2).predicate.mode == "exact"
+    assert history.verify() == []
+
+
+def test_a_crash_after_the_restart_leaves_nobody_out(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "history") as history:
+        Revocable(history, engine()).train(Rounds(2))
+        history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+        erase = type(history.ledger).erase_identities
+
+        def die(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(history.ledger), "erase_identities", die)
+        with pytest.raises(KeyboardInterrupt):
+            Revocable(history, engine(2)).forget(Exact(), Rounds(2))
+        assert history.timeline.requests[0].served
+        monkeypatch.setattr(type(history.ledger), "erase_identities", erase)
+    with History(tmp_path / "history") as history:
+        Revocable(history, engine(2)).forget(Exact(), Rounds(2))
+        assert "clinic-2" in history.known_names()
+        assert history.verify() == []
+
+
+def test_a_changed_list_of_names_is_found(tmp_path: Any) -> None:
+    """Whoever may write to the database cannot bar a client that stays, or take a name away."""
+    with History(tmp_path / "history") as history:
+        Revocable(history, engine()).train(Rounds(2))
+        forget(history, Exact())
+        old = min(history.timeline.returning)
+        assert history.verify() == []
+        ledger = history.ledger
+        with ledger.writing():
+            ledger.erase_identities(np.array([old + 1]), may_return=True)
+        assert any("is gone, and no erasure says so" in problem for problem in history.verify())
+
+
+@pytest.mark.parametrize("sampling", [{"sampling": Sampling.POISSON, "rate": 0.7}, {}])
+def test_together_with_a_client_that_leaves(history: History, sampling: dict[str, Any]) -> None:
+    make: Callable[[int], Simulation] = lambda without: engine(without, secret_noise=True, **sampling)  # noqa: E731
+    Revocable(history, make(0)).train(Rounds(5))
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.ask(["clinic-4"], BUDGET)
+    (outcome,) = Revocable(history, make(2)).forget(Sifu(), Rounds(5), together=True)
+    assert {mode.value for mode in outcome.modes} == {"exact"}
+    assert history.remaining(["clinic-2", "clinic-4"]) == ["clinic-2"]
+    assert history.verify() == []
