@@ -40,7 +40,7 @@ from rescind.certificates.predicate import (
     Statement,
 )
 from rescind.certificates.recomputed import find_unfounded, has_touched
-from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts
+from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts_of
 from rescind.checkpoints.tensors import digest, read
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
@@ -303,16 +303,7 @@ def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]
         yield "its subjects are not a model and a history"
     if (statement.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
         yield f"a statement of this type cannot have the mode {mode.value}"
-    expected = write_texts(
-        mode,
-        PrivacyScope(predicate.scope),
-        predicate.facts,
-        predicate.training,
-        frozen=predicate.frozen,
-        noised_rounds=predicate.rounds is not None,
-        solved=predicate.solving is not None,
-    )
-    for name, text in expected.items():
+    for name, text in write_texts_of(predicate).items():
         if getattr(predicate, name) != text:
             yield f"what it says as {name} is not what follows from its mode and the stated facts"
     if bool(predicate.reasons) is not (mode is Mode.HEURISTIC):
