@@ -298,9 +298,7 @@ def _without_numbers(ledger: Ledger, clients: Clients, erased: Sequence[Span]) -
 def _remaining(path: Lineage, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
     """Return what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed."""
     tracker, common = SensitivityTracker(), True
-    everybody = np.unique(
-        np.concatenate([edge.clients for edge in path.edges if isinstance(edge, RoundEdge | ErasedStretch)])
-    )
+    everybody = np.unique(np.concatenate([edge.clients for edge in path.edges]))
     measured, known = np.zeros(len(everybody)), np.zeros(len(everybody))
     for edge in path.edges:
         tracker.record(edge)

@@ -7,15 +7,13 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_group
+from rescind.core.edges import NOBODY, ErasedStretch, RoundEdge, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
 from rescind.history.progress import report_progress
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
-
-_NOBODY = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def overview(history: History, most: int = 10) -> Overview:
         tracker.record(edge)
     took_part = [edge.clients for edge in path.edges if isinstance(edge, RoundEdge)]
     named_only = [edge.clients for edge in path.edges if isinstance(edge, ErasedStretch)]
-    joined, counts = np.unique(np.concatenate([_NOBODY, *took_part]), return_counts=True)
+    joined, counts = np.unique(np.concatenate([NOBODY, *took_part]), return_counts=True)
     everybody = np.unique(np.concatenate([joined, *named_only]))
     # An erased stretch tells nothing of its rounds.
     rounds = np.zeros(len(everybody), dtype=np.int64)
