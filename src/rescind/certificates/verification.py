@@ -117,7 +117,8 @@ def verify(
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
     statement = open_envelope(Statement, content, keys, threshold)
-    _check_consistency(statement)
+    for wrong in _contradictions(statement):
+        raise InconsistentCertificateError(wrong)
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
     holds = [
         f"signed by {threshold} of the keys {signers}" if threshold < len(keys) else f"signed by {signers}",
@@ -275,11 +276,6 @@ def find_superseded(statement: Statement, history: History) -> Iterator[str]:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
 
 
-def _check_consistency(statement: Statement) -> None:
-    for wrong in _contradictions(statement.predicate, statement):
-        raise InconsistentCertificateError(wrong)
-
-
 def _not_yet(predicate: Predicate, now: datetime) -> Iterator[str]:
     """Say which of its times a clock that was wrong must have told."""
     for event, time in (("asked for", predicate.asked), ("completed", predicate.erasure.completed)):
@@ -296,9 +292,9 @@ def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
     return "its numbers are too large or too small" if isinstance(refusal, ArithmeticError) else str(refusal)
 
 
-def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]:
+def _contradictions(statement: Statement) -> Iterator[str]:
     """Say what does not follow from the rest."""
-    mode = Mode(predicate.mode)
+    predicate, mode = statement.predicate, Mode(statement.predicate.mode)
     if [subject.name for subject in statement.subject] != ["model", "head of the history"]:
         yield "its subjects are not a model and a history"
     if (statement.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):

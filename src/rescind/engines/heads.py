@@ -71,11 +71,7 @@ def train_head_on(
 
 
 def sum_head(
-    model: Mapping[str, Tensor],
-    rows: Tensor,
-    labels: NDArray[np.int64],
-    loss: Loss,
-    wanted: Wanted = Wanted.GRADIENT,
+    model: Mapping[str, Tensor], rows: Tensor, labels: NDArray[np.int64], loss: Loss, wanted: Wanted = Wanted.GRADIENT
 ) -> Sums:
     """Return the sums over a client's rows that a head is solved from, at a model and without the L2 term.
 
