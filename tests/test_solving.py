@@ -54,6 +54,16 @@ def engine(clients: int = 6, seed: int = 0, without: Sequence[str] = (), **optio
     return Simulation(Federation(shards, whole.test, whole.classes), head, TRAINING, secret=b"others")
 
 
+class Wrapped:
+    """A simulation in which a test changes something; ``asked`` is for its questions to be counted."""
+
+    def __init__(self, whole: Simulation) -> None:
+        self.whole, self.asked = whole, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.whole, name)
+
+
 def solved(engine: Simulation, solving: Solving | None = None) -> tuple[dict[str, Tensor], int]:
     """Solve from theta_0^0, and return the model and the rounds it took."""
     with History.in_memory() as history:
@@ -118,14 +128,8 @@ def test_what_the_leaver_had_decides_nothing(history: History) -> None:
 
 
 def test_a_solve_that_was_cut_off_goes_on_and_ends_at_the_same_solution(history: History) -> None:
-    class CutOff:
+    class CutOff(Wrapped):
         """Fails at its third question."""
-
-        def __init__(self, whole: Simulation) -> None:
-            self.whole, self.asked = whole, 0
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.whole, name)
 
         def sums(self, *question: Any) -> Answers:
             self.asked += 1
@@ -148,14 +152,8 @@ def test_a_solve_that_was_cut_off_goes_on_and_ends_at_the_same_solution(history:
 
 
 def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> None:
-    class Leaves:
+    class Leaves(Wrapped):
         """clinic-3 does not answer after the first question."""
-
-        def __init__(self, whole: Simulation) -> None:
-            self.whole, self.asked = whole, 0
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.whole, name)
 
         def sums(
             self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
@@ -173,14 +171,8 @@ def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> No
 
 
 def test_clients_who_come_and_go_do_not_keep_a_solve_from_ending(history: History) -> None:
-    class ComesAndGoes:
+    class ComesAndGoes(Wrapped):
         """Every question one of clinic-3, clinic-4 and clinic-5 does not answer, in turn."""
-
-        def __init__(self, whole: Simulation) -> None:
-            self.whole, self.asked = whole, 0
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.whole, name)
 
         def sums(
             self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
@@ -204,13 +196,7 @@ def test_rounds_of_training_are_not_the_solvers(history: History) -> None:
 
 
 def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
-    class Silent:
-        def __init__(self, whole: Simulation) -> None:
-            self.whole = whole
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.whole, name)
-
+    class Silent(Wrapped):
         def sums(self, *_: Any) -> Answers:
             return Answers.collect([], {}, ["clinic-0"])
 
@@ -264,13 +250,7 @@ def test_who_leaves_after_a_solve_is_no_further_than_the_bound(history: History,
 
 
 def test_a_solve_bounds_anew_whoever_took_part_before_it_and_did_not_answer(history: History) -> None:
-    class Absent:
-        def __init__(self, whole: Simulation) -> None:
-            self.whole = whole
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.whole, name)
-
+    class Absent(Wrapped):
         def sums(self, model: Any, model_id: Any, names: Sequence[str], wanted: Wanted) -> Answers:
             return self.whole.sums(model, model_id, [name for name in names if name != "clinic-5"], wanted)
 
@@ -378,13 +358,7 @@ def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solu
     ],
 )
 def test_an_engine_that_contradicts_itself_is_refused(history: History, lie: Any, words: str) -> None:
-    class Lies:
-        def __init__(self, whole: Simulation) -> None:
-            self.whole = whole
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.whole, name)
-
+    class Lies(Wrapped):
         def sums(self, *question: Any) -> Answers:
             answers: Answers = lie(self.whole, *question)
             return answers
@@ -413,14 +387,11 @@ def test_what_cannot_be_solved_says_why(changes: dict[str, Any], words: str) -> 
 
 
 def test_an_engine_without_sums_says_so(history: History) -> None:
-    class Trains:
-        def __init__(self, whole: Simulation) -> None:
-            self.whole = whole
-
+    class Trains(Wrapped):
         def __getattr__(self, name: str) -> object:
             if name == "sums":
                 raise AttributeError(name)
-            return getattr(self.whole, name)
+            return super().__getattr__(name)
 
     federation = Revocable(history, Trains(engine()))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Trains has no sums"):

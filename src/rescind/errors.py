@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class HistoryError(Exception):
@@ -68,6 +68,18 @@ class RunMismatchError(HistoryError):
 
 class BrokenHistoryError(HistoryError):
     """What is recorded contradicts its own chain."""
+
+
+def refuse_changes(problems: Iterable[str], danger: str = "") -> None:
+    """Raise a BrokenHistoryError with the first problem of a ledger, if it has one.
+
+    ``danger`` says at the end of its message what would happen otherwise.
+    """
+    for problem in problems:
+        raise BrokenHistoryError(
+            f"{problem}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and restore "
+            f"it from a backup{danger}"
+        )
 
 
 class DamagedCheckpointError(HistoryError):

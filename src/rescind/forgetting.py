@@ -22,7 +22,7 @@ from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, Server, check_server, draw_noise, norm
-from rescind.engines.solving import find_solving_obstacles, solve
+from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
 from rescind.errors import PendingRequestError, StalePlanError
@@ -310,8 +310,8 @@ class Revocable:
         self, method: Certifying, candidate: Candidate, summary: Summary, requests: Sequence[Request]
     ) -> Candidate:
         """Return what a method's choice is worth; of what it says itself only the predicted rounds are believed."""
-        if candidate.solving and (obstacles := find_solving_obstacles(self.engine)):
-            raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
+        if candidate.solving:
+            check_solvable(self.engine)
         node, sigma = candidate.node, candidate.sigma
         worth = assess(summary, *requests, node=node, sigma=sigma, strict=method.public_plan)
         if candidate.solving is None:

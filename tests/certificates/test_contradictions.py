@@ -24,9 +24,9 @@ from rescind.certificates.issue import (
 from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
-from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts
+from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts_of
 from rescind.core.calibration import Budget
-from rescind.core.facts import Mode, PrivacyScope, Sampling
+from rescind.core.facts import Mode, Sampling
 from rescind.core.noise import GRID
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
@@ -66,16 +66,7 @@ def strict() -> Iterator[tuple[History, Statement]]:
 def fitting(found: Statement, **changes: Any) -> Statement:
     """Alter a certificate so that every text and every other number follows from what is altered."""
     said = found.predicate.model_copy(update=changes)
-    words = write_texts(
-        Mode(said.mode),
-        PrivacyScope(said.scope),
-        said.facts,
-        said.training,
-        frozen=said.frozen,
-        noised_rounds=said.rounds is not None,
-        solved=said.solving is not None,
-    )
-    said = said.model_copy(update=words)
+    said = said.model_copy(update=write_texts_of(said))
     if said.guarantee is not None:
         proven = build_guarantee(read_request(said.guarantee), said.facts.parameters, said.noise, said.rounds)
         said = said.model_copy(update={"guarantee": proven})

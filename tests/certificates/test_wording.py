@@ -26,7 +26,7 @@ from rescind.certificates.issue import (
 from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
-from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts
+from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts, write_texts_of
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
@@ -93,16 +93,7 @@ def checked(found: Statement, **options: Any) -> VerifiedCertificate:
 def fitting(found: Statement, mode: Mode, **changes: Any) -> Statement:
     """Alter a certificate, and give it the very texts that its altered facts have."""
     other = altered(found, **changes, mode=mode.value).predicate
-    words = write_texts(
-        mode,
-        PrivacyScope(other.scope),
-        other.facts,
-        other.training,
-        frozen=other.frozen,
-        noised_rounds=other.rounds is not None,
-        solved=other.solving is not None,
-    )
-    return altered(found, **changes, **words, mode=mode.value)
+    return altered(found, **changes, **write_texts_of(other), mode=mode.value)
 
 
 # Texts

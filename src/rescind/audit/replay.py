@@ -17,7 +17,7 @@ from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.solver import Solver, State, advance, begin
-from rescind.core.sums import Wanted, flatten, head_names, unflatten
+from rescind.core.sums import Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
 from rescind.engines.server import average, norm
 from rescind.history.history import History
@@ -184,10 +184,9 @@ class _SolvedAgain:
     def _ask(self, model: Mapping[str, Tensor], here: ModelId) -> tuple[Mapping[str, Tensor], bool]:
         tape, remaining = self.tape, [name for name in self.tape.rounds[here][1] if name not in self.leaving]
         if self.state is None:
-            classes, features = model[head_names(model)[0]].shape
             loss = cast(SoftmaxL2 | LogisticL2, tape.facts.training.loss)
             tolerance = _TOLERANCES[tape.facts.training.precision]
-            self.state = begin(Solver(loss, classes, features, tape.questions[here], tolerance))
+            self.state = begin(Solver(loss, *head_shape(model), tape.questions[here], tolerance))
         answers = cast(SummingEngine, tape.engine).sums(model, here, remaining, self.state.wanted)
         if answers.total is None:
             return model, True

@@ -14,16 +14,7 @@ from pydantic import Field
 
 from rescind.certificates.errors import AnnexMismatchError
 from rescind.certificates.issue import deletion_digest, deletion_log
-from rescind.certificates.predicate import (
-    STATEMENT_TYPE,
-    Count,
-    Digest,
-    InToto,
-    Part,
-    Sha256,
-    Statement,
-    Words,
-)
+from rescind.certificates.predicate import STATEMENT_TYPE, Count, Digest, InToto, Part, Sha256, Statement, Words
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity

@@ -35,10 +35,8 @@ def has_touched(history: History, head: bytes, claim: Claim) -> bool | None:
     if claim.restart is None:
         model_id, groups = history.newest_at(head), [claim.asked.request.group]
     else:
-        model_id, groups = (
-            ModelId(claim.restart.number, claim.rounds),
-            groups_of(history.timeline_at(head), claim.asked),
-        )
+        model_id = ModelId(claim.restart.number, claim.rounds)
+        groups = groups_of(history.timeline_at(head), claim.asked)
     try:
         path = history.lineage(model_id, frozenset().union(*groups))
     except BrokenHistoryError:

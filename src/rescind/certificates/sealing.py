@@ -35,10 +35,7 @@ def encrypt_key(private: bytes, passphrase: str) -> bytes:
     cost = [_item(_INTEGER, parameter.to_bytes(parameter.bit_length() // 8 + 1, "big")) for parameter in (_N, _R, _P)]
     kdf = _sequence(_item(_OBJECT, _SCRYPT), _sequence(_item(_OCTETS, salt), *cost))
     aes = _sequence(_item(_OBJECT, _AES_256_CBC), _item(_OCTETS, vector))
-    whole = _sequence(
-        _sequence(_item(_OBJECT, _PBES2), _sequence(kdf, aes)),
-        _item(_OCTETS, hidden),
-    )
+    whole = _sequence(_sequence(_item(_OBJECT, _PBES2), _sequence(kdf, aes)), _item(_OCTETS, hidden))
     lines = wrap(base64.b64encode(whole).decode(), 64)
     return "\n".join([f"-----BEGIN {_LABEL}-----", *lines, f"-----END {_LABEL}-----", ""]).encode()
 

@@ -40,7 +40,7 @@ from rescind.certificates.predicate import (
     Statement,
 )
 from rescind.certificates.recomputed import find_unfounded, has_touched
-from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts
+from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts_of
 from rescind.checkpoints.tensors import digest, read
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
@@ -117,7 +117,8 @@ def verify(
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
     statement = open_envelope(Statement, content, keys, threshold)
-    _check_consistency(statement)
+    for wrong in _contradictions(statement):
+        raise InconsistentCertificateError(wrong)
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
     holds = [
         f"signed by {threshold} of the keys {signers}" if threshold < len(keys) else f"signed by {signers}",
@@ -275,11 +276,6 @@ def find_superseded(statement: Statement, history: History) -> Iterator[str]:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
 
 
-def _check_consistency(statement: Statement) -> None:
-    for wrong in _contradictions(statement.predicate, statement):
-        raise InconsistentCertificateError(wrong)
-
-
 def _not_yet(predicate: Predicate, now: datetime) -> Iterator[str]:
     """Say which of its times a clock that was wrong must have told."""
     for event, time in (("asked for", predicate.asked), ("completed", predicate.erasure.completed)):
@@ -296,25 +292,16 @@ def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
     return "its numbers are too large or too small" if isinstance(refusal, ArithmeticError) else str(refusal)
 
 
-def _contradictions(predicate: Predicate, statement: Statement) -> Iterator[str]:
+def _contradictions(statement: Statement) -> Iterator[str]:
     """Say what does not follow from the rest."""
-    mode = Mode(predicate.mode)
+    predicate, mode = statement.predicate, Mode(statement.predicate.mode)
     if [subject.name for subject in statement.subject] != ["model", "head of the history"]:
         yield "its subjects are not a model and a history"
     if (statement.predicate_type == CERTIFICATE_TYPE) is (mode is Mode.HEURISTIC):
         yield f"a statement of this type cannot have the mode {mode.value}"
     if _of_records(predicate) and mode in (Mode.STRICT, Mode.INSTANCE):
         yield f"single records are forgotten without noise, and the mode is {mode.value}"
-    expected = write_texts(
-        mode,
-        PrivacyScope(predicate.scope),
-        predicate.facts,
-        predicate.training,
-        frozen=predicate.frozen,
-        noised_rounds=predicate.rounds is not None,
-        solved=predicate.solving is not None,
-    )
-    for name, text in expected.items():
+    for name, text in write_texts_of(predicate).items():
         if getattr(predicate, name) != text:
             yield f"what it says as {name} is not what follows from its mode and the stated facts"
     if bool(predicate.reasons) is not (mode is Mode.HEURISTIC):

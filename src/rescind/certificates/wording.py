@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from rescind.certificates.predicate import Assumption, RecordedFacts, Training
+from rescind.certificates.predicate import Assumption, Predicate, RecordedFacts, Training
 from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
@@ -112,6 +112,19 @@ def write_texts(
             *([_SUMS_SEEN] if facts.solved else []),
         ),
     }
+
+
+def write_texts_of(predicate: Predicate) -> dict[str, Any]:
+    """Return the texts that follow from what a certificate states."""
+    return write_texts(
+        Mode(predicate.mode),
+        PrivacyScope(predicate.scope),
+        predicate.facts,
+        predicate.training,
+        frozen=predicate.frozen,
+        noised_rounds=predicate.rounds is not None,
+        solved=predicate.solving is not None,
+    )
 
 
 def format_share(share: float) -> str:

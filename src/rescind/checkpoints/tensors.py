@@ -82,11 +82,7 @@ def layout(tensors: Mapping[str, StoredTensor]) -> bytes:
     for name in sorted(tensors):
         tensor = tensors[name]
         end = start + tensor.nbytes
-        header[name] = {
-            "dtype": _CODES[tensor.dtype.name],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
+        header[name] = {"dtype": _CODES[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -8,13 +8,7 @@ from typing import Annotated
 import typer
 
 from rescind.cli.key import passphrase
-from rescind.cli.shared import (
-    AsJson,
-    Location,
-    open_existing,
-    show,
-    show_progress,
-)
+from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress
 
 
 def certify(

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import (
-    AsJson,
-    report_errors,
-    show,
-    show_progress,
-)
+from rescind.cli.shared import AsJson, report_errors, show, show_progress
 
 if TYPE_CHECKING:
     pass

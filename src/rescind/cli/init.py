@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rescind.cli.shared import (
-    AsJson,
-    Location,
-    open_history,
-    report_errors,
-    show,
-)
+from rescind.cli.shared import AsJson, Location, open_history, report_errors, show
 
 if TYPE_CHECKING:
     pass

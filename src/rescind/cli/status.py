@@ -5,14 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rescind.cli.shared import (
-    AsJson,
-    Location,
-    open_existing,
-    show,
-    show_progress,
-    table,
-)
+from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,14 +10,7 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli.shared import (
-    AsJson,
-    check_page,
-    open_history,
-    report_errors,
-    show,
-    show_progress,
-)
+from rescind.cli.shared import AsJson, check_page, open_history, report_errors, show, show_progress
 
 
 def verify(

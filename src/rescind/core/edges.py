@@ -19,6 +19,9 @@ from rescind.core.regularity import Factor, server_factor
 # Marks an empty place where clients are looked up, so no client may have it as its number.
 NO_CLIENT = int(np.iinfo(np.int64).min)
 
+# Who took part in what is no round.
+NOBODY: Clients = np.empty(0, dtype=np.int64)
+
 # A factor of 0 would make nothing of an infinite sensitivity; a larger one is safe.
 SMALLEST_FACTOR = 1e-300
 
@@ -140,6 +143,7 @@ class AbsentRound:
 
     factor: float
     rounding: float
+    clients = NOBODY
 
     def __post_init__(self) -> None:
         # A history has thousands of them: what is wrong is looked for only if something is.
@@ -161,6 +165,7 @@ class NoiseEdge:
     sigma: float
     rounding: float
     unit_roundoff: float = 2.0**-24
+    clients = NOBODY
 
     def __post_init__(self) -> None:
         positive("sigma", self.sigma)
@@ -213,6 +218,7 @@ class UnboundedEdge:
 
     factor = 1.0
     rounding = 0.0
+    clients = NOBODY
 
 
 def sorted_group(group: Iterable[int]) -> Clients:

@@ -133,9 +133,7 @@ def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
     """
     leaving = sorted_group(group)
     for node, edge in enumerate(edges):
-        if isinstance(edge, UnboundedEdge) or (
-            isinstance(edge, RoundEdge | ErasedStretch) and find_members(edge.clients, leaving).any()
-        ):
+        if isinstance(edge, UnboundedEdge) or (len(edge.clients) and find_members(edge.clients, leaving).any()):
             return node
     return len(edges)
 
@@ -149,7 +147,7 @@ def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
     for edge in edges:
         if isinstance(edge, UnboundedEdge):
             return absent[:0]
-        if len(absent) and isinstance(edge, RoundEdge | ErasedStretch):
+        if len(absent) and len(edge.clients):
             absent = absent[~find_members(absent, np.sort(edge.clients))]
     return absent
 

@@ -131,6 +131,24 @@ def head_names(names: Iterable[str]) -> tuple[str, str]:
     return weights[0], biases[0]
 
 
+def head_shape(model: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Return the numbers of a head's classes and of its features.
+
+    Args:
+        model: a head.
+
+    Returns:
+        the shape of its weight.
+
+    Raises:
+        ValueError: this is not a head.
+
+    Theory section 16.
+    """
+    classes, features = model[head_names(model)[0]].shape
+    return classes, features
+
+
 def flatten(model: Mapping[str, Tensor]) -> Floats:
     """Return a head as the flat vector of [W | b], in float64.
 

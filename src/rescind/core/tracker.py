@@ -158,12 +158,8 @@ class SensitivityTracker:
         start, end = self._count, self._count + len(clients)
         self._records, self._earlier = _with_room(self._records, end), _with_room(self._earlier, end)
         added = self._records[start:end]
-        added["client"], added["row"], added["node"], added["psi"] = (
-            clients,
-            np.arange(start, end),
-            self._last_node,
-            psi,
-        )
+        added["client"], added["row"] = clients, np.arange(start, end)
+        added["node"], added["psi"] = self._last_node, psi
         self._earlier[start:end] = earlier
         self._latest.write(slots, added)
         self._count = end

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
 from rescind.core.ridge import RidgeSums, ridge_sums
-from rescind.core.sums import BLOCK, Sums, Wanted, flatten, head_names
+from rescind.core.sums import BLOCK, Sums, Wanted, flatten, head_shape
 from rescind.core.training import LocalTraining
 
 # Sums over fewer rows than these would tell too much of each: nobody who has fewer answers a solver.
@@ -71,11 +71,7 @@ def train_head_on(
 
 
 def sum_head(
-    model: Mapping[str, Tensor],
-    rows: Tensor,
-    labels: NDArray[np.int64],
-    loss: Loss,
-    wanted: Wanted = Wanted.GRADIENT,
+    model: Mapping[str, Tensor], rows: Tensor, labels: NDArray[np.int64], loss: Loss, wanted: Wanted = Wanted.GRADIENT
 ) -> Sums:
     """Return the sums over a client's rows that a head is solved from, at a model and without the L2 term.
 
@@ -98,9 +94,8 @@ def sum_head(
     """
     loss = _head_loss(loss)
     theta = flatten(model)
-    width = rows.shape[1] + 1
-    classes, left = divmod(len(theta), width)
-    if left or len(model[head_names(model)[0]]) != classes:
+    classes, width = head_shape(model)[0], rows.shape[1] + 1
+    if classes * width != len(theta):
         raise ValueError(f"rows of {rows.shape[1]} features do not fit a head of {len(theta)} parameters")
     if isinstance(loss, LogisticL2) != (classes == 1):
         raise ValueError(

@@ -17,7 +17,7 @@ from rescind.core.edges import NO_BOUND
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
 from rescind.core.solving import Solving
-from rescind.core.sums import flatten, head_names, unflatten
+from rescind.core.sums import flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
 from rescind.engines.progress import bar
 from rescind.engines.server import average
@@ -26,11 +26,13 @@ from rescind.history.recorder import Recorder
 from rescind.ledger.records import ModelId
 
 
-def find_solving_obstacles(engine: Engine) -> tuple[str, ...]:
-    """Return why an engine's model cannot be solved; empty means that it can."""
+def check_solvable(engine: Engine) -> None:
+    """Refuse an engine whose model cannot be solved."""
+    obstacles = engine.facts.solving_obstacles
     if not hasattr(engine, "sums"):
-        return (f"{type(engine).__name__} has no sums, so its clients cannot answer a solver's questions",)
-    return engine.facts.solving_obstacles
+        obstacles = (f"{type(engine).__name__} has no sums, so its clients cannot answer a solver's questions",)
+    if obstacles:
+        raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
 
 
 def solve(
@@ -48,13 +50,12 @@ def solve(
     solve that was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's
     rounds are used up. Once ``interrupted`` says so, no further round begins.
     """
-    if obstacles := find_solving_obstacles(engine):
-        raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
+    check_solvable(engine)
     asking, model = cast(SummingEngine, engine), recorder.model()
     facts = engine.facts
     loss = cast(SoftmaxL2 | LogisticL2, facts.training.loss)
-    classes, features = model[head_names(model)[0]].shape
-    solver = Solver(loss, classes, features, choose(classes, features, solving.most_bytes), solving.tolerance)
+    shape = head_shape(model)
+    solver = Solver(loss, *shape, choose(*shape, solving.most_bytes), solving.tolerance)
     state, before, left_out, solved = begin(solver), tuple[str, ...](), set[str](), False
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)

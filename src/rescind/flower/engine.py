@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2
-from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_names
+from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
 from rescind.engines.engine import Answers, Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
@@ -169,12 +169,11 @@ class FlowerEngine:
         accepted = dict(self._sort_out(answers, instructions, check, rejected))
         if not equal:
             self._weights |= {name: reply.examples for name, reply in accepted.items()}
-        self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
         self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
         metrics = self._combined(mean.train_metrics_aggr_fn, {name: answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[model_id.round] = metrics
-        self._log_round(model_id, names, answers, rejected)
+        self._end_round(model_id, names, asked, answers, rejected)
         examples = np.array([reply.examples for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
@@ -196,7 +195,7 @@ class FlowerEngine:
         told = self._instructions(model_id, asked)
         instructions = {name: replace(own, wanted=wanted) for name, own in told.items()}
         answers = self._ask(model, model_id, asked, instructions)
-        classes, width = model[head_names(model)[0]].shape
+        (classes, width), length = head_shape(model), float(np.linalg.norm(head))
         question = Question(
             parameters=len(head),
             curvature={Wanted.FULL: len(head), Wanted.FEATURES: width + 1, Wanted.GRADIENT: 0}[wanted],
@@ -206,7 +205,7 @@ class FlowerEngine:
 
         def check(name: str, message: Message) -> Sums:
             sums = check_answer(message, question, instructions[name].digest(), self._weights.get(name))
-            if reason := check_sums(sums, loss, classes, width, float(np.linalg.norm(head)), wanted):
+            if reason := check_sums(sums, loss, classes, width, length, wanted):
                 raise RejectedReplyError(reason)
             return sums
 
@@ -215,9 +214,7 @@ class FlowerEngine:
             self._sort_out(answers, instructions, check, rejected), rejected, self._silent(names, answers)
         )
         self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
-        accepted = answered.names
-        self._in_vain = [] if accepted else [*self._in_vain, asked] if asked else self._in_vain
-        self._log_round(model_id, names, answers, rejected)
+        self._end_round(model_id, names, asked, answers, rejected)
         return answered
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
@@ -322,16 +319,20 @@ class FlowerEngine:
         """Return what people call those who did not answer."""
         return tuple(self.members[name].label for name in names if name not in answers)
 
-    def _log_round(
+    def _end_round(
         self,
         model_id: ModelId,
         names: Sequence[str],
+        asked: Sequence[str],
         answers: Mapping[str, Message],
         rejected: Mapping[str, str],
     ) -> None:
+        """Remember a round in which nothing could be used, and log what came of it."""
+        used = len(answers) - len(rejected)
+        self._in_vain = [] if used else [*self._in_vain, asked] if asked else self._in_vain
         _LOG.info(
             "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
-            *(model_id, len(answers) - len(rejected), len(names), len(rejected), len(names) - len(answers)),
+            *(model_id, used, len(names), len(rejected), len(names) - len(answers)),
         )
 
     def _instructions(self, model_id: ModelId, names: Sequence[str]) -> dict[str, Instructions]:

@@ -29,8 +29,8 @@ from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
+from rescind.history.overview import find_unfinished
 from rescind.history.run import Goal, check_head
-from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, Method, Sifu, Solve
 
@@ -293,7 +293,7 @@ def run(
     )
     saved, chosen = None, method or (Solve() if solve else _default_method(strategy))
     while True:
-        if save_to is not None and _unfinished(history):
+        if save_to is not None and find_unfinished(history):
             # The file may hold a model that knows who is to be forgotten.
             Path(save_to).unlink(missing_ok=True)
             saved = None
@@ -306,11 +306,11 @@ def run(
         with suppress(PendingRequestError):
             if not _is_solved(history):
                 revocable.solve() if solve else revocable.train(until)
-        if not (came := _open(history)):
+        if not (came := list(history.timeline.open_requests)):
             result.arrays = engine.packed(history.model(history.newest))
             if save_to is not None and saved != history.newest:
                 saved = _save(history, engine, save_to)
-            if not (came := _open(history)):
+            if not (came := list(history.timeline.open_requests)):
                 break
         _LOG.info("rescind: requests %s came while this ran, and are served now", came)
     result.train_metrics_clientapp |= engine.train_metrics
@@ -422,7 +422,7 @@ def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) 
 def _default_method(strategy: Recorded) -> Method:
     """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing."""
     history = strategy.history
-    begun = [asked.number for asked in _unfinished(history) if asked.branch is not None]
+    begun = [asked.number for asked in find_unfinished(history) if asked.branch is not None]
     # What was begun goes on by the method that began it.
     planned = {history.timeline.plans[number].method for number in begun}
     contradicted = bool(history.timeline.branches) and history.facts.contradictions
@@ -436,17 +436,6 @@ def _warn(history: History, model_id: ModelId) -> None:
     for doubt in history.timeline.standing_doubts:
         if doubt.model_id == model_id:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
-
-
-def _open(history: History) -> list[int]:
-    """Return the numbers of the requests that are still to be served."""
-    return list(history.timeline.open_requests)
-
-
-def _unfinished(history: History) -> list[FiledRequest]:
-    """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
-    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
-    return [asked for asked in history.timeline.requests if not asked.withdrawn and asked.number not in done]
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:

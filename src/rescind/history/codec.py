@@ -29,22 +29,9 @@ Value = TypeVar("Value")
 _CLASSES: dict[str, type] = {
     known.__name__: known
     for known in (
-        *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasurePlan, Facts, Goal),
-        *(
-            ErasureLevel,
-            LocalTraining,
-            LogisticL2,
-            Mode,
-            Node,
-            ModelId,
-            PublicHead,
-            Request,
-            Run,
-            Sampling,
-            PrivacyScope,
-            SoftmaxL2,
-        ),
-        *(Solving, Source, Sources, Span, UnprovenLoss),
+        *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasureLevel, ErasurePlan),
+        *(Facts, Goal, LocalTraining, LogisticL2, Mode, ModelId, Node, PrivacyScope, PublicHead, Request, Run),
+        *(Sampling, SoftmaxL2, Solving, Source, Sources, Span, UnprovenLoss),
     )
 }
 _CLASS = "class"

@@ -23,7 +23,7 @@ from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
-from rescind.errors import BrokenHistoryError
+from rescind.errors import refuse_changes
 from rescind.history.events import ErasureFinished, RepliesRejected, StretchKept, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
 from rescind.history.naming import check_names
@@ -255,11 +255,8 @@ def check_suppression(ledger: Ledger) -> None:
     """
     timeline = Timeline.read(ledger)
     # An erasure that was cut off has begun to change it.
-    for problem in () if timeline.unfinished_deletions else find_suppression_problems(ledger, timeline):
-        raise BrokenHistoryError(
-            f"{problem}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and restore "
-            "it from a backup"
-        )
+    if not timeline.unfinished_deletions:
+        refuse_changes(find_suppression_problems(ledger, timeline))
 
 
 def stored_updates(ledger: Ledger, branches: Iterable[int]) -> dict[tuple[ModelId, int], str]:
@@ -314,9 +311,7 @@ def _without_numbers(ledger: Ledger, clients: Clients, erased: Sequence[Span]) -
 def _remaining(path: Lineage, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
     """Return what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed."""
     tracker, common = SensitivityTracker(), True
-    everybody = np.unique(
-        np.concatenate([edge.clients for edge in path.edges if isinstance(edge, RoundEdge | ErasedStretch)])
-    )
+    everybody = np.unique(np.concatenate([edge.clients for edge in path.edges]))
     measured, known = np.zeros(len(everybody)), np.zeros(len(everybody))
     for edge in path.edges:
         tracker.record(edge)

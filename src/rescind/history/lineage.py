@@ -74,6 +74,7 @@ def lineage_of(
     origins = {branch: left.origin for branch, left in stretches.items()}
     for leg in steps_back(known, origins, model_id)[::-1]:
         number, rounds = leg.branch, trained[-1]
+        inside, starts = [known[number]], list(start_edges(known[number]))
         if number in stretches:
             stretch = stretches[number]
             inside = [
@@ -82,22 +83,15 @@ def lineage_of(
                 if exit_.branch > stretch.origin.branch
             ]
             erased = sum(branch.parent.round for branch in inside if branch.parent) - stretch.origin.round
-            edges.append(stretch.edge(tuple(branch.sigma for branch in inside if branch.sigma), erased))
-            model_ids.append(None)
             rounds += erased
-            trained.append(rounds)
-            behind_noise |= {branch.number: len(edges) for branch in inside if branch.sigma}
+            starts = [stretch.edge(tuple(branch.sigma for branch in inside if branch.sigma), erased)]
             if any(branch.unbounded for branch in inside):
-                edges.append(UnboundedEdge())
-                model_ids.append(None)
-                trained.append(rounds)
-        else:
-            for edge in start_edges(known[number]):
-                edges.append(edge)
-                model_ids.append(None)
-                trained.append(rounds)
-                if isinstance(edge, NoiseEdge):
-                    behind_noise[number] = len(edges)
+                starts.append(UnboundedEdge())
+        # The first of these edges is the noise, or has it inside.
+        behind_noise |= {branch.number: len(edges) + 1 for branch in inside if branch.sigma}
+        edges.extend(starts)
+        model_ids.extend([None] * len(starts))
+        trained.extend([rounds] * len(starts))
         index[ModelId(number, 0)] = len(edges)
         model_ids[-1] = model_ids[-1] or ModelId(number, 0)
         # Ten thousand rounds are quite usual, so they are put in place all at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rescind.errors import BrokenHistoryError
+from rescind.errors import refuse_changes
 from rescind.history.events import ClientsLabelled, ClientsRegistered
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import merkle_root
@@ -28,11 +28,7 @@ def check_names(ledger: Ledger, clients: Iterable[int]) -> None:
     problems = _unregistered(asked, timeline)
     problems += _other_names(ledger, registrations)
     problems += _other_labels(ledger, timeline)
-    if problems:
-        raise BrokenHistoryError(
-            f"{problems[0]}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and "
-            "restore it from a backup, or whoever is forgotten may not be who asked"
-        )
+    refuse_changes(problems, ", or whoever is forgotten may not be who asked")
 
 
 def find_name_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rescind.errors import BrokenHistoryError
+from rescind.errors import refuse_changes
 from rescind.history.events import ErasureFinished, StretchKept
 from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
@@ -28,11 +28,7 @@ def check_numbers(ledger: Ledger) -> None:
     ledger.check_stamps()
     entries = list(ledger.entries())
     timeline = Timeline().follow(entries)
-    for problem in find_number_problems(ledger, timeline, entries, first_models(timeline)):
-        raise BrokenHistoryError(
-            f"{problem}: somebody changed the ledger. Nothing was done; look at it with rescind doctor, and restore "
-            "it from a backup"
-        )
+    refuse_changes(find_number_problems(ledger, timeline, entries, first_models(timeline)))
 
 
 def first_models(timeline: Timeline) -> dict[ModelId, str]:

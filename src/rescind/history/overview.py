@@ -7,15 +7,13 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_group
+from rescind.core.edges import NOBODY, ErasedStretch, RoundEdge, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
 from rescind.history.progress import report_progress
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
-
-_NOBODY = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def overview(history: History, most: int = 10) -> Overview:
         tracker.record(edge)
     took_part = [edge.clients for edge in path.edges if isinstance(edge, RoundEdge)]
     named_only = [edge.clients for edge in path.edges if isinstance(edge, ErasedStretch)]
-    joined, counts = np.unique(np.concatenate([_NOBODY, *took_part]), return_counts=True)
+    joined, counts = np.unique(np.concatenate([NOBODY, *took_part]), return_counts=True)
     everybody = np.unique(np.concatenate([joined, *named_only]))
     # An erased stretch tells nothing of its rounds.
     rounds = np.zeros(len(everybody), dtype=np.int64)
@@ -78,9 +76,7 @@ def overview(history: History, most: int = 10) -> Overview:
     everybody, values, rounds = everybody[remaining], values[remaining], rounds[remaining]
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
-    served = history.outcomes()
-    done = {asked.number for outcome in served for asked in outcome.asked}
-    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in served)
+    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in history.outcomes())
     names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
     return Overview(
         newest=history.newest,
@@ -93,12 +89,16 @@ def overview(history: History, most: int = 10) -> Overview:
             )
         ),
         kept=tuple(sorted(history.kept())),
-        open_requests=tuple(
-            asked for asked in history.timeline.requests if not asked.withdrawn and asked.number not in done
-        ),
+        open_requests=find_unfinished(history),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts, looked_at_data=looked),
     )
+
+
+def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
+    """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
+    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
+    return tuple(asked for asked in history.timeline.requests if not asked.withdrawn and asked.number not in done)
 
 
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:

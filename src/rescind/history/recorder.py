@@ -18,7 +18,7 @@ from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
-from rescind.core.edges import ErasedStretch, RoundEdge
+from rescind.core.edges import RoundEdge
 from rescind.core.facts import DpFedAvg, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ForgottenClientError, HistoryError, StalePlanError
@@ -378,9 +378,7 @@ def replay_bounds(path: Lineage, run: Run, stored: Iterable[int]) -> tuple[Sensi
     """Follow a path from its start: the bounds at its end, and what is kept of it, ``stored`` being what there is."""
     tracker = SensitivityTracker()
     retention = Retention(run.capacity, run.goal.threshold if run.goal else None, stored=stored)
-    nobody = np.empty(0, dtype=np.int64)
     for edge in path.edges:
-        clients = edge.clients if isinstance(edge, RoundEdge | ErasedStretch) else nobody
         tracker.record(edge)
-        retention.observe(tracker.last_node, clients, tracker.sensitivities)
+        retention.observe(tracker.last_node, edge.clients, tracker.sensitivities)
     return tracker, retention

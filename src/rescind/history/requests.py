@@ -92,13 +92,8 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
     return deadline
 
 
-def name_group(ledger: Ledger, group: Iterable[int]) -> list[str]:
-    """Return what people call these clients, or else their names; of whom both are erased the pseudonym."""
-    return name_groups(ledger, [group])[0]
-
-
 def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:
-    """Return the same for many groups, for which the ledger is asked once."""
+    """Return what people call the clients of each group, or else their names; of whom both are erased the pseudonym."""
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
     known = ledger.names(everybody) | ledger.labels()

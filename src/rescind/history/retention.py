@@ -52,11 +52,7 @@ class Retention:
     """
 
     def __init__(
-        self,
-        capacity: int = 32,
-        threshold: float | None = None,
-        sample: int = 512,
-        stored: Iterable[int] = (),
+        self, capacity: int = 32, threshold: float | None = None, sample: int = 512, stored: Iterable[int] = ()
     ) -> None:
         for name, value in (("capacity", capacity), ("sample", sample)):
             if value < 1:
@@ -81,11 +77,7 @@ class Retention:
         return tuple(self._nodes)
 
     def observe(
-        self,
-        node: int,
-        clients: Clients,
-        sensitivities: Callable[[Clients], Floats],
-        set_aside: Collection[int] = (),
+        self, node: int, clients: Clients, sensitivities: Callable[[Clients], Floats], set_aside: Collection[int] = ()
     ) -> tuple[int, ...]:
         """Take in the edge that led to ``node`` and give the nodes whose checkpoints may be deleted now.
 

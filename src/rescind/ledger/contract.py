@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
-from rescind.errors import BrokenHistoryError, ForgottenClientError
+from rescind.errors import ForgottenClientError, refuse_changes
 from rescind.ledger.commitments import (
     KEY_BYTES,
     broken_links,
@@ -652,11 +652,7 @@ class Ledger(ABC):
         """
         added = [f"entry {number} was added without the secret" for number in self.unstamped_entries()]
         changed = [f"entry {number} does not follow from those before it" for number in broken_links(self.entries())]
-        if added or changed:
-            raise BrokenHistoryError(
-                f"{(added + changed)[0]}: somebody changed the ledger. Nothing was done; look at it with rescind "
-                "doctor, and restore it from a backup"
-            )
+        refuse_changes(added + changed)
 
     @abstractmethod
     def erased_name_digests(self) -> list[str]:

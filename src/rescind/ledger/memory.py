@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
 from rescind.errors import LockedError
-from rescind.ledger.commitments import (
-    KEY_BYTES,
-    NO_HEAD,
-    label_leaf,
-    name_leaf,
-    next_entry,
-    stamp,
-)
+from rescind.ledger.commitments import KEY_BYTES, NO_HEAD, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     RETURNING,

@@ -33,15 +33,7 @@ from sqlalchemy import (
 from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.ledger import schema
-from rescind.ledger.commitments import (
-    KEY_BYTES,
-    NO_HEAD,
-    canonical,
-    label_leaf,
-    name_leaf,
-    next_entry,
-    stamp,
-)
+from rescind.ledger.commitments import KEY_BYTES, NO_HEAD, canonical, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     CHECK,

@@ -37,7 +37,6 @@ class Last(Certifying):
         for candidate in candidates(summary, *requests):
             if candidate.node == newest:
                 return candidate
-        reason = next(
-            (node.reason for node in left_out(summary, *requests) if node.node == newest), "no bound is known"
-        )
+        reasons = (omitted.reason for omitted in left_out(summary, *requests) if omitted.node == newest)
+        reason = next(reasons, "no bound is known")
         raise ValueError(f"the group cannot be hidden in the newest model: {reason}; use another method")

@@ -75,13 +75,7 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
             if used >= 0:
                 axes.plot([start, start + used], [height, height], color=_COLOURS[0], linewidth=2.2)
             for first, last in line.erased:
-                axes.plot(
-                    [start + first, start + last],
-                    [height, height],
-                    color=_COLOURS[1],
-                    linewidth=5,
-                    alpha=0.35,
-                )
+                axes.plot([start + first, start + last], [height, height], color=_COLOURS[1], linewidth=5, alpha=0.35)
             axes.plot([start + at for at in line.kept], [height] * len(line.kept), "o", color=_INK, markersize=4)
             if line.branch.parent is not None:
                 above = -line.branch.parent.branch
@@ -156,10 +150,7 @@ def accuracies(
 
 
 def sensitivities(
-    curves: Mapping[str, Floats],
-    trained: Sequence[int],
-    thresholds: Mapping[str, float],
-    restarts: Mapping[str, int],
+    curves: Mapping[str, Floats], trained: Sequence[int], thresholds: Mapping[str, float], restarts: Mapping[str, int]
 ) -> Picture:
     """Draw how far each client may have moved the model, round by round (Psi).
 
