@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescind.core.regularity import SquaredL2, UnprovenLoss
-from rescind.core.ridge import RidgeSums, add_up_ridge, fixed_point_bits, quantise, ridge_solution, ridge_sums
+from rescind.core.ridge import (
+    RidgeSums,
+    add_up_ridge,
+    check_ridge_sums,
+    fixed_point_bits,
+    quantise,
+    ridge_solution,
+    ridge_sums,
+)
 from rescind.core.training import LocalTraining
 from rescind.engines.heads import sum_ridge
 
@@ -41,23 +49,22 @@ def test_the_solution_is_that_of_least_squares() -> None:
     assert np.linalg.norm(theta) <= LOSS.solution_norm
 
 
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32), leaver=st.integers(0, 3), order=st.permutations(range(3)))
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), clients=st.integers(2, 7), data=st.data())
 def test_without_a_client_it_is_the_model_that_never_saw_it_bit_by_bit(
-    seed: int, leaver: int, order: list[int]
+    seed: int, clients: int, data: st.DataObject
 ) -> None:
-    parts = parts_of(seed)
+    parts = parts_of(seed, clients)
     everybody = answers(parts)
-    others = [answer for at, answer in enumerate(everybody) if at != leaver]
-    without = ridge_solution(add_up_ridge(others), LOSS.l2)
-    shuffled = ridge_solution(add_up_ridge([others[at] for at in order]), LOSS.l2)
+    leaver = data.draw(st.integers(0, clients - 1))
+    order = data.draw(st.permutations([client for client in range(clients) if client != leaver]))
+    without = ridge_solution(add_up_ridge([everybody[client] for client in sorted(order)]), LOSS.l2)
+    shuffled = ridge_solution(add_up_ridge([everybody[client] for client in order]), LOSS.l2)
     assert without.tobytes() == shuffled.tobytes()
     total, gone = add_up_ridge(everybody), everybody[leaver]
     left = RidgeSums(total.rows - gone.rows, total.bits, total.features - gone.features, total.targets - gone.targets)
     assert ridge_solution(left, LOSS.l2).tobytes() == without.tobytes()
-    rows, targets = (
-        np.concatenate(both) for both in zip(*(parts[at] for at in range(4) if at != leaver), strict=True)
-    )
+    rows, targets = (np.concatenate(both) for both in zip(*(parts[client] for client in order), strict=True))
     turned = np.random.default_rng(seed).permutation(len(rows))
     together = sum_ridge(rows[turned], targets[turned], LOSS, 18)
     assert ridge_solution(together, LOSS.l2).tobytes() == without.tobytes()
@@ -146,3 +153,117 @@ def test_what_does_not_fit_is_refused() -> None:
         RidgeSums(3, 18, np.zeros((3, 3)), good.targets)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="do not fit"):
         RidgeSums(3, 18, good.features, good.targets[:, :2])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    sizes=st.tuples(st.integers(1, 40), st.integers(1, 30), st.integers(1, 5)),
+    spread=st.sampled_from([0.0, 1e-9, 0.1, 1.0, 1e6]),
+    norms=st.tuples(st.sampled_from([1e-3, 1.0, 30.0]), st.sampled_from([1e-3, 1.0, 30.0])),
+    most_rows=st.sampled_from([200, 10**6, 10**9]),
+)
+def test_an_honest_answer_is_never_doubted(
+    seed: int, sizes: tuple[int, int, int], spread: float, norms: tuple[float, float], most_rows: int
+) -> None:
+    """Few rows and many, all alike or 0, with targets that they explain or not: alone, and added up."""
+    rng = np.random.default_rng(seed)
+    count, features, outputs = sizes
+    loss = SquaredL2(0.1, *norms)
+    bits = fixed_point_bits(loss, most_rows)
+    matrix = rng.normal(size=(features, outputs))
+    parts = []
+    for size in (count, 1, 3):
+        rows = rng.normal(size=features) + spread * rng.normal(size=(size, features))
+        rows *= rng.integers(0, 2, features) * norms[0]
+        targets = rows @ matrix if seed % 2 else 100 * rng.normal(size=(size, outputs))
+        parts.append(sum_ridge(rows, targets, loss, bits))
+    for answer in (*parts, add_up_ridge(parts)):
+        assert check_ridge_sums(answer, loss, outputs, features, bits) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.integers(1, 2**70),
+    bits=st.sampled_from([18, 18, 18, -5, 400]),
+    square=st.integers(-(2**63), -1),
+    numbers=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=6, max_size=6),
+)
+def test_hostile_numbers_give_a_reason_and_no_error(rows: int, bits: int, square: int, numbers: list[int]) -> None:
+    one, two, three, *rest = numbers
+    features = np.array([[one, two, three], [two, square, one], [three, one, rows * 4**18 % 2**62]])
+    assert check_ridge_sums(RidgeSums(rows, bits, features, np.array([rest])), LOSS, 1, 2, 18) is not None
+
+
+def lie(features: object = None, targets: object = None, rows: int = 30, bits: int = 18) -> RidgeSums:
+    """An honest answer of 30 rows, with something else in its place."""
+    rng = np.random.default_rng(3)
+    good = sum_ridge(rng.normal(size=(30, 2)), np.eye(2)[rng.integers(0, 2, 30)], LOSS, 18)
+    one, other = good.features.copy(), good.targets.copy()
+    for array, change in ((one, features), (other, targets)):
+        if change is not None:
+            change(array)  # type: ignore[operator]
+    return RidgeSums(rows, bits, one, other)
+
+
+def put(value: int, *places: tuple[int, int]) -> object:
+    def change(array: np.ndarray) -> None:
+        for place in places:
+            array[place] = value
+
+    return change
+
+
+def negative_direction(array: np.ndarray) -> None:
+    """No two columns contradict each other, all three do."""
+    array[:] = 30 * 4**18 * np.array([[100, -80, -80], [-80, 100, -80], [-80, -80, 100]]) // 100
+
+
+def unexplained(array: np.ndarray) -> None:
+    """Each sum is possible by itself; all of them would need longer targets."""
+    array[:] = 30 * 4**18 * 7 // 10
+
+
+@pytest.mark.parametrize(
+    ("reason", "sums"),
+    [
+        ("31 rows; 30 are believed", lie(rows=31)),
+        ("absurdly many rows", lie(rows=2**70)),
+        ("the scale of 18 bits", lie(bits=17)),
+        ("not the shapes", RidgeSums(30, 18, np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64))),
+        ("not the shapes", RidgeSums(30, 18, np.zeros((3, 3), np.int64), np.zeros((3, 3), np.int64))),
+        ("not symmetric", lie(features=put(0, (0, 1)))),
+        ("count other rows", lie(rows=29)),
+        ("count other rows", lie(features=put(30 * 4**18 + 1, (2, 2)))),
+        ("not those of so many rows", lie(features=put(-1, (0, 0)))),
+        ("not those of so many rows", lie(features=put(121 * 4**18, (0, 0)))),
+        ("not those of so many rows", lie(features=put(2**63 - 1, (0, 0), (1, 1)))),
+        ("larger than its columns allow", lie(features=put(100 * 4**18, (0, 1), (1, 0)))),
+        ("larger than its columns allow", lie(features=put(0, (0, 0)))),
+        ("larger than its columns allow", lie(features=put(-(2**63), (0, 2), (2, 0)))),
+        ("larger than any of so many rows", lie(targets=put(31 * 4**18, (0, 2)))),
+        ("larger than any of so many rows", lie(targets=put(-(2**63), (1, 0)))),
+        ("negative direction", lie(features=negative_direction)),
+        ("no targets have such sums", lie(targets=unexplained)),
+    ],
+)
+def test_what_no_rows_can_have_is_found(reason: str, sums: RidgeSums) -> None:
+    assert reason in str(check_ridge_sums(sums, LOSS, 2, 2, 18, most_rows=30))
+
+
+def test_so_many_rows_that_sums_would_overflow_are_not_believed() -> None:
+    assert "64 bits" in str(check_ridge_sums(lie(rows=2**30), LOSS, 2, 2, 18))
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_targets_are_doubted_where_nothing_can_have_them(seed: int) -> None:
+    """Just below the limit they pass, and the solution is no longer than honest clients could make it."""
+    honest = lie()
+    direction = np.random.default_rng(seed).normal(size=(2, 3))
+    explained = np.trace(direction @ np.linalg.solve(honest.features.astype(float), direction.T))
+    longest = direction * np.sqrt(30 * 4**18 * LOSS.target_norm**2 / explained)
+    below, above = (RidgeSums(30, 18, honest.features, (part * longest).astype(np.int64)) for part in (0.999, 1.001))
+    assert check_ridge_sums(below, LOSS, 2, 2, 18) is None
+    assert check_ridge_sums(above, LOSS, 2, 2, 18) is not None
+    assert np.linalg.norm(ridge_solution(below, LOSS.l2)) <= LOSS.solution_norm

@@ -29,6 +29,13 @@ _LARGEST = 2.0**63
 _LEAST_BLOCK = 256
 # Pays for the roundings of a limit's own computation.
 _MARGIN = 1 + 2.0**-40
+# How far rounding may carry an honest answer over a bound, relative to the bound: the sums are exact, so this pays
+# for norms and for the check's own roots.
+_SLACK = 2.0**-30
+# The same for eigenvalues, of which a factorisation of some thousand columns rounds by up to 1e-9 itself, ...
+_EIGEN_SLACK = 2.0**-26
+# ... and for what is divided by them: up to 10^4 columns round by less.
+_DIVIDED_SLACK = 2.0**-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,6 +199,69 @@ def ridge_solution(sums: RidgeSums, l2: float) -> Floats:
         raise ValueError("no rows have such sums: the features' matrix has a negative direction") from error
     solved = scipy.linalg.cho_solve(factor, sums.targets.astype(np.float64).T * unit / sums.rows)
     return np.ascontiguousarray(solved.T).reshape(-1)
+
+
+def check_ridge_sums(
+    sums: RidgeSums, loss: SquaredL2, outputs: int, features: int, bits: int, most_rows: int = 2**40
+) -> str | None:
+    """Return why no rows and targets can have these sums, or None if some might.
+
+    It is what one answer shows by itself. A lie within these bounds passes. The sum of several clients' answers can
+    be checked in the same way.
+
+    Args:
+        sums: the answer.
+        loss: the head's loss, with the norms of rows (R) and targets (Y).
+        outputs: the numbers in a target.
+        features: the number of features (D).
+        bits: the scale (s) that was asked for.
+        most_rows: the most rows that are believed; of all clients together no more than ``fixed_point_bits`` was
+            told, as ``add_up_ridge`` refuses sums that do not fit into 64 bits.
+
+    Returns:
+        the reason, for a log: it names no number of the client's but the count of its rows. None if nothing is wrong.
+
+    Theory section 16.
+    """
+    width = features + 1
+    if sums.rows > most_rows:
+        return f"it tells of {sums.rows if sums.rows < 2**63 else 'absurdly many'} rows; {most_rows} are believed"
+    if sums.bits != bits:
+        return f"it is not at the scale of {bits} bits that was asked for"
+    if sums.features.shape != (width, width) or sums.targets.shape != (outputs, width):
+        return f"its sums have not the shapes {(width, width)} and {(outputs, width)} that were asked for"
+    if sums.rows * 4.0**bits * _longest(loss) ** 2 >= _LARGEST:
+        return f"the sums of {sums.rows} rows would not fit into 64 bits"
+    if not np.array_equal(sums.features, sums.features.T):
+        return "the sums of features are not symmetric"
+    if int(sums.features[-1, -1]) != sums.rows * 4**bits:
+        return "the sums of features count other rows than the answer"
+    return _doubt_sizes(sums, loss)
+
+
+def _doubt_sizes(sums: RidgeSums, loss: SquaredL2) -> str | None:
+    """Hold the numbers against the Cauchy-Schwarz inequality, for every two columns and then for all at once."""
+    # In floating point, where no absolute value, product or sum overflows.
+    features, targets = sums.features.astype(np.float64), sums.targets.astype(np.float64)
+    squares = np.diagonal(features).copy()
+    row = 4.0**sums.bits * sums.rows
+    if (squares < 0).any() or not squares.sum() <= row * (loss.row_norm**2 + 1) * (1 + _SLACK):
+        return "the sums of features are not those of so many rows"
+    roots = np.sqrt(squares)
+    if not (np.abs(features) <= np.outer(roots, roots) * (1 + _SLACK)).all():
+        return "a sum of features is larger than its columns allow"
+    if not (np.abs(targets) <= math.sqrt(row) * loss.target_norm * roots * (1 + _SLACK)).all():
+        return "a sum of targets is larger than any of so many rows"
+    features[np.diag_indices_from(features)] += _EIGEN_SLACK * squares.sum()
+    try:
+        factor = scipy.linalg.cholesky(features, lower=True, overwrite_a=True)
+    except np.linalg.LinAlgError:
+        return "the sums of features have a negative direction"
+    # What the features explain of the targets' squares is no more than all of them.
+    explained = scipy.linalg.solve_triangular(factor, targets.T, lower=True)
+    if not np.square(explained).sum() <= row * loss.target_norm**2 * (1 + _DIVIDED_SLACK):
+        return "no targets have such sums with these features"
+    return None
 
 
 def _longest(loss: SquaredL2) -> float:

@@ -119,9 +119,10 @@ def sum_head(
             curvature += extended.T @ extended
         elif wanted is Wanted.FULL:
             _add_hessian(curvature, probabilities, extended)
-    # What is below the diagonal is what is above it, to the last bit.
-    symmetric = np.triu(curvature) + np.triu(curvature, 1).T if size else None
-    return Sums(len(rows), total, gradient.reshape(-1), symmetric)
+    # What is below the diagonal is what is above it, to the last bit; row by row, as copies would be large.
+    for at in range(size):
+        curvature[at + 1 :, at] = curvature[at, at + 1 :]
+    return Sums(len(rows), total, gradient.reshape(-1), curvature if size else None)
 
 
 def sum_ridge(rows: Tensor, targets: Tensor, loss: SquaredL2, bits: int) -> RidgeSums:
