@@ -93,7 +93,7 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
 
 
 def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:
-    """Return what people call the clients of each group, or else their names; of whom both are erased the pseudonym."""
+    """Return what people call each group's clients, or else their names; of whom both are erased the pseudonym."""
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
     known = ledger.names(everybody) | ledger.labels()
