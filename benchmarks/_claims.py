@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
-from rescind.core.facts import Mode
+from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.noise import public_sigma
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine
@@ -22,7 +23,7 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
 from rescind.ledger.records import ModelId
-from rescind.methods import Exact, Last, Sifu
+from rescind.methods import Exact, Last, Sifu, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -90,40 +91,63 @@ def judge_server(seed: int) -> Judged:
 
 @dataclass(frozen=True)
 class Changed:
-    """How many times both of two federations were forgotten as exact, and how often what was released differs."""
+    """How many times both of two federations were forgotten as exact, and how often what was released differs.
+
+    ``record_pairs`` are those of them in which single rows went; ``kept_seen`` says whether it shows if they stay.
+    """
 
     pairs: int
     different: int
+    record_pairs: int
+    kept_seen: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A federation whose clients join late, and who or whose rows are to go."""
+
+    seed: int
+    rate: float
+    capacity: int
+    sigma: float
+    method: Method = field(default_factory=Exact)
+    scope: PrivacyScope = PrivacyScope.GROUP
 
 
 def judge_changed_data(seed: int) -> Changed:
-    """Let a client leave federations that differ in its data only."""
+    """Let a client, or some of its rows, leave federations that differ in these data only."""
     torch.set_num_threads(1)
     rng = np.random.default_rng((seed, 12))
     capacity, sigma = int(rng.integers(2, 9)), float(rng.choice([0.05, 0.25, 1.0]))
-    rate, pairs, different = float(rng.uniform(0.05, 0.15)), 0, 0
-    for method in (Exact(), Sifu()):
-        one, other = (_released(seed, changed, method, rate, capacity, sigma) for changed in (False, True))
+    setting = Setting(seed, float(rng.uniform(0.05, 0.15)), capacity, sigma)
+    pairs = {scope: [0, 0] for scope in (PrivacyScope.GROUP, PrivacyScope.RECORDS)}
+    # Where rows go, Sifu has no other choice than Exact.
+    for scope, method in (*product(pairs, (Exact(), Solve())), (PrivacyScope.GROUP, Sifu())):
+        chosen = replace(setting, method=method, scope=scope)
+        one, other = (_released(chosen, changed=changed) for changed in (False, True))
         if one is not None and other is not None:
-            pairs += 1
-            different += one != other
-    return Changed(pairs, different)
+            pairs[scope][0] += 1
+            pairs[scope][1] += one != other
+    kept = (_released(replace(setting, scope=PrivacyScope.RECORDS), changed=changed, kept=True) for changed in (0, 1))
+    counts, differences = zip(*pairs.values(), strict=True)
+    return Changed(sum(counts), sum(differences), pairs[PrivacyScope.RECORDS][0], len(set(kept)) > 1)
 
 
-def _released(
-    seed: int, changed: bool, method: Method, rate: float, capacity: int, sigma: float
-) -> tuple[str, str] | None:
-    """Return the model that an exact restart began with and the one that was released; None if it was not exact."""
-    shards, rounds = dict(federation(10, seed).shards), 60
+def _released(setting: Setting, *, changed: bool | int, kept: bool = False) -> tuple[str, str] | None:
+    """Return the model that an exact restart began with and the one that was released; None if it was not exact.
+
+    ``kept``: rows that were to go are left in, as by a client that lies.
+    """
+    shards, rounds = dict(federation(10, setting.seed).shards), 60
 
     def engine() -> Simulation:
         return Simulation(
-            Federation(shards, shards["clinic-0"], CLASSES),
+            Federation(dict(shards), shards["clinic-0"], CLASSES),
             SoftmaxHead(FEATURES, CLASSES),
             TRAINING,
             sampling=Sampling.POISSON,
-            rate=rate,
-            secret=b"changed %d" % seed,
+            rate=setting.rate,
+            secret=b"changed %d" % setting.seed,
         )
 
     first: dict[str, int] = {}
@@ -132,14 +156,24 @@ def _released(
             first.setdefault(name, number)
     # Who joins late, so that there is something to go back to.
     leaver = max((name for name in first if first[name] < rounds - 5), key=lambda name: first[name])
+    own, records = shards[leaver], setting.scope is PrivacyScope.RECORDS
+    going = len(own.labels) if not records else 2
     if changed:
-        own = shards[leaver]
-        shards[leaver] = Shard(0.001 * own.features, (own.labels + 1) % CLASSES)
+        features, labels = own.features.copy(), own.labels.copy()
+        features[:going] *= 0.001
+        labels[:going] = (labels[:going] + 1) % CLASSES
+        shards[leaver] = Shard(features, labels)
     with History.in_memory() as history:
-        goal = Goal(Budget(1.0, 1e-5), public_sigma(sigma))
-        revocable = Revocable(history, engine(), capacity=capacity, goal=goal)
-        revocable.train(Rounds(rounds))
-        history.ask([leaver], Budget(1.0, 1e-5))
-        (outcome,) = revocable.forget(method, Rounds(5))
+        goal = Goal(Budget(1.0, 1e-5), public_sigma(setting.sigma))
+
+        def federate() -> Revocable:
+            return Revocable(history, engine(), capacity=setting.capacity, goal=goal, scored=False)
+
+        federate().train(Rounds(rounds))
+        history.ask([leaver], Budget(1.0, 1e-5), scope=setting.scope)
+        if records and not kept:
+            shards[leaver] = Shard(own.features[going:], own.labels[going:])
+        # Long enough for the client to be drawn again.
+        (outcome,) = federate().forget(setting.method, Rounds(25 if records else 5))
         assert outcome.branch is not None
         return (outcome.branch.model, outcome.model) if outcome.modes[0] is Mode.EXACT else None

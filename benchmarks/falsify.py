@@ -13,7 +13,9 @@ could exceed it at all), nor may a membership attack be (``membership_exceeds``)
 
 Attacks that once made certificates false are among the cases: crowds of nearly alike clients in float32, whose
 distances are made of rounding; several requests in a row, the first under much noise; servers that do more than they
-say; and federations that differ in the leaver's data only, under ``exact`` (a violation each, if one gets through).
+say; and federations that differ in the leaver's data only, or in single rows that go while their client stays
+(``record_pairs``), under ``exact`` (a violation each, if one gets through; ``records_kept_seen`` counts where it
+shows that a client lies and keeps the rows).
 Heads are solved, too: to forget (``solve``), or in place of training, and then noise hides who leaves (``solved``).
 
 The same audit then judges four runs that are broken on purpose: noise left out, a tenth of the noise, the client not
@@ -601,6 +603,8 @@ def main() -> None:
             "solves": sum(each.mode.partition(", ")[2] in SOLVE_KINDS for each in found),
             "servers_broken": sum(each.broken for each in servers),
             "exact_pairs": sum(each.pairs for each in changed),
+            "record_pairs": sum(each.record_pairs for each in changed),
+            "records_kept_seen": sum(each.kept_seen for each in changed),
             "compared": sum(len(each.shares) for each in found),
             "closest": {
                 mode: max(share for each in found if each.mode == mode for share in each.shares)

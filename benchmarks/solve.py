@@ -5,7 +5,7 @@ Beside it, FedAvg retrains from scratch for as many rounds as before. Rounds cou
 of which confirms that the gradient's norm is at most 1e-5.
 
 - hospitals: each of four leaves (``hospitals_rounds``; ``hospitals_loss_ratio`` is the remaining hospitals' loss over
-  that of FedAvg's retraining);
+  that of FedAvg's retraining), or one record of it (``record_rounds``);
 - MNIST, 100 clients of one class each, 1,010 parameters: one client, a whole class of ten, half of them
   (``one_class_rounds``; ``one_class_accuracy_gain`` is the test accuracy above that of FedAvg's retraining);
 - MNIST's pixels, 7,850 parameters, whose Hessian is too large for a message: the features' curvature once and then
@@ -30,7 +30,7 @@ solved without one of ten clients of 1,000 rows:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from benchmarks._measure import finish, parser, progress
 from public_data import heart
 from public_data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, LogisticL2, Revocable, Rounds, Scratch, SoftmaxL2
-from rescind.core.facts import Mode
+from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.solving import Solving
 from rescind.core.sums import Wanted
 from rescind.ledger.records import ROOT
@@ -53,12 +53,16 @@ FEATURES, ONE_CLASS_FEATURES, GRADIENTS = (Solving(most_bytes=most) for most in 
 
 @dataclass(frozen=True)
 class Case:
-    """A federation, for how many rounds it is trained, and who leaves."""
+    """A federation, for how many rounds it is trained, and who leaves; with ``without`` some of its rows only.
+
+    ``without`` is the federation as it is then.
+    """
 
     name: str
     engine: Simulation
     rounds: int
     leaving: Sequence[str]
+    without: Simulation | None = None
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,20 @@ class Forgotten:
 
 
 def hospitals(rounds: int) -> Iterator[Case]:
-    """Yield the four hospitals, each of which leaves once."""
+    """Yield the four hospitals, each of which leaves once, and each of which forgets one record once."""
     loaded = heart.load(None)
-    own = zip(loaded.names, loaded.rows, loaded.labels, strict=True)
-    shards = {name: Shard(rows, labels) for name, rows, labels in own}
+    loaded_shards = zip(loaded.names, loaded.rows, loaded.labels, strict=True)
+    shards = {name: Shard(rows, labels) for name, rows, labels in loaded_shards}
     everybody = Shard(np.concatenate(loaded.rows), np.concatenate(loaded.labels))
     training = LocalTraining(steps=10, learning_rate=0.1, loss=LogisticL2(l2=0.01, row_norm=2.5))
     head = LogisticHead(len(heart.FEATURES))
-    for name in loaded.names:
-        engine = Simulation(Federation(shards, everybody, 2), head, training, secret=b"solve")
+    for name, own in shards.items():
+        fewer = shards | {name: Shard(own.features[1:], own.labels[1:])}
+        engine, without = (
+            Simulation(Federation(parts, everybody, 2), head, training, secret=b"solve") for parts in (shards, fewer)
+        )
         yield Case(f"hospitals, {name}", engine, rounds, [name])
+        yield Case(f"hospitals, a record of {name}", engine, rounds, [name], without)
 
 
 def one_class(rounds: int) -> Iterator[Case]:
@@ -109,13 +117,14 @@ def forget(case: Case, method: Method) -> Forgotten:
     with History.in_memory() as history:
         federation = Revocable(history, case.engine, scored=False)
         federation.train(Rounds(case.rounds))
-        history.ask(case.leaving, BUDGET)
+        history.ask(case.leaving, BUDGET, scope=PrivacyScope.RECORDS if case.without else PrivacyScope.GROUP)
+        federation = replace(federation, engine=case.without or case.engine)
         (outcome,) = federation.forget(method, until=Rounds(case.rounds))
         if outcome.modes != (Mode.EXACT,):
             raise RuntimeError(f"{case.name}: {outcome}")
         model = history.model(history.newest)
-    remaining = [name for name in case.engine.clients if name not in case.leaving]
-    total = case.engine.sums(model, ROOT, remaining, Wanted.GRADIENT).total
+    remaining = [name for name in case.engine.clients if case.without or name not in case.leaving]
+    total = (case.without or case.engine).sums(model, ROOT, remaining, Wanted.GRADIENT).total
     assert total is not None
     return Forgotten(outcome.rounds, total.loss / total.rows, case.engine.test_accuracy(model))
 
@@ -139,11 +148,13 @@ def main() -> None:
     chosen = options.parse_args()
     if chosen.large:
         return finish(measure_large(chosen.quick))
-    few = [(case, forget(case, Solve())) for case in progress(list(hospitals(20)), "hospitals")]
+    solved = [(case, forget(case, Solve())) for case in progress(list(hospitals(20)), "hospitals")]
+    few = [(case, done) for case, done in solved if case.without is None]
     retrained = {case.name: forget(case, Scratch()) for case, _ in progress(few, "hospitals, retraining")}
     result: dict[str, object] = {
         "hospitals_rounds": max(done.rounds for _, done in few),
         "hospitals_loss_ratio": max(done.loss / retrained[case.name].loss for case, done in few),
+        "record_rounds": max(done.rounds for case, done in solved if case.without is not None),
     }
     # MNIST's features alone take longer than the rest of a quick run.
     return finish(result if chosen.quick else result | _measure_mnist())
