@@ -72,6 +72,22 @@ def test_the_solution_is_the_simulators(history: History) -> None:
     assert apart <= 1e-9
 
 
+def test_who_changes_its_rows_within_a_solve_is_rejected_from_there_on(history: History) -> None:
+    asked: list[str] = []
+
+    def change(content: RecordDict, name: str) -> None:
+        asked.append(name)
+        if name == "clinic-1" and asked.count(name) > 1:
+            gradient = content[SUMS]["gradient"].numpy()
+            content[SUMS]["gradient"] = Array(-gradient)
+
+    start(history, change, solve=True)
+    (client,) = history.clients(["clinic-1"])
+    events = [dict(event.rejected) for _, event in history.timeline.of(RepliesRejected)]
+    assert events
+    assert all("no rows have both" in event[client] for event in events)
+
+
 def test_who_asks_is_forgotten_exactly_and_the_solution_is_not_trained_away(history: History) -> None:
     start(history, num_rounds=3)
     history.ask(["clinic-1"], Budget(1.0, 1e-5))

@@ -249,6 +249,34 @@ def check_sums(
     return _doubt_hessian(sums.curvature, sums.rows, loss, classes)
 
 
+def check_both(earlier: tuple[Floats, Sums], later: tuple[Floats, Sums], loss: SoftmaxL2 | LogisticL2) -> str | None:
+    """Return why no rows can have given one client's answers at two models, or None if some might.
+
+    The summed loss is convex and its gradient n times the curvature's bound Lipschitz, so that at two models
+    f_2 >= f_1 + <g_1, theta_2 - theta_1> + ||g_2 - g_1||^2 / (2 n beta), and the other way round.
+
+    Args:
+        earlier: a model, flat, and the answer at it.
+        later: another one, of the same number of rows.
+        loss: the head's loss, with the row norm (R).
+
+    Returns:
+        the reason, for a log. None if nothing is wrong.
+
+    Theory section 16.
+    """
+    beta = _longest_row(loss) ** 2 / (4 if isinstance(loss, LogisticL2) else 2)
+    apart = float(np.square(later[1].gradient - earlier[1].gradient).sum()) / (2 * later[1].rows * beta)
+    for (theta, sums), (moved, after) in ((earlier, later), (later, earlier)):
+        step = moved - theta
+        # A loss is as exact as its logits are, however small it is.
+        logits = 1 + _longest_row(loss) * float(np.linalg.norm(theta) + np.linalg.norm(moved))
+        slack = _SLACK * (sums.loss + after.loss + 4 * sums.rows * logits + apart)
+        if not after.loss - sums.loss - float(sums.gradient @ step) - apart >= -slack:
+            return "no rows have both this answer and the one before"
+    return None
+
+
 def _doubt_loss(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int, theta_norm: float) -> str | None:
     # Two logits of a row differ by at most sqrt 2 ||theta|| R', and one logit is at most ||theta|| R'.
     spread = 1.0 if isinstance(loss, LogisticL2) else math.sqrt(2.0)

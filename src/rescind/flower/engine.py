@@ -15,10 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Floats, Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2
-from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
+from rescind.core.sums import Sums, Wanted, check_both, check_sums, flatten, head_shape
 from rescind.engines.engine import Answers, Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
@@ -96,6 +96,7 @@ class FlowerEngine:
     _strategy: Strategy | None = None
     _branch: int = -1
     _weights: dict[str, float] = field(default_factory=dict)
+    _answered: dict[str, tuple[Floats, Sums]] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
     _in_vain: list[Sequence[str]] = field(default_factory=list)
     # Two, as who evaluates depends on who else is there: that must not reach training.
@@ -205,8 +206,13 @@ class FlowerEngine:
 
         def check(name: str, message: Message) -> Sums:
             sums = check_answer(message, question, instructions[name].digest(), self._weights.get(name))
-            if reason := check_sums(sums, loss, classes, width, length, wanted):
+            reason = check_sums(sums, loss, classes, width, length, wanted)
+            if reason is None and (before := self._answered.get(name)) is not None:
+                reason = check_both(before, (head, sums), loss)
+            if reason is not None:
                 raise RejectedReplyError(reason)
+            # Of the curvature nothing is kept: it tells most of the rows.
+            self._answered[name] = (head, replace(sums, curvature=None))
             return sums
 
         rejected: dict[str, str] = {}
@@ -273,7 +279,7 @@ class FlowerEngine:
             )
         if model_id.branch != self._branch:
             # Whoever leaves out rows since has another weight.
-            self._branch, self._strategy, self._weights = model_id.branch, None, {}
+            self._branch, self._strategy, self._weights, self._answered = model_id.branch, None, {}, {}
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
         self._patience.begin_turn()
