@@ -35,6 +35,7 @@ from rescind.engines.stops import Accuracy
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
 from rescind.flower.nodes import fingerprint
+from rescind.flower.recorded import ModelFile
 from rescind.flower.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.witnesses import LOGGED, read_heads
@@ -1101,7 +1102,7 @@ def test_who_asks_while_a_run_trains_is_forgotten_in_the_same_run(
     assert asking.history.ledger.last_round(0) == 4
     check_forgotten(asking, result, branch=1, rounds=6)
     assert asking.files
-    assert f"requests [{asking.number}] came while this ran, and are served now" in caplog.text
+    assert f"request {asking.number} is planned (exact)" in caplog.text
 
 
 def test_who_asks_in_the_last_round_of_a_run_is_forgotten_in_the_same_run(asking: Asking) -> None:
@@ -1112,15 +1113,14 @@ def test_who_asks_in_the_last_round_of_a_run_is_forgotten_in_the_same_run(asking
 def test_who_asks_in_the_very_last_moment_is_forgotten_in_the_same_run(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = recorded_module._save
+    put = ModelFile.put
 
-    def slow(*arguments: Any) -> ModelId:
-        saved = save(*arguments)
+    def slow(*arguments: Any) -> None:
+        put(*arguments)
         if not asking.number:
             asking.ask()
-        return saved
 
-    monkeypatch.setattr(recorded_module, "_save", slow)
+    monkeypatch.setattr(ModelFile, "put", slow)
     result = asking.run(grid(), num_rounds=3)
     check_forgotten(asking, result, branch=1, rounds=3)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
@@ -21,7 +20,7 @@ from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Rounds, Stop
-from rescind.errors import PendingRequestError, RunMismatchError
+from rescind.errors import RunMismatchError
 from rescind.flower.engine import FlowerEngine, Settings, find_average
 from rescind.flower.nodes import Nodes
 from rescind.flower.servers import DelegatedServer, MaskedServer
@@ -29,10 +28,10 @@ from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.overview import find_unfinished
 from rescind.history.run import Goal, check_head
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.methods import Exact, Method, Sifu, Solve
+from rescind.methods import Method
+from rescind.serving import serve
 
 __all__ = ["Recorded", "run"]
 
@@ -250,6 +249,7 @@ def run(
     def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         _warn(history, model_id)
         told.update(_label(history, engine.labels, told))
+        commands.update(_leaving(history, engine))
         # Clients are waited for and take their time; who asks meanwhile is heeded.
         if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
             metrics = engine.evaluate_by_clients(model_id, model, present)
@@ -269,8 +269,6 @@ def run(
         # What was measured and saved so far is of models that know who leaves.
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
-        if save_to is not None:
-            Path(save_to).unlink(missing_ok=True)
         commands.update(_leaving(history, engine))
         _tell_plan(plan)
 
@@ -291,37 +289,36 @@ def run(
         planned=begin,
         scored=False,
     )
-    saved, chosen = None, method or (Solve() if solve else _default_method(strategy))
-    while True:
-        if save_to is not None and find_unfinished(history):
-            # The file may hold a model that knows who is to be forgotten.
-            Path(save_to).unlink(missing_ok=True)
-            saved = None
-        commands.update(_leaving(history, engine))
-        for outcome in revocable.forget(chosen, until, level=level):
-            _tell(outcome, commands)
-        if save_to is not None and history.outcomes() and not history.waiting():
-            saved = _save(history, engine, save_to)
-        # Somebody may have asked in this very moment: then the next turn serves it.
-        with suppress(PendingRequestError):
-            if not _is_solved(history):
-                revocable.solve() if solve else revocable.train(until)
-        if not (came := list(history.timeline.open_requests)):
-            result.arrays = engine.packed(history.model(history.newest))
-            if save_to is not None and saved != history.newest:
-                saved = _save(history, engine, save_to)
-            if not (came := list(history.timeline.open_requests)):
-                break
-        _LOG.info("rescind: requests %s came while this ran, and are served now", came)
+    commands.update(_leaving(history, engine))
+    model = serve(
+        revocable,
+        until,
+        method,
+        solve=solve,
+        level=level,
+        outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen),
+        served=lambda outcome: _tell(outcome, commands),
+    )
+    result.arrays = engine.packed(model)
     result.train_metrics_clientapp |= engine.train_metrics
     return result
 
 
-def _is_solved(history: History) -> bool:
-    """Return whether the newest branch was solved to forget somebody: FedAvg would only lead away from there."""
-    timeline = history.timeline
-    requests = timeline.branches[history.newest.branch].requests if timeline.branches else ()
-    return bool(requests) and timeline.plans[requests[0]].candidate.solving is not None
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A safetensors file for the released model, with the tensors that nobody trains."""
+
+    path: Path
+    frozen: Mapping[str, Array]
+
+    def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        """Write the file, in place of the one that is there."""
+        save({**model, **{name: array.numpy() for name, array in self.frozen.items()}}, self.path)
+        _LOG.info("rescind: %s is saved in %s", model_id, self.path)
+
+    def clear(self) -> None:
+        """Remove the file, if there is one."""
+        self.path.unlink(missing_ok=True)
 
 
 def _engine(
@@ -409,26 +406,6 @@ def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str])
     if known:
         history.label({name: new[name] for name in known})
     return {name: new[name] for name in known}
-
-
-def _save(history: History, engine: FlowerEngine, path: str | os.PathLike[str]) -> ModelId:
-    """Save the newest model, and give its place."""
-    frozen = {name: array.numpy() for name, array in engine.frozen.items()}
-    save(history.model(history.newest) | frozen, path)
-    _LOG.info("rescind: %s is saved in %s", history.newest, os.fspath(path))
-    return history.newest
-
-
-def _default_method(strategy: Recorded) -> Method:
-    """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing."""
-    history = strategy.history
-    begun = [asked.number for asked in find_unfinished(history) if asked.branch is not None]
-    # What was begun goes on by the method that began it.
-    planned = {history.timeline.plans[number].method for number in begun}
-    contradicted = bool(history.timeline.branches) and history.facts.contradictions
-    if strategy.training_obstacles or (contradicted and str(Sifu()) not in planned):
-        return Exact()
-    return Sifu()
 
 
 def _warn(history: History, model_id: ModelId) -> None:

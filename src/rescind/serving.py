@@ -1,0 +1,127 @@
+"""A whole run of a federation: forget whoever asked, train on, and forget whoever asks meanwhile.
+
+Whatever platform the clients are on, this is the order, and this is when a model may be handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from rescind.core.arrays import Tensor
+from rescind.engines.stops import Stop
+from rescind.errors import PendingRequestError
+from rescind.forgetting import Revocable
+from rescind.history.events import RecordedPlan
+from rescind.history.history import History
+from rescind.history.outcomes import Outcome
+from rescind.history.overview import find_unfinished
+from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.methods import Exact, Method, Sifu, Solve
+
+
+class Outlet(Protocol):
+    """Where the released model is for everybody to take, a file for instance."""
+
+    def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        """Hand out a model, in place of the one before it.
+
+        Args:
+            model_id: which one it is.
+            model: its trained tensors.
+        """
+
+    def clear(self) -> None:
+        """Take back what was handed out, as far as possible; nothing may be there."""
+
+
+def serve(
+    federation: Revocable,
+    until: Stop,
+    method: Method | None = None,
+    *,
+    solve: bool = False,
+    level: ErasureLevel = ErasureLevel.PURGE,
+    outlet: Outlet | None = None,
+    served: Callable[[Outcome], None] = lambda _: None,
+) -> dict[str, Tensor]:
+    """Forget whoever asked for it, then train on from where the history stands; and again while somebody asks.
+
+    Args:
+        federation: who trains, and where it is recorded.
+        until: the rule by which a branch ends.
+        method: how to forget; None leaves it to ``choose_method``.
+        solve: the head is solved in place of training it, and ``Solve()`` is how to forget.
+        level: how much of a forgotten client is erased.
+        outlet: where the released model goes. Nothing is there while somebody whom it may know waits.
+        served: is shown what became of every request.
+
+    Returns:
+        the newest model, which knows nobody who waits.
+
+    Raises:
+        ValueError: nobody is left who could train, or the head cannot be solved.
+        LockedError: another process is writing to this run.
+        RunMismatchError: the run that was recorded is another one.
+    """
+    history, placed = federation.history, None
+    chosen = method or (Solve() if solve else choose_method(federation))
+
+    def begin(plan: RecordedPlan) -> None:
+        if outlet is not None:
+            outlet.clear()
+        federation.planned(plan)
+
+    heeding = replace(federation, planned=begin)
+    while True:
+        if outlet is not None and find_unfinished(history):
+            outlet.clear()
+            placed = None
+        for outcome in heeding.forget(chosen, until, level=level):
+            served(outcome)
+        if history.outcomes() and not history.waiting():
+            placed = _put(history, outlet)
+        # Somebody may have asked in this very moment: then the next turn serves it.
+        with suppress(PendingRequestError):
+            if not _is_solved(history):
+                heeding.solve() if solve else heeding.train(until)
+        if not history.timeline.open_requests:
+            model = history.model(history.newest)
+            if placed != history.newest:
+                placed = _put(history, outlet)
+            if not history.timeline.open_requests:
+                return model
+
+
+def choose_method(federation: Revocable) -> Method:
+    """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing.
+
+    Args:
+        federation: who trains, and where it is recorded.
+
+    Returns:
+        the method; what was begun goes on by the planner if that began it.
+    """
+    history = federation.history
+    begun = [asked.number for asked in find_unfinished(history) if asked.branch is not None]
+    planned = {history.timeline.plans[number].method for number in begun}
+    contradicted = bool(history.timeline.branches) and history.facts.contradictions
+    if federation.engine.facts.training_obstacles or (contradicted and str(Sifu()) not in planned):
+        return Exact()
+    return Sifu()
+
+
+def _put(history: History, outlet: Outlet | None) -> ModelId:
+    newest = history.newest
+    if outlet is not None:
+        outlet.put(newest, history.model(newest))
+    return newest
+
+
+def _is_solved(history: History) -> bool:
+    """Return whether the newest branch was solved to forget somebody: FedAvg would only lead away from there."""
+    timeline = history.timeline
+    requests = timeline.branches[history.newest.branch].requests if timeline.branches else ()
+    return bool(requests) and timeline.plans[requests[0]].candidate.solving is not None

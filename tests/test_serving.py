@@ -1,0 +1,89 @@
+"""A whole run on any engine: who asks is forgotten, also meanwhile, and no model that may know them is handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from rescind import Budget, Exact, History, Revocable, Rounds, Sampling, Sifu
+from rescind.audit.replay import distance
+from rescind.core.arrays import Tensor
+from rescind.history.outcomes import Outcome
+from rescind.ledger.records import ModelId
+from rescind.methods import Solve
+from rescind.serving import choose_method, serve
+from rescind.testing.small import simulation
+
+BUDGET = Budget(8.0, 0.01)
+EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
+
+
+class Shelf:
+    """An outlet that remembers what was there."""
+
+    def __init__(self) -> None:
+        self.told: list[ModelId | None] = []
+
+    def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        assert model
+        self.told.append(model_id)
+
+    def clear(self) -> None:
+        self.told.append(None)
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+def test_nobody_asks(history: History) -> None:
+    shelf = Shelf()
+    model = serve(Revocable(history, simulation(6, **EVERYBODY)), Rounds(3), outlet=shelf)
+    assert shelf.told == [ModelId(0, 3)] == [history.newest]
+    assert distance(model, history.model(history.newest)) == 0
+
+
+def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History) -> None:
+    served: list[Outcome] = []
+    shelf = Shelf()
+
+    def ask(model_id: ModelId, _: object) -> None:
+        if model_id == ModelId(0, 4):
+            history.ask(["clinic-1"], BUDGET)
+
+    federation = Revocable(history, simulation(6, **EVERYBODY), watch=ask)
+    serve(federation, Rounds(2), outlet=shelf)
+    serve(federation, Rounds(6), Exact(), outlet=shelf, served=served.append)
+    assert history.newest_of(0) == ModelId(0, 4)
+    assert [outcome.asked[0].number for outcome in served] == [1]
+    assert shelf.told[0] == ModelId(0, 2)
+    assert None in shelf.told[1:]
+    # Between the request and the end of forgetting nothing is there, and then what was trained without it.
+    assert shelf.told[-1] == ModelId(1, 6) == history.newest
+    assert set(shelf.told[1:-1]) <= {None, ModelId(1, 6)}
+
+
+def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:
+    federation = Revocable(history, simulation(6, **EVERYBODY))
+    serve(federation, Rounds(3))
+    history.ask(["clinic-1"], BUDGET)
+    serve(federation, Rounds(50), Solve())
+    assert history.newest.branch == 1
+    assert history.newest.round < 12
+    history.ask(["clinic-2"], BUDGET)
+    serve(federation, Rounds(50), solve=True)
+    assert history.newest.branch == 2
+    assert history.newest.round < 12
+
+
+def test_where_noise_would_prove_nothing_the_choice_is_exact(history: History) -> None:
+    assert choose_method(Revocable(history, simulation(6, **EVERYBODY))) == Sifu()
+    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation.train(Rounds(1))
+    with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
+        recorder.doubt("for a test")
+    assert choose_method(federation) == Exact()
