@@ -5,7 +5,6 @@ Links are written for the repository, where people read them too, and are turned
 
 from __future__ import annotations
 
-import pkgutil
 import posixpath
 import re
 import subprocess
@@ -107,8 +106,11 @@ def modules() -> list[str]:
     """Return all modules that people may import."""
     import rescind
 
-    found = pkgutil.walk_packages(rescind.__path__, "rescind.")
-    return ["rescind", *(each.name for each in found if not re.search(r"\._|^rescind\.cli", each.name))]
+    # By their files: to walk the packages would import them, and torch with them.
+    package = Path(rescind.__file__).parent
+    paths = (path.relative_to(package.parent).with_suffix("").parts for path in package.rglob("*.py"))
+    names = sorted(path[:-1] if path[-1] == "__init__" else path for path in paths)
+    return [name for name in map(".".join, names) if not re.search(r"\._|^rescind\.cli", name)]
 
 
 def api() -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from safetensors.numpy import load_file
 
 import rescind.flower
 import rescind.flower.recorded as recorded_module
+import rescind.history
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
 from rescind.core.edges import NO_BOUND
@@ -1209,3 +1212,13 @@ def test_a_model_that_was_saved_before_a_run_broke_off_is_removed_by_the_run_tha
     result = asking.run(grid(asking.on_reply(ModelId(1, 0))), num_rounds=2)
     assert asking.files
     check_forgotten(asking, result, branch=1, rounds=2)
+
+
+def test_a_client_loads_no_database_library() -> None:
+    code = "import sys, rescind.flower; sys.exit(bool({'sqlalchemy', 'torch'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert rescind.flower.run is recorded_module.run
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        rescind.flower.walk  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        rescind.history.walk  # noqa: B018

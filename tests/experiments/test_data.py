@@ -441,15 +441,16 @@ def test_straightening_undoes_place_slant_and_size():
 
 def test_a_convex_head_reads_the_digits(real):
     images = sets.load("mnist", real)
+    # Every fourth is enough: on bare pixels a head stays at 0.84.
     train, test = (
-        np.hstack([features.straightened_convolutions(part), np.ones((len(part), 1))])
+        np.hstack([features.straightened_convolutions(part[::4]), np.ones((len(part[::4]), 1))])
         for part in (images.train, images.test)
     )
-    answers = np.eye(images.classes)[images.train_labels]
+    answers = np.eye(images.classes)[images.train_labels[::4]]
     weights = np.zeros((train.shape[1], images.classes))
     for _ in range(300):
         scores = train @ weights
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         chances /= chances.sum(axis=1, keepdims=True)
         weights -= 1.8 * (train.T @ (chances - answers) / len(train) + 0.001 * weights)
-    assert ((test @ weights).argmax(axis=1) == images.test_labels).mean() >= 0.92
+    assert ((test @ weights).argmax(axis=1) == images.test_labels[::4]).mean() >= 0.92
