@@ -211,7 +211,10 @@ def _assumptions(
 def _left_out(facts: RecordedFacts) -> Assumption:
     """Say on whose word rows were left out: on a client's own where our helper asked it for that."""
     ours = facts.sources.training == Source.EXECUTED.value
-    rows = "since the restart these clients leave out the rows that they named, and keep nothing made of them"
+    rows = (
+        "since the restart these clients leave out the rows that they named, in evaluation too, and keep nothing "
+        "made of them"
+    )
     return _by(rows, Source.REPORTED if ours else Source.DECLARED)
 
 

@@ -36,7 +36,7 @@ def find_left_out(removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_]
         a mask over all rows.
 
     Raises:
-        ValueError: this is no mask over so many rows, or an index is none of theirs.
+        ValueError: this is no mask over so many rows, a mask of whole numbers, or an index is none of theirs.
     """
     chosen = np.asarray(removed)
     if chosen.dtype == np.bool_:
@@ -47,6 +47,8 @@ def find_left_out(removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_]
         raise ValueError("removed has to be a mask over the rows, or a list of their indices")
     if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
         raise ValueError(f"removed names rows from {chosen.min()} to {chosen.max()}; there are 0 to {rows - 1}")
+    if rows > 2 and len(chosen) == rows and chosen.max() <= 1:
+        raise ValueError("removed is a mask of whole numbers, or names rows 0 and 1 again and again: give booleans")
     mask = np.zeros(rows, dtype=np.bool_)
     mask[chosen.astype(np.int64)] = True
     return mask

@@ -272,6 +272,8 @@ def run(
         if save_to is not None:
             Path(save_to).unlink(missing_ok=True)
         commands.update(_leaving(history, engine))
+        # Who stays without some rows gets a new pseudonym, which has no label yet.
+        told.clear()
         _tell_plan(plan)
 
     server: Server = Average()
@@ -300,6 +302,7 @@ def run(
         commands.update(_leaving(history, engine))
         for outcome in revocable.forget(chosen, until, level=level):
             _tell(outcome, commands)
+            told.clear()
         if save_to is not None and history.outcomes() and not history.waiting():
             saved = _save(history, engine, save_to)
         # Somebody may have asked in this very moment: then the next turn serves it.
