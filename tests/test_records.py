@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +22,7 @@ from rescind.core.aggregation import RoundMeasurement
 from rescind.core.facts import PrivacyScope
 from rescind.core.planning import assess, candidates
 from rescind.core.summary import Request
-from rescind.errors import ForgottenClientError, UnknownClientError
+from rescind.errors import BrokenHistoryError, ForgottenClientError, UnknownClientError
 from rescind.history.events import RecordedPlan
 from rescind.history.requests import ask
 from rescind.ledger.records import ModelId
@@ -281,6 +282,34 @@ def test_a_changed_list_of_names_is_found(tmp_path: Any) -> None:
         with ledger.writing():
             ledger.erase_identities(np.array([old + 1]), may_return=True)
         assert any("is gone, and no erasure says so" in problem for problem in history.verify())
+
+
+def test_a_name_that_was_moved_to_an_old_pseudonym_is_not_lost(tmp_path: Any) -> None:
+    with History(tmp_path / "history") as history:
+        Revocable(history, engine()).train(Rounds(2))
+        forget(history, Exact(), rounds=2)
+        (old,) = history.timeline.returning
+    with sqlite3.connect(tmp_path / "history" / "ledger.sqlite") as database:
+        database.execute("update identity set pseudonym = ? where name = 'clinic-1'", [old])
+    database.close()
+    with History(tmp_path / "history") as history:
+        with pytest.raises(BrokenHistoryError, match="not those that were registered"):
+            Revocable(history, engine(2)).train(Rounds(3))
+        assert "clinic-1" in history.known_names()
+
+
+def test_who_is_settled_by_hand_may_take_part(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(2))
+    history.ask(["clinic-1"], BUDGET)
+    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    federation = Revocable(history, engine(2))
+    plan = federation.plan(Scratch(), 1)
+    with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
+        node = plan.candidate.node
+        start = history.model(ModelId(node.branch, node.round))
+        recorder.restart(ModelId(node.branch, node.round), start, requests=[1])
+    history.settle(number)
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
 
 
 @pytest.mark.parametrize("sampling", [{"sampling": Sampling.POISSON, "rate": 0.7}, {}])
