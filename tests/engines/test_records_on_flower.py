@@ -219,6 +219,24 @@ def test_every_named_row_can_be_shown(tmp_path: Path, count: int) -> None:
     assert commit_rows(tmp_path / "file", 8, features, labels, mask) != root
 
 
+@pytest.mark.parametrize("changed", [{"place": np.inf}, {"place": None}, {"path": 3}, {"path": ["zz"]}, {"salt": []}])
+def test_a_receipt_that_is_none_shows_nothing(tmp_path: Path, changed: dict[str, Any]) -> None:
+    root = commit_rows(tmp_path / "file", 1, np.zeros((2, 3)), np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
+    (receipt, _) = json.loads((tmp_path / "file").read_bytes())["1"]["rows"]
+    assert check_row(root, 1, receipt, np.zeros(3), 0)
+    assert not check_row(root, 1, receipt | changed, np.zeros(3), 0)
+    assert not check_row(root, 1, receipt, np.zeros(3), 2**70)
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"1": {"root": "' + "AB" * 32 + '", "rows": []}}', "[]", '{"1": 2}']
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "file").write_text(content)
+    with pytest.raises(ValueError, match="no file of rows"):
+        commit_rows(tmp_path / "file", 1, np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))
+
+
 def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("{}x")
     with pytest.raises(ValueError, match="no file of rows"):

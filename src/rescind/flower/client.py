@@ -52,8 +52,8 @@ def train_head(
             list once they are deleted.
         request: the number of the last request whose examples are among ``removed``, or deleted. Where the server
             serves a later one nothing is answered: a list from before it does not have its examples.
-        receipts: a file in which to keep what shows later that an example was among them, one for each federation;
-            the server gets a salted commitment to them.
+        receipts: a file in which to keep what shows later that an example was among them, one for each client and
+            federation; the server gets a salted commitment to them.
 
     Returns:
         the reply.
