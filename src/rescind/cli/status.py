@@ -85,8 +85,8 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     for row in waiting:
         due = f"due {row['deadline']}, {row['days_left']} days left"
         begun = "; begun, the next run finishes it" if row["begun"] else ""
-        what = "rows of " if row["scope"] == "records" else ""
-        yield f"request {row['request']}: {what}{', '.join(row['clients'])}; {due}{begun}"
+        rows_of = "rows of " if row["scope"] == "records" else ""
+        yield f"request {row['request']}: {rows_of}{', '.join(row['clients'])}; {due}{begun}"
     if not waiting:
         yield "no open requests"
     yield ""
