@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,11 @@ from rescind.core.aggregation import RoundMeasurement
 from rescind.core.facts import PrivacyScope
 from rescind.core.planning import assess, candidates
 from rescind.core.summary import Request
-from rescind.errors import ForgottenClientError, UnknownClientError
+from rescind.errors import BrokenHistoryError, ForgottenClientError, UnknownClientError
+from rescind.history.events import RecordedPlan
+from rescind.history.requests import ask
 from rescind.ledger.records import ModelId
-from rescind.methods import Solve
+from rescind.methods import FineTuning, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, federation
@@ -161,6 +165,71 @@ def test_a_client_without_its_rows_takes_part_again_and_can_leave_for_good(histo
             recorder.record(["clinic-2"], np.ones(1), (3,), measured, 0.0, model)
 
 
+def test_a_heuristic_that_keeps_the_rows_refuses(history: History) -> None:
+    """Else the clinic, under its new pseudonym, could leave exactly from a model that its old one had trained."""
+    federation = Revocable(history, engine())
+    federation.train(Rounds(4))
+    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    with pytest.raises(ValueError, match="goes on from a model that knows the rows"):
+        federation.plan(FineTuning(), number)
+    group = history.timeline.requests[0].request.group
+    plan = FineTuning().plan(history.summary(group), Request(group, BUDGET, RECORDS))
+    history.record_plan(RecordedPlan((number,), plan, False, str(FineTuning())))
+    with (
+        history.recording(federation.engine.facts, federation.engine.start()) as recorder,
+        pytest.raises(ValueError, match="knows the rows that are to go"),
+    ):
+        recorder.restart(history.newest, recorder.model(), requests=[number])
+    assert history.newest.branch == 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("scopes", [(RECORDS, PrivacyScope.GROUP), (PrivacyScope.GROUP, RECORDS)])
+def test_who_asks_for_both_at_once_leaves_for_good(
+    history: History, scopes: tuple[PrivacyScope, ...], together: bool
+) -> None:
+    """Two requests that are filed in the same moment do not see each other."""
+    Revocable(history, engine()).train(Rounds(3))
+    group, now = history.clients(["clinic-2"]), datetime.now(UTC)
+    for scope in scopes:
+        ask(history.ledger, Request(group, BUDGET, scope), now, now + timedelta(days=1))
+    federation = Revocable(history, engine(2))
+    federation.forget(Exact(), Rounds(3), together=together)
+    federation.train(Rounds(5))
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    assert "clinic-2" not in history.known_names()
+    assert history.verify() == []
+
+
+@pytest.mark.parametrize("scopes", [(RECORDS, PrivacyScope.GROUP), (PrivacyScope.GROUP, RECORDS)])
+def test_a_request_that_is_taken_back_for_another_while_it_is_served(
+    history: History, monkeypatch: pytest.MonkeyPatch, scopes: tuple[PrivacyScope, ...]
+) -> None:
+    Revocable(history, engine()).train(Rounds(3))
+    history.ask(["clinic-2"], BUDGET, scope=scopes[0])
+    start = history.ledger.start_branch
+
+    def cross(*entry: Any) -> None:
+        history.withdraw(1)
+        history.ask(["clinic-2"], BUDGET, scope=scopes[1])
+        start(*entry)
+
+    monkeypatch.setattr(history.ledger, "start_branch", cross)
+    Revocable(history, engine(2)).forget(Exact(), Rounds(3))
+    monkeypatch.undo()
+    Revocable(history, engine(2)).train(Rounds(5))
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    assert history.verify() == []
+
+
+def test_a_request_for_good_that_was_taken_back_bars_nobody(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(3))
+    history.withdraw(history.ask(["clinic-2"], BUDGET))
+    forget(history, Exact())
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1", "clinic-2"]
+    assert history.verify() == []
+
+
 def test_while_a_request_waits_more_rows_join_it(history: History) -> None:
     Revocable(history, engine()).train(Rounds(2))
     history.ask(["clinic-2"], BUDGET, scope=RECORDS)
@@ -213,6 +282,34 @@ def test_a_changed_list_of_names_is_found(tmp_path: Any) -> None:
         with ledger.writing():
             ledger.erase_identities(np.array([old + 1]), may_return=True)
         assert any("is gone, and no erasure says so" in problem for problem in history.verify())
+
+
+def test_a_name_that_was_moved_to_an_old_pseudonym_is_not_lost(tmp_path: Any) -> None:
+    with History(tmp_path / "history") as history:
+        Revocable(history, engine()).train(Rounds(2))
+        forget(history, Exact(), rounds=2)
+        (old,) = history.timeline.returning
+    with sqlite3.connect(tmp_path / "history" / "ledger.sqlite") as database:
+        database.execute("update identity set pseudonym = ? where name = 'clinic-1'", [old])
+    database.close()
+    with History(tmp_path / "history") as history:
+        with pytest.raises(BrokenHistoryError, match="not those that were registered"):
+            Revocable(history, engine(2)).train(Rounds(3))
+        assert "clinic-1" in history.known_names()
+
+
+def test_who_is_settled_by_hand_may_take_part(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(2))
+    history.ask(["clinic-1"], BUDGET)
+    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    federation = Revocable(history, engine(2))
+    plan = federation.plan(Scratch(), 1)
+    with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
+        node = plan.candidate.node
+        start = history.model(ModelId(node.branch, node.round))
+        recorder.restart(ModelId(node.branch, node.round), start, requests=[1])
+    history.settle(number)
+    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
 
 
 @pytest.mark.parametrize("sampling", [{"sampling": Sampling.POISSON, "rate": 0.7}, {}])

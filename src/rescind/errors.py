@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+ROWS_NEED = "rows of a client that stays are forgotten from before its first round only, by Exact() or Solve()"
+
 
 class HistoryError(Exception):
     """The base of all errors of a history."""

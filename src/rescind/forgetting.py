@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, is_dataclass, replace
 
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
-from rescind.core.facts import REPRODUCIBLE, Mode
+from rescind.core.facts import REPRODUCIBLE, Mode, PrivacyScope
 from rescind.core.noise import grid_rounding
 from rescind.core.planning import Candidate, assess
-from rescind.core.sensitivity import never_joined
+from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.solving import Solving
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
@@ -25,7 +25,7 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import NotBefore, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.errors import PendingRequestError, StalePlanError
+from rescind.errors import ROWS_NEED, PendingRequestError, StalePlanError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
@@ -280,6 +280,9 @@ class Revocable:
             candidate = self._assess(method, candidate, summary, requests)
         elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
             raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
+        rows = [request.group for request in requests if request.scope is PrivacyScope.RECORDS]
+        if any(first_joined(summary.edges, group) < candidate.node.index for group in rows):
+            raise ValueError(f"{method.name} goes on from a model that knows the rows: {ROWS_NEED}")
         return self.history.record_plan(RecordedPlan(numbers, candidate, public, str(method), seen))
 
     def _to_hide(self, batch: Sequence[FiledRequest]) -> tuple[Summary, list[Request]]:

@@ -40,6 +40,15 @@ def history() -> Iterator[History]:
         yield history
 
 
+def start_app(history: History, app: ClientApp, **settings: Any) -> Any:
+    """Run an app for the clinics on a grid in this process."""
+    nodes = {name: {"client-id": name} for name in CLINICS}
+    arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    recorded = Recorded(strategy, history, training=TRAINING, seed=SEED)
+    return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
+
+
 def start(history: History, options: dict[str, Any] | None = None, root: Any = None, **settings: Any) -> Any:
     """Run the clinics on a grid in this process; clinic-2 calls the helper with ``options``; ``root`` is its lie."""
     app = ClientApp()
@@ -54,11 +63,7 @@ def start(history: History, options: dict[str, Any] | None = None, root: Any = N
             reply.content[EXECUTED]["removed"] = root
         return reply
 
-    nodes = {name: {"client-id": name} for name in CLINICS}
-    arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
-    recorded = Recorded(strategy, history, training=TRAINING, seed=SEED)
-    return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
+    return start_app(history, app, **settings)
 
 
 def name_of(history: History, label: str) -> str:
@@ -82,7 +87,7 @@ def test_a_row_is_forgotten_and_the_clinic_stays(
     before = history.newest
     history.ask(["clinic-2"], BUDGET, scope=RECORDS)
     file = tmp_path / "receipts.json"
-    start(history, {"removed": [0, 1], "receipts": file}, **settings)
+    start(history, {"removed": [0, 1], "request": 1, "receipts": file}, **settings)
     with History.in_memory() as other:
         newest = Revocable(other, without(2), seed=None).solve()
         assert distance(history.model(history.newest), other.model(newest)) <= 1e-9
@@ -112,10 +117,44 @@ def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None
     assert outcome.modes[0].value == "exact"
     assert all(len(edge.clients) == 5 for edge in history.lineage().edges)
     # Once it does, it is back; and that it deleted them is as good.
-    start(history, {"removed": []}, num_rounds=5)
+    start(history, {"removed": [], "request": 1}, num_rounds=5)
     assert len(history.lineage().edges[-1].clients) == 6
     assert build_statement(history, 1).predicate.rows == ()
     assert history.verify() == []
+
+
+def test_who_asks_while_it_runs_keeps_its_label(history: History) -> None:
+    app, asked = ClientApp(), []
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        name = str(context.node_config["client-id"])
+        if not asked and history.timeline.branches and history.newest.round == 1:
+            asked.append(history.ask(["clinic-2", "clinic-3"], BUDGET, scope=RECORDS))
+        own = {"removed": [0], "request": 1} if asked and name in ("clinic-2", "clinic-3") else {}
+        shard = CLINICS[name]
+        return rescind.flower.train_head(msg, context, shard.features, shard.labels, **own)
+
+    start_app(history, app, num_rounds=3)
+    assert len(history.clients(["clinic-2", "clinic-3"])) == 2
+    old = history.timeline.requests[0].request.group
+    assert not old & history.clients(["clinic-2", "clinic-3"])
+    assert history.describe_groups([old]) == [["clinic-2", "clinic-3"]]
+    # Which of the two each was is not kept.
+    assert "forgotten" in history.describe_groups([[min(old)]])[0][0]
+
+
+@pytest.mark.parametrize("stale", [[0], np.zeros(len(CLINICS["clinic-2"].labels), dtype=bool)])
+def test_a_list_from_before_the_request_is_no_answer(history: History, stale: Any) -> None:
+    """The clinic has left rows out before, and does not know of the next request yet."""
+    start(history, num_rounds=1)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, {"removed": stale, "request": 1}, num_rounds=1)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, {"removed": stale, "request": 1}, num_rounds=1)
+    assert [len(edge.clients) for edge in history.lineage().edges] == [5]
+    start(history, {"removed": [0, 1], "request": 2}, num_rounds=2)
+    assert [len(edge.clients) for edge in history.lineage().edges] == [5, 6]
 
 
 def test_rows_that_go_without_a_request_are_a_contradiction(history: History) -> None:
@@ -131,7 +170,7 @@ def test_rows_that_go_without_a_request_are_a_contradiction(history: History) ->
 def test_a_root_that_is_none_is_rejected(history: History, root: Any) -> None:
     start(history, num_rounds=1)
     history.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    start(history, {"removed": [0]}, root, num_rounds=2)
+    start(history, {"removed": [0], "request": 1}, root, num_rounds=2)
     (event, *_) = [event for _, event in history.timeline.of(RepliesRejected)]
     assert "no digest" in event.rejected[0][1]
     assert not list(history.timeline.of(RowsNamed))
@@ -140,8 +179,8 @@ def test_a_root_that_is_none_is_rejected(history: History, root: Any) -> None:
 def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
     start(history, num_rounds=1)
     history.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    start(history, {"removed": [0], "receipts": tmp_path / "first"}, num_rounds=1)
-    start(history, {"removed": [0], "receipts": tmp_path / "second"}, num_rounds=3)
+    start(history, {"removed": [0], "request": 1, "receipts": tmp_path / "first"}, num_rounds=1)
+    start(history, {"removed": [0], "request": 1, "receipts": tmp_path / "second"}, num_rounds=3)
     roots = [json.loads((tmp_path / name).read_bytes())["1"]["root"] for name in ("first", "second")]
     assert roots[0] != roots[1]
     assert [event.root for _, event in history.timeline.of(RowsNamed)] == roots[:1]
@@ -152,7 +191,7 @@ def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
 # The rows themselves
 
 
-@pytest.mark.parametrize("removed", [[5], [-1], [True], [[0]], [0.5], np.ones(4, dtype=bool), "ab"])
+@pytest.mark.parametrize("removed", [[5], [-1], [True], [[0]], [0.5], np.ones(4, dtype=bool), "ab", [0, 1, 0, 0, 1]])
 def test_rows_that_are_none_are_refused(removed: Any) -> None:
     with pytest.raises(ValueError, match="removed"):
         find_left_out(removed, 5)
@@ -178,6 +217,24 @@ def test_every_named_row_can_be_shown(tmp_path: Path, count: int) -> None:
     # What is there stays, and others have their own.
     assert commit_rows(tmp_path / "file", 7, features, labels, ~mask) == root
     assert commit_rows(tmp_path / "file", 8, features, labels, mask) != root
+
+
+@pytest.mark.parametrize("changed", [{"place": np.inf}, {"place": None}, {"path": 3}, {"path": ["zz"]}, {"salt": []}])
+def test_a_receipt_that_is_none_shows_nothing(tmp_path: Path, changed: dict[str, Any]) -> None:
+    root = commit_rows(tmp_path / "file", 1, np.zeros((2, 3)), np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
+    (receipt, _) = json.loads((tmp_path / "file").read_bytes())["1"]["rows"]
+    assert check_row(root, 1, receipt, np.zeros(3), 0)
+    assert not check_row(root, 1, receipt | changed, np.zeros(3), 0)
+    assert not check_row(root, 1, receipt, np.zeros(3), 2**70)
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"1": {"root": "' + "AB" * 32 + '", "rows": []}}', "[]", '{"1": 2}']
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "file").write_text(content)
+    with pytest.raises(ValueError, match="no file of rows"):
+        commit_rows(tmp_path / "file", 1, np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))
 
 
 def test_another_file_is_not_overwritten(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ _CLAIMS = {
 _SCOPES = {
     PrivacyScope.INDIVIDUAL: "each of the clients alone is hidden, not their leaving together",
     PrivacyScope.GROUP: "all clients of the request are hidden together",
-    PrivacyScope.SEQUENCE: "all clients of this request and of those that were served before it are hidden together",
+    PrivacyScope.SEQUENCE: (
+        "all clients of this request and of those that were served before it are hidden together, as they were then"
+    ),
     PrivacyScope.RECORDS: (
         "the group is these clients as they were: they take part again, without the rows that they named"
     ),
@@ -211,7 +213,10 @@ def _assumptions(
 def _left_out(facts: RecordedFacts) -> Assumption:
     """Say on whose word rows were left out: on a client's own where our helper asked it for that."""
     ours = facts.sources.training == Source.EXECUTED.value
-    rows = "since the restart these clients leave out the rows that they named, and keep nothing made of them"
+    rows = (
+        "since the restart these clients leave out the rows that they named, in evaluation too, and keep nothing "
+        "made of them"
+    )
     return _by(rows, Source.REPORTED if ours else Source.DECLARED)
 
 

@@ -47,7 +47,7 @@ def add(
     words = [
         f"Request {number} is recorded, {asked_for}, to be served by {asked.deadline[:10]}.",
         *(f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}" for name in receipts),
-        *(_next_for_rows(everybody) if records else _next_for_clients(everybody)),
+        *(_next_for_rows(everybody, number) if records else _next_for_clients(everybody)),
     ]
     show({"request": number, "deadline": asked.deadline, "receipts": receipts}, words, as_json)
 
@@ -125,9 +125,10 @@ def _next_for_clients(clients: str) -> tuple[str, ...]:
     )
 
 
-def _next_for_rows(clients: str) -> tuple[str, ...]:
+def _next_for_rows(clients: str, number: int) -> tuple[str, ...]:
     return (
-        f"Tell {clients} to leave the rows out (train_head's removed): until then it cannot take part.",
+        f"Tell {clients} to leave the rows out (train_head's removed, with request={number}): until then it cannot "
+        "take part.",
         "Until this is served more rows can join it: nothing has to be recorded here for them.",
         "Start the federation's next run as always: it goes back to before their first round and trains on.",
     )

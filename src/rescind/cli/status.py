@@ -32,6 +32,7 @@ def status(history: Location, as_json: AsJson = False) -> None:
             {
                 "request": request.asked.number,
                 "clients": request.clients,
+                "scope": request.asked.request.scope.value,
                 "deadline": request.asked.deadline[:10],
                 "days_left": request.days_left,
                 "begun": request.asked.served,
@@ -84,7 +85,8 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     for row in waiting:
         due = f"due {row['deadline']}, {row['days_left']} days left"
         begun = "; begun, the next run finishes it" if row["begun"] else ""
-        yield f"request {row['request']}: {', '.join(row['clients'])}; {due}{begun}"
+        rows_of = "rows of " if row["scope"] == "records" else ""
+        yield f"request {row['request']}: {rows_of}{', '.join(row['clients'])}; {due}{begun}"
     if not waiting:
         yield "no open requests"
     yield ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ def find_left_out(removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_]
         a mask over all rows.
 
     Raises:
-        ValueError: this is no mask over so many rows, or an index is none of theirs.
+        ValueError: this is no mask over so many rows, a mask of whole numbers, or an index is none of theirs.
     """
     chosen = np.asarray(removed)
     if chosen.dtype == np.bool_:
@@ -47,6 +48,8 @@ def find_left_out(removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_]
         raise ValueError("removed has to be a mask over the rows, or a list of their indices")
     if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
         raise ValueError(f"removed names rows from {chosen.min()} to {chosen.max()}; there are 0 to {rows - 1}")
+    if rows > 2 and len(chosen) == rows and chosen.max() <= 1:
+        raise ValueError("removed is a mask of whole numbers, or names rows 0 and 1 again and again: give booleans")
     mask = np.zeros(rows, dtype=np.bool_)
     mask[chosen.astype(np.int64)] = True
     return mask
@@ -121,8 +124,13 @@ def check_row(root: str, request: int, receipt: Mapping[str, Any], features: Ten
         return (
             follow_path(leaf, int(receipt["place"]), [bytes.fromhex(step) for step in receipt["path"]]).hex() == root
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, struct.error):
         return False
+
+
+def is_root(root: object) -> bool:
+    """Return whether something is a root as it is sent: a SHA-256 in lower-case hexadecimal."""
+    return isinstance(root, str) and re.fullmatch("[0-9a-f]{64}", root) is not None
 
 
 def encode_row(features: Tensor, label: int) -> bytes:
@@ -135,9 +143,9 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     try:
         kept = json.loads(file.read_bytes())
-        if all(len(bytes.fromhex(told["root"])) == KEY_BYTES and told["rows"] is not None for told in kept.values()):
+        if all(is_root(told["root"]) and told["rows"] is not None for told in kept.values()):
             return dict(kept)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     raise ValueError(f"{file} is no file of rows that were left out: give another name, or take it away")
 

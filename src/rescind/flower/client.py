@@ -30,6 +30,7 @@ def train_head(
     labels: NDArray[np.int64],
     *,
     removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_] | None = None,
+    request: int = 0,
     receipts: str | os.PathLike[str] | None = None,
 ) -> Message:
     """Train a linear head on a client's data, or answer a solver's question, and return the reply for the server.
@@ -47,23 +48,25 @@ def train_head(
         context: the ClientApp's context.
         features: the client's examples, (n, f), floating point.
         labels: their n classes, integers.
-        removed: the examples that were to be forgotten, as indices or as a mask; they are left out. Where the server
-            serves such a request and this is None, nothing is answered: give an empty list once they are deleted.
-        receipts: a file in which to keep what shows later that an example was among them, one for each federation;
-            the server gets a salted commitment to them.
+        removed: the examples that were to be forgotten, as indices or as a mask; they are left out. Give an empty
+            list once they are deleted.
+        request: the number of the last request whose examples are among ``removed``, or deleted. Where the server
+            serves a later one nothing is answered: a list from before it does not have its examples.
+        receipts: a file in which to keep what shows later that an example was among them, one for each client and
+            federation; the server gets a salted commitment to them.
 
     Returns:
         the reply.
 
     Raises:
-        ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing, or the server's message
-            does not describe a head.
+        ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing or from before the last
+            request, or the server's message does not describe a head.
     """
     arrays, told = _receive(msg)
-    if told.removal and removed is None:
+    if told.removal and (removed is None or request < told.removal):
         raise ValueError(
-            f"request {told.removal} asks to forget some of this client's examples, and it is being served: name "
-            "them with train_head(..., removed=...), or give an empty list if they are deleted already"
+            f"request {told.removal} asks to forget some of this client's examples, and it is served: name them with "
+            f"train_head(..., removed=..., request={told.removal}), or give an empty list if they are deleted already"
         )
     weight, bias = head_names(told.trained)
     head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}

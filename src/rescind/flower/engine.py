@@ -97,6 +97,7 @@ class FlowerEngine:
     _branch: int = -1
     _weights: dict[str, float] = field(default_factory=dict)
     _answered: dict[str, tuple[Floats, Sums]] = field(default_factory=dict)
+    _named: dict[str, int] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
     _in_vain: list[Sequence[str]] = field(default_factory=list)
     # Two, as who evaluates depends on who else is there: that must not reach training.
@@ -312,8 +313,11 @@ class FlowerEngine:
         for name, message in answers.items():
             try:
                 checked, root = check(name, message), read_root(message)
-                if root is not None and (request := instructions[name].removal):
+                request = instructions[name].removal
+                # Told in every round, and recorded once.
+                if root is not None and request and self._named.get(name) != request:
                     self.name_rows(name, request, root)
+                    self._named[name] = request
                 yield name, checked
             except RejectedReplyError as reason:
                 rejected[name] = str(reason)

@@ -270,7 +270,13 @@ def run(
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
         commands.update(_leaving(history, engine))
+        # Who stays without some rows gets a new pseudonym, which has no label yet.
+        told.clear()
         _tell_plan(plan)
+
+    def end(outcome: Outcome) -> None:
+        _tell(outcome, commands)
+        told.clear()
 
     server: Server = Average()
     if strategy.masked:
@@ -297,7 +303,7 @@ def run(
         solve=solve,
         level=level,
         outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen),
-        served=lambda outcome: _tell(outcome, commands),
+        served=end,
     )
     result.arrays = engine.packed(model)
     result.train_metrics_clientapp |= engine.train_metrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from flwr.app import Array, Message, MetricRecord, RecordDict
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
+from rescind.engines.rows import is_root
 from rescind.flower.arrays import UnfitArrayError, is_usable, view_array
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 
@@ -110,9 +110,9 @@ def read_root(message: Message) -> str | None:
     """Return the root by which a reply commits to the rows that it leaves out, if it does; or refuse it."""
     executed = message.content.config_records.get(EXECUTED)
     root = None if executed is None else executed.get("removed")
-    if root is not None and not (isinstance(root, str) and re.fullmatch("[0-9a-f]{64}", root)):
+    if root is not None and not is_root(root):
         raise RejectedReplyError("what it tells of the rows that it leaves out is no digest")
-    return root
+    return None if root is None else str(root)
 
 
 def check_reply(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:

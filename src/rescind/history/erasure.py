@@ -222,9 +222,14 @@ class Eraser:
 
 
 def free_names(ledger: Ledger, timeline: Timeline) -> None:
-    """Take their names from the old pseudonyms of clients that stay without some rows: they get new ones."""
+    """Take their names from the old pseudonyms of clients that stay without some rows: they get new ones.
+
+    Raises:
+        BrokenHistoryError: somebody gave such a pseudonym another name, which would be lost.
+    """
     named = ledger.names(sorted_group(timeline.returning)) if timeline.returning else {}
     if named:
+        check_names(ledger, named)
         ledger.erase_identities(sorted_group(named), may_return=True)
 
 

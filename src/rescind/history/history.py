@@ -855,6 +855,7 @@ class History:
         """
         with self.ledger.writing():
             requests.settle(self.ledger, number, self._now())
+            erasure.free_names(self.ledger, self.timeline)
 
     def lift_doubts(self, reason: str) -> tuple[Doubt, ...]:
         """Record why the declared training is right although it was doubted.

@@ -19,9 +19,9 @@ from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.edges import RoundEdge
-from rescind.core.facts import DpFedAvg, Mode
+from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.core.tracker import SensitivityTracker
-from rescind.errors import ForgottenClientError, HistoryError, StalePlanError
+from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.erasure import Eraser, free_names
 from rescind.history.events import BranchRetrained, EndByData, MeanMissed, TrainingDoubted, record, write_body
 from rescind.history.lineage import Lineage, lineage_of, newest_model, start_edges
@@ -250,6 +250,10 @@ class Recorder:
                 f"{plan.candidate.sigma:g}, not {parent} and {branch.sigma:g}"
             )
         heuristic = plan.candidate.mode is Mode.HEURISTIC
+        requests = {filed.number: filed.request for filed in timeline.requests}
+        if any(requests[number].scope is PrivacyScope.RECORDS for number in hidden):
+            # Its clients get new pseudonyms: nobody would know who they are on this line.
+            raise ValueError(f"{parent} knows the rows that are to go: {ROWS_NEED}")
         if hidden and plan.candidate.mode is Mode.EXACT:
             raise ValueError(f"the plan of request {numbers} says exact, and {parent} knows clients that are to go")
         if branch.unbounded and not heuristic:

@@ -96,13 +96,21 @@ def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[st
     """Return what people call each group's clients, or else their names; of whom both are erased the pseudonym."""
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
-    known = ledger.names(everybody) | ledger.labels()
-    timeline = Timeline.read(ledger) if len(known) < len(everybody) else Timeline()
+    labels = ledger.labels()
+    known, stay = ledger.names(everybody) | labels, dict[tuple[int, ...], list[str]]()
+    timeline = Timeline() if known.keys() >= set(everybody.tolist()) else Timeline.read(ledger)
     # Who only reads need not have the secret.
     with suppress(MissingSecretError, UnsafePermissionsError):
-        for number, names in rows_asked(ledger, timeline, list(ledger.identities())).items():
-            known |= dict(zip(sorted(timeline.requests[number - 1].request.group), names, strict=False))
-    return [[known.get(client, f"forgotten (pseudonym {client})") for client in clients] for clients in sorted_groups]
+        identities = ledger.identities()
+        for number, names in rows_asked(ledger, timeline, list(identities)).items():
+            group = sorted_group(timeline.requests[number - 1].request.group).tolist()
+            # Nothing tells whose each of the old pseudonyms was: only all of them together have names.
+            if len(names) == len(group):
+                stay[tuple(group)] = sorted(labels.get(identities[name], name) for name in names)
+    return [
+        stay.get(tuple(clients)) or [known.get(client, f"forgotten (pseudonym {client})") for client in clients]
+        for clients in sorted_groups
+    ]
 
 
 def rows_asked(ledger: Ledger, timeline: Timeline, names: Sequence[str]) -> dict[int, list[str]]:

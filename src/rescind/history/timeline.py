@@ -189,9 +189,25 @@ class Timeline:
 
     @cached_property
     def returning(self) -> frozenset[int]:
-        """Those of the forgotten who take part again under another pseudonym, as only some of their rows went."""
-        asked = (filed for filed in self.requests if filed.served and filed.request.scope is PrivacyScope.RECORDS)
-        return frozenset(client for filed in asked for client in filed.request.group)
+        """Those of the forgotten who take part again under another pseudonym, as only some of their rows went.
+
+        If two requests about a client crossed and one of them is for good, it does not return.
+        """
+        groups = {filed.number: filed.request.group for filed in self.requests}
+        records = {filed.number for filed in self.requests if filed.request.scope is PrivacyScope.RECORDS}
+        number, open_, gone, returning = 0, set[int](), frozenset[int](), frozenset[int]()
+        for _, event in self.moments:
+            if isinstance(event, RequestFiled):
+                number += 1
+                open_.add(number)
+            elif isinstance(event, RequestWithdrawn):
+                open_.discard(event.request)
+            elif isinstance(event, Branch | RequestSettled):
+                served = groups.keys() & (event.requests if isinstance(event, Branch) else {event.request})
+                gone = gone.union(*(groups[for_good] for for_good in served - records))
+                stay = frozenset[int]().union(*(groups[rows] for rows in served & records))
+                returning |= stay.difference(gone, *(groups[for_good] for for_good in open_ - records))
+        return returning
 
     @cached_property
     def plans(self) -> dict[int, RecordedPlan]:
