@@ -18,6 +18,7 @@ from rescind.checkpoints.tensors import digest, save
 from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
+from rescind.core.solving import Solving
 from rescind.core.training import LocalTraining
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Rounds, Stop
@@ -246,6 +247,7 @@ def run(
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, until = Result(), until or Rounds(num_rounds)
     mean, told, commands = find_average(strategy.strategy), dict[str, str](), dict[int, list[str]]()
+    hinted = method is not None or solve
 
     def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         _warn(history, model_id)
@@ -266,6 +268,7 @@ def run(
             result.evaluate_metrics_serverapp[model_id.round] = evaluated
 
     def begin(plan: RecordedPlan) -> None:
+        nonlocal hinted
         # What was measured and saved so far is of models that know who leaves.
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
@@ -273,6 +276,9 @@ def run(
             Path(save_to).unlink(missing_ok=True)
         commands.update(_leaving(history, engine))
         _tell_plan(plan)
+        if not hinted:
+            hinted = True
+            _hint_at_solving(history, engine)
 
     server: Server = Average()
     if strategy.masked:
@@ -461,6 +467,18 @@ def _tell_plan(plan: RecordedPlan) -> None:
         "rescind: request %s is planned (%s): back to model %d.%d, noise %g; as good again after about %g rounds",
         *(numbers, candidate.mode.value, candidate.node.branch, candidate.node.round),
         *(candidate.sigma, candidate.predicted_rounds),
+    )
+
+
+def _hint_at_solving(history: History, engine: FlowerEngine) -> None:
+    """Say in the run's log that the head can be solved, if it can: nobody has chosen another way."""
+    if history.facts.solving_obstacles:
+        return
+    parameters = sum(tensor.size for tensor in engine.start().values())
+    _LOG.info(
+        "rescind: method=Solve() would forget exactly in about %g rounds; the server then sees sums over each "
+        "client's rows",
+        Solving().expected_rounds(parameters),
     )
 
 
