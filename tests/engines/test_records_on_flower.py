@@ -40,8 +40,13 @@ def history() -> Iterator[History]:
         yield history
 
 
-def start(history: History, options: dict[str, Any] | None = None, root: Any = None, **settings: Any) -> Any:
-    """Run the clinics on a grid in this process; clinic-2 calls the helper with ``options``; ``root`` is its lie."""
+def start(
+    history: History, options: dict[str, Any] | None = None, root: Any = None, least: int = 1, **settings: Any
+) -> Any:
+    """Run the clinics on a grid in this process; clinic-2 calls the helper with ``options``; ``root`` is its lie.
+
+    ``least`` is how many the strategy waits for.
+    """
     app = ClientApp()
 
     @app.train()
@@ -56,7 +61,7 @@ def start(history: History, options: dict[str, Any] | None = None, root: Any = N
 
     nodes = {name: {"client-id": name} for name in CLINICS}
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=least, min_available_nodes=least)
     recorded = Recorded(strategy, history, training=TRAINING, seed=SEED)
     return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
 
@@ -118,6 +123,16 @@ def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None
     assert history.verify() == []
 
 
+@pytest.mark.parametrize("settings", [{"solve": True}, {"num_rounds": 2}])
+def test_a_strategy_that_waits_for_everybody_waits_for_who_comes_back(
+    history: History, settings: dict[str, Any]
+) -> None:
+    start(history, least=6, **settings)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, {"removed": [0]}, least=6, **settings)
+    assert {len(edge.clients) for edge in history.lineage().edges} == {6}
+
+
 def test_rows_that_go_without_a_request_are_a_contradiction(history: History) -> None:
     """Its weight is another one then; the next run serves nothing, as nobody asked."""
     start(history, num_rounds=2)
@@ -149,6 +164,18 @@ def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
         history.name_rows(name_of(history, "clinic-1"), 1, roots[0])
 
 
+def test_a_second_request_needs_more_rows_than_the_first(history: History, tmp_path: Path) -> None:
+    """Else a hospital that has not heard of it yet would answer as if its new rows were gone."""
+    start(history, num_rounds=1)
+    for named, rounds, taking_part in (([0], 1, 6), ([0], 1, 5), ([0, 1], 2, 6)):
+        if rounds == 1:
+            history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+        start(history, {"removed": named, "receipts": tmp_path / "file"}, num_rounds=rounds)
+        assert len(history.lineage().edges[-1].clients) == taking_part
+    assert len(history.outcomes()) == 2
+    assert history.verify() == []
+
+
 # The rows themselves
 
 
@@ -177,7 +204,18 @@ def test_every_named_row_can_be_shown(tmp_path: Path, count: int) -> None:
     assert not check_row(root, 7, {"salt": "zz"}, features[0], 0)
     # What is there stays, and others have their own.
     assert commit_rows(tmp_path / "file", 7, features, labels, ~mask) == root
-    assert commit_rows(tmp_path / "file", 8, features, labels, mask) != root
+    assert commit_rows(tmp_path / "other", 8, features, labels, mask) != root
+
+
+def test_rows_that_were_all_named_before_are_refused(tmp_path: Path) -> None:
+    features, labels = np.random.default_rng(0).normal(size=(9, 3)), np.arange(9)
+    commit_rows(tmp_path / "file", 1, features, labels, np.arange(9) == 4)
+    commit_rows(tmp_path / "file", 2, features, labels, np.arange(9) == 5)
+    with pytest.raises(ValueError, match=r"request 3 asks .* for earlier requests: add the new ones"):
+        commit_rows(tmp_path / "file", 3, features, labels, np.isin(np.arange(9), [4, 5]))
+    # Once the rows are deleted another one is in their place.
+    commit_rows(tmp_path / "file", 3, features[1:], labels[1:], np.arange(8) == 4)
+    commit_rows(tmp_path / "file", 4, features[1:], labels[1:], np.zeros(8, dtype=bool))
 
 
 def test_another_file_is_not_overwritten(tmp_path: Path) -> None:

@@ -74,12 +74,17 @@ def commit_rows(
         the root, in hexadecimal.
 
     Raises:
-        ValueError: the file holds something else.
+        ValueError: the file holds something else, or all these rows were named for earlier requests.
     """
     file = Path(path)
     kept = _read(file)
     if str(request) not in kept:
         indices = np.flatnonzero(left_out).tolist()
+        if indices and all(_is_named(kept, at, features[at], int(labels[at])) for at in indices):
+            raise ValueError(
+                f"request {request} asks to forget examples of this client, and all that removed names were named "
+                "for earlier requests: add the new ones, or delete all of them and give an empty list"
+            )
         salts = [secrets.token_bytes(KEY_BYTES) for _ in indices]
         leaves = [
             row_leaf(salt, request, encode_row(features[at], int(labels[at])))
@@ -128,6 +133,15 @@ def check_row(root: str, request: int, receipt: Mapping[str, Any], features: Ten
 def encode_row(features: Tensor, label: int) -> bytes:
     """Return the bytes that stand for a row: its class and its features as float64, whatever type they have."""
     return struct.pack("<q", label) + np.ascontiguousarray(features, dtype="<f8").tobytes()
+
+
+def _is_named(kept: Mapping[str, Any], at: int, features: Tensor, label: int) -> bool:
+    """Return whether a row was named for a request that the file has."""
+    return any(
+        receipt["row"] == at and check_row(told["root"], int(request), receipt, features, label)
+        for request, told in kept.items()
+        for receipt in told["rows"]
+    )
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -344,7 +345,8 @@ def _engine(
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
     begun = bool(history.timeline.branches)
     authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
-    nodes = Nodes(grid, history.remaining, lambda: list(history.known_names()), least, timeout, authenticated)
+    staying = partial(_staying, history)
+    nodes = Nodes(grid, staying, lambda: list(history.known_names()), least, timeout, authenticated)
     frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
     if isinstance(strategy.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}
@@ -372,6 +374,14 @@ def _engine(
         evaluate_config=evaluate_config or ConfigRecord(),
         timeout=timeout,
     )
+
+
+def _staying(history: History, names: Sequence[str]) -> list[str]:
+    """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
+    asked = [filed.request for filed in history.timeline.open_requests.values()]
+    rows = {client for request in asked if request.scope is PrivacyScope.RECORDS for client in request.group}
+    staying = {*history.remaining(names), *(history.names(rows) if rows else ())}
+    return [name for name in names if name in staying]
 
 
 def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
