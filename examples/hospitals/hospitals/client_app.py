@@ -26,14 +26,17 @@ def query(msg: Message, context: Context) -> Message:
 
 @app.train()
 def train(msg: Message, context: Context) -> Message:
-    """Train as the server says."""
-    return rescind.flower.train_head(msg, context, *own_patients(context))
+    """Train as the server says, without patients who withdrew."""
+    file = context.node_config.get("withdrawn")
+    receipts = f"{file}.receipts.json" if file else None
+    rows, labels = own_patients(context)
+    return rescind.flower.train_head(msg, context, rows, labels, removed=withdrawn(context), receipts=receipts)
 
 
 @app.evaluate()
 def evaluate(msg: Message, context: Context) -> Message:
-    """Tell how many of the hospital's own patients the model gets right."""
-    rows, labels = own_patients(context)
+    """Tell how many of the hospital's own patients the model gets right, without those who withdrew."""
+    rows, labels = (np.delete(own, withdrawn(context) or [], axis=0) for own in own_patients(context))
     model = msg.content.array_records["arrays"]
     logits = rows @ model["weight"].numpy().T + model["bias"].numpy()
     accuracy = float(np.mean((logits[:, 0] > 0) == labels))
@@ -46,6 +49,12 @@ def own_patients(context: Context) -> tuple[np.ndarray, np.ndarray]:
     if "data" in context.node_config:
         return patients.load(str(context.node_config["data"]))
     return patients.load(Path(str(context.run_config["data"])) / f"{name(context)}.csv")
+
+
+def withdrawn(context: Context) -> list[int] | None:
+    """Return the rows of patients who withdrew, from the file that the SuperNode names; None while there is none."""
+    file = Path(str(context.node_config.get("withdrawn", "")))
+    return [int(row) for row in file.read_text().split()] if file.is_file() else None
 
 
 def name(context: Context) -> str:

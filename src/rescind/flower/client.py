@@ -56,8 +56,8 @@ def train_head(
         the reply.
 
     Raises:
-        ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing, or the server's message
-            does not describe a head.
+        ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing or, by the receipts, names
+            nothing new, or the server's message does not describe a head.
     """
     arrays, told = _receive(msg)
     if told.removal and removed is None:
