@@ -90,14 +90,14 @@ class Deployment:
             for name in self._nodes:
                 self._await_node(name)
         except BaseException:
-            self._end()
+            self.stop()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self.stop()
 
     def run(self, app: Path, **config: str | int | float) -> str:
         """Start a run of an app and give its id; an underscore in a key stands for Flower's hyphen."""
@@ -181,6 +181,21 @@ class Deployment:
         """Bar a node's key for good: a node that runs is refused from now on and ends itself."""
         self._command("supernode", "unregister", str(self._registered.pop(name)), "fed")
 
+    def stop(self) -> None:
+        """End everything; what is on the disk stays."""
+        # The nodes first: they say goodbye to the SuperLink, and wait for one that has gone.
+        members = [*self._members.values(), self._superlink]
+        try:
+            for group in (members[:-1], members[-1:]):
+                for member in group:
+                    member.terminate()
+                end = monotonic() + _SECONDS_TO_LEAVE
+                while not all(member.ended() for member in group) and monotonic() < end:
+                    sleep(0.05)
+        finally:
+            for member in members:
+                member.kill()
+
     def node_log(self, name: str) -> str:
         return self._members[name].log.read_text(errors="replace")
 
@@ -259,20 +274,6 @@ class Deployment:
         except subprocess.TimeoutExpired as error:
             raise TimeoutError(f"{error}\nSuperLink:\n{_tail(self._superlink.said())}") from error
         return done.stdout
-
-    def _end(self) -> None:
-        # The nodes first: they say goodbye to the SuperLink, and wait for one that has gone.
-        members = [*self._members.values(), self._superlink]
-        try:
-            for group in (members[:-1], members[-1:]):
-                for member in group:
-                    member.terminate()
-                end = monotonic() + _SECONDS_TO_LEAVE
-                while not all(member.ended() for member in group) and monotonic() < end:
-                    sleep(0.05)
-        finally:
-            for member in members:
-                member.kill()
 
 
 class _Member:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import json
+import shutil
 import sqlite3
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -21,6 +25,9 @@ from benchmarks._federation import Deployment, Node
 from rescind import History
 from rescind.cli import app as command_line
 from rescind.core.facts import Mode, Source
+from rescind.core.sums import Wanted, flatten
+from rescind.engines.heads import sum_head
+from rescind.engines.rows import check_row
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
@@ -30,7 +37,8 @@ from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"
 NAMES = ("cleveland", "hungary", "switzerland", "long_beach_va")
-ROUNDS = 4
+HUNGARY = "hungary"
+ROUNDS = 3
 SECONDS = 400.0
 
 
@@ -51,92 +59,235 @@ def config(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Happened:
-    """What a federation left behind, and what its logs said."""
+class Trained:
+    """What the first training left behind; ``known`` is what everybody was sent, and knows all four."""
 
-    folder: Path
-    trained: dict[str, Any]
+    model: dict[str, Any]
     rounds: list[RoundRecord]
     labels: dict[int, str]
     sources: Any
+    known: list[bytes]
+    log: str
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What the federation left behind once Switzerland was gone, and what its logs said."""
+
+    folder: Path
     outcome: Outcome
-    solved: Outcome
     newest: ModelId
     problems: list[str]
-    first_log: str
     second_log: str
     third_log: str
-    solved_log: str
     node_log: str
     refused: str
-    known: list[bytes]
 
 
 @pytest.fixture(scope="module")
-def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
-    folder = tmp_path_factory.mktemp("federation")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("federation")
+
+
+@pytest.fixture(scope="module")
+def deployment(folder: Path) -> Iterator[Deployment]:
+    """One federation for all: starting it takes longer than any test on it."""
     nodes = [Node(name, f'data="{hospital(name)}"') for name in NAMES]
-    logs = []
+    nodes[1] = Node(HUNGARY, f'data="{hospital(HUNGARY)}" withdrawn="{withdrawn(folder)}"')
     with Deployment(folder / "deployment", nodes) as deployment:
+        yield deployment
 
-        def run(**changes: Any) -> None:
-            number = deployment.run(APP, **config(folder, **changes))
-            status = deployment.wait(number, SECONDS)
-            logs.append(deployment.log(number))
-            assert status == "finished:completed", logs[-1]
 
-        run()
-        trained = load_file(folder / "model.safetensors")
-        with History(folder / "history") as history:
-            rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-            labels, sources = history.ledger.labels(), history.run.facts.sources
-            # What everybody was sent, and knows all four.
-            known = [history.model(ModelId(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
-        words = ["request", "add", str(folder / "history"), "switzerland", "--epsilon", "10", "--delta", "0.01"]
-        assert CliRunner().invoke(command_line, words).exit_code == 0
-        run(num_rounds=2, hospitals=3)
-        # Switzerland's SuperNode is still connected.
-        run(num_rounds=3, hospitals=3)
-        with History(folder / "history") as history:
-            (outcome,) = history.outcomes()
-            newest, released = history.newest, load_file(folder / "model.safetensors")
-            for name, tensor in history.model(newest).items():
-                np.testing.assert_array_equal(released[name], tensor)
-        assert CliRunner().invoke(command_line, [*words[:3], "long_beach_va"]).exit_code == 0
-        run(hospitals=3, solve=True)
-        deployment.unregister("switzerland")
-        deployment.kill("switzerland")
-        with pytest.raises(ChildProcessError) as refusal:
-            deployment.start("switzerland")
-        node_log = deployment.node_log("switzerland")
+def withdrawn(folder: Path) -> Path:
+    """Return the file at Hungary that lists who withdrew."""
+    return folder / "withdrawn"
+
+
+def run(deployment: Deployment, folder: Path, **changes: Any) -> str:
+    """Let a run come to its end, and return its log."""
+    return finish(deployment, deployment.run(APP, **config(folder, **changes)))
+
+
+def finish(deployment: Deployment, number: str) -> str:
+    status, log = deployment.wait(number, SECONDS), deployment.log(number)
+    assert status == "finished:completed", log
+    return log
+
+
+@pytest.fixture(scope="module")
+def trained(deployment: Deployment, folder: Path) -> Trained:
+    log = run(deployment, folder)
     with History(folder / "history") as history:
-        # What was solved goes back to before everybody: Switzerland's claim is exact, too, now.
-        also, solved = history.outcomes()
-        assert also.modes == (Mode.EXACT,)
-        problems = history.verify()
-    return Happened(
-        folder,
-        trained,
-        rounds,
-        labels,
-        sources,
-        outcome,
-        solved,
-        newest,
-        problems,
-        *logs,
-        node_log,
-        str(refusal.value),
-        known,
+        rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
+        labels, sources = history.ledger.labels(), history.run.facts.sources
+        known = [history.model(ModelId(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
+    # Switzerland leaves twice, in one way here and in the other there.
+    shutil.copytree(folder / "history", folder / "story" / "history")
+    shutil.copy2(folder / "history.secret", folder / "story")
+    return Trained(load_file(folder / "model.safetensors"), rounds, labels, sources, known, log)
+
+
+def command(*words: object) -> str:
+    """Run the command line, and return what it says."""
+    done = CliRunner().invoke(command_line, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def solve_simulated(left_out: Mapping[str, Sequence[int]], *names: str) -> tuple[int, dict[str, Any]]:
+    """Return how many rounds the simulator takes to solve for some hospitals, less some rows, and the solution."""
+    shards = {name: Shard(*rows_without(name, left_out.get(name, ()))) for name in names}
+    head, training = LogisticHead(module("patients").FEATURES), module("server_app").TRAINING
+    engine = Simulation(Federation(shards, shards[names[0]], 2), head, training, secret=b"none is used")
+    with History.in_memory() as history:
+        newest = Revocable(history, engine).solve()
+        return newest.round, history.model(newest)
+
+
+def rows_without(name: str, left_out: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    rows, labels = module("patients").load(hospital(name))
+    return np.delete(rows, left_out, axis=0), np.delete(labels, left_out)
+
+
+# A story: a hospital leaves, then a patient, then another one while a SuperNode dies
+
+
+def certify(folder: Path, number: int) -> dict[str, Any]:
+    """Sign what became of a request, let an auditor verify it with all there is, and return what it says."""
+    key, certificate = folder / "operator.key", folder / f"certificate-{number}.json"
+    if not key.exists():
+        command("key", "new", key)
+    command("certify", folder / "history", number, "--key", key, "--output", certificate)
+    at_hand = ("--model", folder / "model.safetensors", "--history", folder / "history")
+    verified = json.loads(command("verify", certificate, "--key", f"{key}.pub", *at_hand, "--json"))
+    assert verified["verified"]
+    predicate: dict[str, Any] = verified["statement"]["predicate"]
+    return predicate
+
+
+def whose_rows(history: History, branch: int) -> list[set[str]]:
+    """Return of each round of a branch whose rows it was about, as the ledger has it."""
+    labels, last = history.ledger.labels(), history.ledger.last_round(branch)
+    return [
+        {labels[client] for client in each.clients.tolist()} for each in history.ledger.rounds(Span(branch, 1, last))
+    ]
+
+
+def gradient_norm(model: dict[str, Any], left_out: Mapping[str, Sequence[int]], *names: str) -> float:
+    """Return the norm of the loss's gradient over the rows of some hospitals, less some of them."""
+    loss = module("server_app").TRAINING.loss
+    sums = [sum_head(model, *rows_without(name, left_out.get(name, ())), loss, Wanted.GRADIENT) for name in names]
+    gradient = sum(each.gradient for each in sums) / sum(each.rows for each in sums)
+    return float(np.linalg.norm(gradient + loss.l2 * flatten(model)))
+
+
+def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
+    deployment: Deployment, trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "a passphrase for tests")
+    own = folder / "story"
+    history, model = own / "history", own / "model.safetensors"
+    remaining = ("cleveland", HUNGARY, "long_beach_va")
+    assert len(trained.rounds) == ROUNDS
+
+    # Switzerland leaves.
+    command("request", "add", history, "switzerland")
+    run(deployment, own, hospitals=3, solve=True)
+    first = certify(own, 1)
+    assert (first["mode"], first["scope"]) == ("exact", "group")
+    rounds, solution = solve_simulated({}, *remaining)
+    assert differences(load_file(model), solution) <= 1e-9
+    with History(history) as opened:
+        assert whose_rows(opened, 1) == [set(remaining)] * rounds
+
+    # A patient of Hungary withdraws.
+    withdrawn(folder).write_text("2 17\n")
+    command("request", "add", history, HUNGARY, "--records")
+    run(deployment, own, hospitals=3, solve=True)
+    second = certify(own, 2)
+    assert (second["mode"], second["scope"]) == ("exact", "records")
+    receipts = withdrawn(folder).with_name("withdrawn.receipts.json")
+    kept = json.loads(receipts.read_bytes())["2"]
+    assert [named["root"] for named in second["rows"]] == [kept["root"]]
+    (receipt,) = kept["rows"]
+    rows, labels = module("patients").load(hospital(HUNGARY))
+    assert check_row(kept["root"], 2, receipt, rows[17], int(labels[17]))
+    assert not check_row(kept["root"], 2, receipt, rows[18], int(labels[18]))
+    rounds, solution = solve_simulated({HUNGARY: [17]}, *remaining)
+    assert differences(load_file(model), solution) <= 1e-9
+    with History(history) as opened:
+        assert whose_rows(opened, 2) == [set(remaining)] * rounds
+
+    # Another one, and Cleveland's SuperNode dies while the server solves.
+    withdrawn(folder).write_text("2 17\n3 40\n")
+    command("request", "add", history, HUNGARY, "--records")
+    number = deployment.run(APP, **config(own, hospitals=3, solve=True))
+    end = monotonic() + SECONDS
+    while "answered for model 3.2" not in deployment.node_log("cleveland"):
+        assert monotonic() < end, deployment.log(number)
+        sleep(0.1)
+    deployment.kill("cleveland")
+    try:
+        log = finish(deployment, number)
+    finally:
+        deployment.start("cleveland")
+    assert "with 2 of 3 clients that were drawn (0 rejected, 1 silent)" in log
+    assert "its own log says why" not in log
+    third = certify(own, 3)
+    assert (third["mode"], third["scope"]) == ("exact", "records")
+    with History(history) as opened:
+        about = whose_rows(opened, 3)
+        assert [outcome.modes for outcome in opened.outcomes()] == [(Mode.EXACT,)] * 3
+        assert opened.verify() == []
+    left = about.index({HUNGARY, "long_beach_va"})
+    assert left in (1, 2)
+    assert about == [set(remaining)] * left + [{HUNGARY, "long_beach_va"}] * (len(about) - left)
+    # It is the solution for those who stayed, and not for all three.
+    saved, left_out = load_file(model), {HUNGARY: [17, 40]}
+    assert (
+        gradient_norm(saved, left_out, HUNGARY, "long_beach_va") <= 1e-5 < gradient_norm(saved, left_out, *remaining)
     )
 
 
-def test_all_hospitals_train_and_are_known_by_their_keys(happened: Happened) -> None:
-    assert [len(each.clients) for each in happened.rounds] == [4] * ROUNDS
-    assert sorted(happened.labels.values()) == sorted(NAMES)
-    assert happened.sources.identity is Source.CHECKED
-    assert happened.sources.training is Source.EXECUTED
-    assert f"model 0.{ROUNDS} with 4 of 4 clients" in happened.first_log
+def test_who_withdrew_is_left_out_of_the_evaluation_too(tmp_path: Path) -> None:
+    (tmp_path / "withdrawn").write_text("2 17\n3 40\n")
+    own = {"data": str(hospital(HUNGARY)), "withdrawn": str(tmp_path / "withdrawn")}
+    grid = InProcessGrid(module("client_app").app, {HUNGARY: own})
+    arrays = ArrayRecord({"weight": Array(np.zeros((1, module("patients").FEATURES))), "bias": Array(np.zeros(1))})
+    message = Message(RecordDict({"arrays": arrays}), grid.ids[HUNGARY], MessageType.EVALUATE)
+    (reply,) = grid.send_and_receive([message])
+    _, labels = rows_without(HUNGARY, [17, 40])
+    metrics = reply.content.metric_records["metrics"]
+    assert (metrics["num-examples"], metrics["accuracy"]) == (len(labels), np.mean(labels == 0))
+
+
+@pytest.fixture(scope="module")
+def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened:
+    assert trained.rounds
+    # Who withdrew in the story did not here.
+    withdrawn(folder).unlink(missing_ok=True)
+    command("request", "add", folder / "history", "switzerland", "--epsilon", "10", "--delta", "0.01")
+    second_log = run(deployment, folder, num_rounds=1, hospitals=3)
+    # Switzerland's SuperNode is still connected.
+    third_log = run(deployment, folder, num_rounds=2, hospitals=3)
+    deployment.unregister("switzerland")
+    deployment.kill("switzerland")
+    with pytest.raises(ChildProcessError) as refusal:
+        deployment.start("switzerland")
+    node_log = deployment.node_log("switzerland")
+    deployment.stop()
+    with History(folder / "history") as history:
+        (outcome,) = history.outcomes()
+        newest, problems = history.newest, history.verify()
+    return Happened(folder, outcome, newest, problems, second_log, third_log, node_log, str(refusal.value))
+
+
+def test_all_hospitals_train_and_are_known_by_their_keys(trained: Trained) -> None:
+    assert [len(each.clients) for each in trained.rounds] == [4] * ROUNDS
+    assert sorted(trained.labels.values()) == sorted(NAMES)
+    assert trained.sources.identity is Source.CHECKED
+    assert trained.sources.training is Source.EXECUTED
+    assert f"model 0.{ROUNDS} with 4 of 4 clients" in trained.log
 
 
 def test_one_hospital_leaves_by_a_plan_with_noise_from_a_later_round(happened: Happened) -> None:
@@ -145,31 +296,18 @@ def test_one_hospital_leaves_by_a_plan_with_noise_from_a_later_round(happened: H
     candidate = happened.outcome.planned.candidate
     assert candidate.node.round > 0
     assert candidate.sigma > 0
-    assert happened.outcome.rounds == 2
+    assert happened.outcome.rounds == 1
     assert f"request {happened.outcome.asked[0].number} is served (instance)" in happened.second_log
     assert "flwr supernode unregister" in happened.second_log
 
 
 def test_who_left_is_not_asked_again_though_it_is_connected(happened: Happened) -> None:
-    assert happened.newest == ModelId(1, 3)
-    assert "model 1.3 with 3 of 3 clients" in happened.third_log
+    assert happened.newest == ModelId(1, 2)
+    assert "model 1.2 with 3 of 3 clients" in happened.third_log
     # The first run's id is in the node's log; those of the runs after the request are not.
     assert happened.node_log.count("rescind: trained for model 0.") == ROUNDS
     assert "trained for model 1." not in happened.node_log
-
-
-def test_another_hospital_is_forgotten_exactly_in_a_handful_of_rounds(happened: Happened) -> None:
-    assert happened.solved.modes == (Mode.EXACT,)
-    assert happened.solved.rounds <= 6
-    assert f"model 2.{happened.solved.rounds} with 2 of 2 clients" in happened.solved_log
-    assert "answered for model 2." not in happened.node_log
-    shards = {name: Shard(*module("patients").load(hospital(name))) for name in ("cleveland", "hungary")}
-    head, training = LogisticHead(module("patients").FEATURES), module("server_app").TRAINING
-    engine = Simulation(Federation(shards, shards["hungary"], 2), head, training, secret=b"none is used")
-    with History.in_memory() as history:
-        newest = Revocable(history, engine).solve()
-        assert newest.round == happened.solved.rounds
-        assert differences(load_file(happened.folder / "model.safetensors"), history.model(newest)) <= 1e-9
+    assert "answered for model" not in happened.node_log
 
 
 def test_who_left_is_refused_once_its_key_is_barred(happened: Happened) -> None:
@@ -184,14 +322,14 @@ def test_what_was_erased_is_gone_and_the_chain_holds(happened: Happened) -> None
     assert b"cleveland" in stored
 
 
-def test_flowers_log_does_not_name_who_left(happened: Happened) -> None:
+def test_flowers_log_does_not_name_who_left(happened: Happened, trained: Trained) -> None:
     superlink = (happened.folder / "deployment" / "superlink.log").read_text()
-    for log in (happened.first_log, happened.second_log, happened.third_log, superlink):
+    for log in (trained.log, happened.second_log, happened.third_log, superlink):
         assert "rescind" in log or log is superlink
         assert "switzerland" not in log
 
 
-def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(happened: Happened) -> None:
+def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(happened: Happened, trained: Trained) -> None:
     """Stopped and cleaned as docs/deployment.md says."""
     database = happened.folder / "deployment" / "state.db"
     with closing(sqlite3.connect(database)) as connection:
@@ -201,8 +339,8 @@ def test_flowers_database_keeps_a_name_and_once_it_is_cleaned_no_model(happened:
         assert connection.execute(query).fetchall() == [("switzerland",)]
     stored = b"".join(path.read_bytes() for path in database.parent.glob("state.db*"))
     assert b"switzerland" in stored
-    assert len(happened.known) == ROUNDS - 1
-    assert [at for at, model in enumerate(happened.known, start=1) if model in stored] == []
+    assert len(trained.known) == ROUNDS - 1
+    assert [at for at, model in enumerate(trained.known, start=1) if model in stored] == []
 
 
 def test_the_released_model_is_saved(happened: Happened) -> None:
@@ -231,15 +369,15 @@ def by_name(rounds: list[RoundRecord], names: dict[int, str]) -> list[dict[str, 
     ]
 
 
-def check(happened: Happened, model: dict[str, Any], rounds: list[RoundRecord], names: dict[int, str]) -> None:
-    assert differences(model, happened.trained) <= 1e-12
-    for mine, theirs in zip(by_name(rounds, names), by_name(happened.rounds, happened.labels), strict=True):
+def check(trained: Trained, model: dict[str, Any], rounds: list[RoundRecord], names: dict[int, str]) -> None:
+    assert differences(model, trained.model) <= 1e-12
+    for mine, theirs in zip(by_name(rounds, names), by_name(trained.rounds, trained.labels), strict=True):
         assert mine.keys() == theirs.keys()
         for name, distance in mine.items():
             assert distance == pytest.approx(theirs[name], rel=1e-9)
 
 
-def test_the_simulator_trains_the_same(happened: Happened) -> None:
+def test_the_simulator_trains_the_same(trained: Trained) -> None:
     shards = {name: Shard(*module("patients").load(hospital(name))) for name in NAMES}
     head = LogisticHead(module("patients").FEATURES)
     training = module("server_app").TRAINING
@@ -247,24 +385,24 @@ def test_the_simulator_trains_the_same(happened: Happened) -> None:
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(ROUNDS))
         names = {client: name for name, client in history.ledger.identities().items()}
-        check(happened, history.model(history.newest), list(history.ledger.rounds(Span(0, 1, ROUNDS))), names)
+        check(trained, history.model(history.newest), list(history.ledger.rounds(Span(0, 1, ROUNDS))), names)
 
 
-def test_a_grid_in_this_process_trains_the_same(happened: Happened, tmp_path: Path) -> None:
+def test_a_grid_in_this_process_trains_the_same(trained: Trained, tmp_path: Path) -> None:
     grid = InProcessGrid(module("client_app").app, {name: {"data": str(hospital(name))} for name in NAMES})
     chosen = {key.replace("_", "-"): value for key, value in config(tmp_path).items()}
     context = Context(1, 1, {}, RecordDict(), {"hospitals": 4, "accuracy": 0.0, "solve": False, "data": ""} | chosen)
     module("server_app").main(grid, context)
     with History(tmp_path / "history") as history:
         rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-        check(happened, load_file(tmp_path / "model.safetensors"), rounds, history.ledger.labels())
+        check(trained, load_file(tmp_path / "model.safetensors"), rounds, history.ledger.labels())
 
 
-def test_flowers_own_simulation_trains_the_same(happened: Happened, tmp_path: Path) -> None:
+def test_flowers_own_simulation_trains_the_same(trained: Trained, tmp_path: Path) -> None:
     with Deployment(tmp_path / "ray", simulated=4) as simulated:
         run = simulated.run(APP, **config(tmp_path, data=str(APP / "data")))
         assert simulated.wait(run, SECONDS) == "finished:completed", simulated.log(run)
     with History(tmp_path / "history") as history:
         assert history.run.facts.sources.identity is Source.REPORTED
         rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-        check(happened, load_file(tmp_path / "model.safetensors"), rounds, history.ledger.labels())
+        check(trained, load_file(tmp_path / "model.safetensors"), rounds, history.ledger.labels())

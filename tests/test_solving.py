@@ -86,6 +86,18 @@ def test_a_client_is_forgotten_exactly_and_the_model_is_the_one_that_never_knew_
     assert distance(history.model(history.newest), other) == 0
 
 
+def test_whoever_left_with_noise_is_forgotten_exactly_once_others_are_solved_away(history: History) -> None:
+    """What is solved goes back to before everybody, the noise included."""
+    federation = Revocable(history, engine())
+    federation.train(Rounds(4))
+    history.ask(["clinic-2"], BUDGET)
+    (first,) = federation.forget(Last(), until=Rounds(2))
+    assert first.modes == (Mode.INSTANCE,)
+    history.ask(["clinic-4"], BUDGET)
+    federation.forget(Solve(), until=Rounds(2))
+    assert [outcome.modes for outcome in history.outcomes()] == [(Mode.EXACT,)] * 2
+
+
 def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
     federation = Revocable(history, clinics(200), scored=False)
     federation.train(Rounds(1))

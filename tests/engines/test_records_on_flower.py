@@ -40,11 +40,11 @@ def history() -> Iterator[History]:
         yield history
 
 
-def start_app(history: History, app: ClientApp, **settings: Any) -> Any:
-    """Run an app for the clinics on a grid in this process."""
+def start_app(history: History, app: ClientApp, least: int = 1, **settings: Any) -> Any:
+    """Run an app for the clinics on a grid in this process; the strategy waits for ``least`` of them."""
     nodes = {name: {"client-id": name} for name in CLINICS}
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=least, min_available_nodes=least)
     recorded = Recorded(strategy, history, training=TRAINING, seed=SEED)
     return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
 
@@ -157,6 +157,16 @@ def test_a_list_from_before_the_request_is_no_answer(history: History, stale: An
     assert [len(edge.clients) for edge in history.lineage().edges] == [5, 6]
 
 
+@pytest.mark.parametrize("settings", [{"solve": True}, {"num_rounds": 2}])
+def test_a_strategy_that_waits_for_everybody_waits_for_who_comes_back(
+    history: History, settings: dict[str, Any]
+) -> None:
+    start(history, least=6, **settings)
+    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    start(history, {"removed": [0], "request": 1}, least=6, **settings)
+    assert {len(edge.clients) for edge in history.lineage().edges} == {6}
+
+
 def test_rows_that_go_without_a_request_are_a_contradiction(history: History) -> None:
     """Its weight is another one then; the next run serves nothing, as nobody asked."""
     start(history, num_rounds=2)
@@ -186,6 +196,18 @@ def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
     assert [event.root for _, event in history.timeline.of(RowsNamed)] == roots[:1]
     with pytest.raises(ValueError, match="not about rows of"):
         history.name_rows(name_of(history, "clinic-1"), 1, roots[0])
+
+
+def test_a_second_request_needs_more_rows_than_the_first(history: History, tmp_path: Path) -> None:
+    """Else a hospital that has not heard of it yet would answer as if its new rows were gone."""
+    start(history, num_rounds=1)
+    for named, rounds, taking_part in (([0], 1, 6), ([0], 1, 5), ([0, 1], 2, 6)):
+        if rounds == 1:
+            history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+        start(history, {"removed": named, "receipts": tmp_path / "file"}, num_rounds=rounds)
+        assert len(history.lineage().edges[-1].clients) == taking_part
+    assert len(history.outcomes()) == 2
+    assert history.verify() == []
 
 
 # The rows themselves

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
@@ -144,7 +144,29 @@ def test_a_client_that_hangs_is_waited_for_in_few_rounds(history: History, caplo
     assert on.asked("train") == on.asked("evaluate") == 5
     assert [len(each) for each in took_part(history, 20)] == [5] * 20
     node = on.ids[HANGS]
-    assert f"node {node} did not answer in 600 s: it is asked again 8 round(s) later" in caplog.text
+    assert f"node {node} did not answer in 0 s: it is asked again 8 round(s) later" in caplog.text
+
+
+def test_a_node_that_flower_lost_is_not_said_to_have_failed(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SuperLink answers for it, at once and under its own number."""
+
+    class Lost(Hanging):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            sent = list(messages)
+            replies = super().send_and_receive(sent, timeout=timeout)
+            for lost in [each for each in sent if each.metadata.dst_node_id == self.ids[HANGS]]:
+                replies.append(Message(Error(code=5, reason="Node Unavailable"), reply_to=lost))
+                replies[-1].metadata.__dict__["_src_node_id"] = 1
+            return replies
+
+    on = Lost(app(), lambda _: True, list(CLINICS), authenticated=True)
+    with caplog.at_level("INFO", "flwr"):
+        train(history, on, 2)
+    assert "Flower has lost a node (code 5)" in caplog.text
+    assert f"node {on.ids[HANGS]} did not answer in 0 s" in caplog.text
+    assert "its own log" not in caplog.text
 
 
 def test_who_answers_again_is_asked_in_every_round_again(history: History) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId
-from rescind.methods import Solve
+from rescind.methods import Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
 
@@ -54,13 +54,16 @@ def history() -> Iterator[History]:
         yield history
 
 
-def start(history: History, change: Change | None = None, **options: Any) -> Any:
+def start(
+    history: History, change: Change | None = None, recorded: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
     """Run the clinics on a grid in this process; ``change`` alters what they answer to a solver."""
     nodes = {name: {"client-id": name} for name in CLINICS}
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     grid = InProcessGrid(client_app(change), nodes)
-    return run(Recorded(strategy, history, training=TRAINING, seed=SEED), grid, arrays, timeout=5.0, **options)
+    strategy = Recorded(averaging, history, training=TRAINING, seed=SEED, **(recorded or {}))
+    return run(strategy, grid, arrays, timeout=5.0, **options)
 
 
 def test_the_solution_is_the_simulators(history: History) -> None:
@@ -98,6 +101,43 @@ def test_who_asks_is_forgotten_exactly_and_the_solution_is_not_trained_away(hist
     assert outcome.rounds < 10
     start(history, num_rounds=30, method=Solve())
     assert history.newest == ModelId(1, outcome.rounds)
+
+
+HINT = "method=Solve() would forget exactly in about 9 rounds; the server then sees sums over each client's rows"
+
+
+def hints(
+    history: History, caplog: pytest.LogCaptureFixture, recorded: Mapping[str, Any] | None = None, **options: Any
+) -> int:
+    """Return how often the log tells of solving while two clients are forgotten, one after the other."""
+    start(history, num_rounds=2, recorded=recorded)
+    for name in ("clinic-1", "clinic-2"):
+        history.ask([name], Budget(1.0, 1e-5))
+    with caplog.at_level("INFO", "flwr"):
+        start(history, num_rounds=2, recorded=recorded, **options)
+    assert len(history.outcomes()) == 2
+    return caplog.text.count("Solve()")
+
+
+def test_whoever_chose_no_method_is_told_once_that_the_head_can_be_solved(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert hints(history, caplog) == 1
+    assert HINT in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"method": Sifu()}, {"method": Solve()}, {"solve": True}])
+def test_whoever_chose_is_told_nothing(
+    history: History, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    assert hints(history, caplog, **options) == 0
+
+
+@pytest.mark.parametrize("recorded", [{"declared": True}, {"equal_weights": True}])
+def test_nothing_is_told_of_a_head_that_cannot_be_solved(
+    history: History, caplog: pytest.LogCaptureFixture, recorded: dict[str, Any]
+) -> None:
+    assert hints(history, caplog, recorded) == 0
 
 
 def _sums(content: RecordDict, **arrays: Any) -> None:

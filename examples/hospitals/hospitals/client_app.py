@@ -26,14 +26,19 @@ def query(msg: Message, context: Context) -> Message:
 
 @app.train()
 def train(msg: Message, context: Context) -> Message:
-    """Train as the server says."""
-    return rescind.flower.train_head(msg, context, *own_patients(context))
+    """Train as the server says, without patients who withdrew."""
+    file = context.node_config.get("withdrawn")
+    receipts = f"{file}.receipts.json" if file else None
+    removed, request = withdrawn(context)
+    return rescind.flower.train_head(
+        msg, context, *own_patients(context), removed=removed, request=request, receipts=receipts
+    )
 
 
 @app.evaluate()
 def evaluate(msg: Message, context: Context) -> Message:
-    """Tell how many of the hospital's own patients the model gets right."""
-    rows, labels = own_patients(context)
+    """Tell how many of the hospital's own patients the model gets right, without those who withdrew."""
+    rows, labels = (np.delete(own, withdrawn(context)[0], axis=0) for own in own_patients(context))
     model = msg.content.array_records["arrays"]
     logits = rows @ model["weight"].numpy().T + model["bias"].numpy()
     accuracy = float(np.mean((logits[:, 0] > 0) == labels))
@@ -46,6 +51,16 @@ def own_patients(context: Context) -> tuple[np.ndarray, np.ndarray]:
     if "data" in context.node_config:
         return patients.load(str(context.node_config["data"]))
     return patients.load(Path(str(context.run_config["data"])) / f"{name(context)}.csv")
+
+
+def withdrawn(context: Context) -> tuple[list[int], int]:
+    """Return the rows of patients who withdrew, and the last request that they belong to.
+
+    The SuperNode may name a file for them: on every line a request's number, and the rows that were named for it.
+    """
+    file = Path(str(context.node_config.get("withdrawn", "")))
+    lines = [[int(number) for number in line.split()] for line in file.open()] if file.is_file() else []
+    return [row for _, *rows in lines for row in rows], max((request for request, *_ in lines), default=0)
 
 
 def name(context: Context) -> str:

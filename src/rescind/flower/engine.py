@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -425,19 +426,22 @@ class FlowerEngine:
             return {}
         by_node = {self.members[name].node: name for name in names}
         by_name: dict[str, Message] = {}
-        answered = set()
+        answered, begun = set(), time.monotonic()
         for reply in self.filter_grid(names).send_and_receive(sent, timeout=self.timeout):
             node = reply.metadata.src_node_id
             answered.add(node)
-            if reply.has_error():
+            if reply.has_error() and node not in by_node:
+                # The SuperLink's own words for somebody who is gone, in which it does not say who.
+                _LOG.warning("rescind: Flower has lost a node (code %d)", reply.error.code)
+            elif reply.has_error():
                 # Not in its own words: these may hold what it has of its patients, and Flower keeps the log.
                 _LOG.warning("rescind: node %d failed with code %d: its own log says why", node, reply.error.code)
             elif node in by_node:
                 by_name.setdefault(by_node[node], reply)
         for node, rounds in patience.heard(list(by_node), answered).items():
             _LOG.warning(
-                "rescind: node %d did not answer in %g s: it is asked again %d round(s) later",
-                *(node, self.timeout, rounds),
+                "rescind: node %d did not answer in %.0f s: it is asked again %d round(s) later",
+                *(node, time.monotonic() - begun, rounds),
             )
         return {name: by_name[name] for name in names if name in by_name}
 

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ from rescind.checkpoints.tensors import digest, save
 from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
+from rescind.core.solving import Solving
 from rescind.core.training import LocalTraining
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Rounds, Stop
@@ -245,6 +247,7 @@ def run(
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, until = Result(), until or Rounds(num_rounds)
     mean, told, commands = find_average(strategy.strategy), dict[str, str](), dict[int, list[str]]()
+    hinted = method is not None or solve
 
     def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         _warn(history, model_id)
@@ -266,6 +269,7 @@ def run(
             result.evaluate_metrics_serverapp[model_id.round] = evaluated
 
     def begin(plan: RecordedPlan) -> None:
+        nonlocal hinted
         # What was measured and saved so far is of models that know who leaves.
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
@@ -273,6 +277,9 @@ def run(
         # Who stays without some rows gets a new pseudonym, which has no label yet.
         told.clear()
         _tell_plan(plan)
+        if not hinted:
+            hinted = True
+            _hint_at_solving(history, engine)
 
     def end(outcome: Outcome) -> None:
         _tell(outcome, commands)
@@ -341,7 +348,8 @@ def _engine(
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
     begun = bool(history.timeline.branches)
     authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
-    nodes = Nodes(grid, history.remaining, lambda: list(history.known_names()), least, timeout, authenticated)
+    staying = partial(_staying, history)
+    nodes = Nodes(grid, staying, lambda: list(history.known_names()), least, timeout, authenticated)
     frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
     if isinstance(strategy.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}
@@ -369,6 +377,14 @@ def _engine(
         evaluate_config=evaluate_config or ConfigRecord(),
         timeout=timeout,
     )
+
+
+def _staying(history: History, names: Sequence[str]) -> list[str]:
+    """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
+    asked = [filed.request for filed in history.timeline.open_requests.values()]
+    rows = {client for request in asked if request.scope is PrivacyScope.RECORDS for client in request.group}
+    staying = {*history.remaining(names), *(history.names(rows) if rows else ())}
+    return [name for name in names if name in staying]
 
 
 def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
@@ -444,6 +460,18 @@ def _tell_plan(plan: RecordedPlan) -> None:
         "rescind: request %s is planned (%s): back to model %d.%d, noise %g; as good again after about %g rounds",
         *(numbers, candidate.mode.value, candidate.node.branch, candidate.node.round),
         *(candidate.sigma, candidate.predicted_rounds),
+    )
+
+
+def _hint_at_solving(history: History, engine: FlowerEngine) -> None:
+    """Say in the run's log that the head can be solved, if it can: nobody has chosen another way."""
+    if history.facts.solving_obstacles:
+        return
+    parameters = sum(tensor.size for tensor in engine.start().values())
+    _LOG.info(
+        "rescind: method=Solve() would forget exactly in about %g rounds; the server then sees sums over each "
+        "client's rows",
+        Solving().expected_rounds(parameters),
     )
 
 
