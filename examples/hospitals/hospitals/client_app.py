@@ -59,7 +59,8 @@ def withdrawn(context: Context) -> tuple[list[int], int]:
     The SuperNode may name a file for them: on every line a request's number, and the rows that were named for it.
     """
     file = Path(str(context.node_config.get("withdrawn", "")))
-    lines = [[int(number) for number in line.split()] for line in file.open()] if file.is_file() else []
+    told = file.read_text().splitlines() if file.is_file() else []
+    lines = [[int(number) for number in line.split()] for line in told]
     return [row for _, *rows in lines for row in rows], max((request for request, *_ in lines), default=0)
 
 
