@@ -40,6 +40,7 @@ from public_data import heart
 from public_data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, LogisticL2, Revocable, Rounds, Scratch, SoftmaxL2
 from rescind.core.facts import Mode, PrivacyScope
+from rescind.core.solver import bytes_sent
 from rescind.core.solving import Solving
 from rescind.core.sums import Wanted
 from rescind.ledger.records import ROOT
@@ -129,16 +130,6 @@ def forget(case: Case, method: Method) -> Forgotten:
     return Forgotten(outcome.rounds, total.loss / total.rows, case.engine.test_accuracy(model))
 
 
-def bytes_sent(classes: int, features: int, rounds: int, wanted: Wanted) -> int:
-    """Return what one client sends in so many rounds: gradients, or models, and the curvature once or every time."""
-    width = features + 1
-    gradients = 8 * classes * width * rounds
-    if wanted is Wanted.GRADIENT:
-        return gradients
-    size, times = (classes * width, rounds) if wanted is Wanted.FULL else (width, 1)
-    return gradients + 8 * times * size * (size + 1) // 2
-
-
 def main() -> None:
     """Measure, and print the result."""
     options = parser(__doc__)
@@ -168,9 +159,9 @@ def _measure_mnist() -> dict[str, object]:
     return {
         "one_class_rounds": rounds,
         "one_class_accuracy_gain": min(done.accuracy - retrained[case.name].accuracy for case, done in many),
-        "bytes_full": bytes_sent(10, 100, rounds, Wanted.FULL),
-        "bytes_features": bytes_sent(10, 100, by_features.rounds, Wanted.FEATURES),
-        "bytes_fedavg": bytes_sent(10, 100, 60, Wanted.GRADIENT),
+        "bytes_full": bytes_sent(10, 100, Wanted.FULL, rounds),
+        "bytes_features": bytes_sent(10, 100, Wanted.FEATURES, by_features.rounds),
+        "bytes_fedavg": bytes_sent(10, 100, Wanted.GRADIENT, 60),
         "gradients_only_rounds": forget(on_pixels, Solve(FEATURES)).rounds,
         "no_curvature_rounds": forget(on_pixels, Solve(GRADIENTS)).rounds,
     }

@@ -143,6 +143,18 @@ def test_a_plan_shows_all_ways_and_says_when_retraining_is_best(folder: Path) ->
         assert not list(history.ledger.entries("plan"))
 
 
+def test_a_plan_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Path) -> None:
+    told = shown("plan", folder, "clinic-1", "--records", "--epsilon", 15, "--delta", 0.1)
+    assert {(candidate["model"], candidate["mode"]) for candidate in told["candidates"]} == {("0.0", "exact")}
+    assert all("no noise hides rows" in omitted["reason"] for omitted in told["left_out"])
+    trained, solved = told["chosen"], told["solve"]
+    with History(folder) as history:
+        parameters = history.run.parameters
+    # A model in each round; or a gradient and the upper half of a Hessian.
+    assert trained["bytes_of_a_client"] == 8 * parameters * round(trained["predicted_rounds"])
+    assert solved["bytes_of_a_client"] == 9 * 8 * (parameters + parameters * (parameters + 1) // 2)
+
+
 def test_a_plan_for_somebody_the_model_never_saw(folder: Path) -> None:
     said("request", "add", folder, "clinic-1")
     said("request", "add", folder, "clinic-2")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rescind.core.planning import Candidate, LeftOut
     from rescind.core.summary import Node
+    from rescind.history.run import Run
 
 _SHOWN = 9
 
@@ -25,6 +26,7 @@ def plan(
     epsilon: Annotated[float, typer.Option(help="The guarantee's epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The guarantee's delta.")] = 1e-5,
     strict: Annotated[bool, typer.Option(help="Plan without looking at data.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Only some of their rows would go; they stay.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what forgetting clients would take: every kept model with its noise, retraining among them.
@@ -33,12 +35,13 @@ def plan(
     """
     with open_existing(history) as opened, show_progress("planning"):
         from rescind.core.calibration import Budget
-        from rescind.core.facts import REPRODUCIBLE
+        from rescind.core.facts import REPRODUCIBLE, PrivacyScope
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
         from rescind.core.summary import Request
         from rescind.methods.solve import Solve
 
-        request = Request(opened.clients(clients), Budget(epsilon, delta))
+        scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
+        request = Request(opened.clients(clients), Budget(epsilon, delta), scope)
         if opened.are_unknown([request])[0]:
             words = ["The newest model never saw them: there is nothing to forget but their names and numbers."]
             show({"candidates": [], "chosen": None}, words, as_json)
@@ -50,21 +53,36 @@ def plan(
         proven = [candidate for candidate in offered if {*candidate.obstacles} <= {REPRODUCIBLE}]
         chosen = cheapest(proven)
         solved = None if summary.facts.solving_obstacles else Solve().plan(summary, request)
+        run = opened.run
     result = {
-        "candidates": [_row(candidate, candidate is chosen) for candidate in offered],
-        "chosen": _row(chosen, True),
-        "solve": None if solved is None else _row(solved, False),
+        "candidates": [_row(candidate, candidate is chosen, run) for candidate in offered],
+        "chosen": _row(chosen, True, run),
+        "solve": None if solved is None else _row(solved, False, run),
         "left_out": [{"model": _model(omitted.node), "reason": omitted.reason} for omitted in missing],
     }
-    show(result, _words(offered, chosen, missing, solved), as_json)
+    show(result, _words(offered, chosen, missing, solved, run), as_json)
 
 
-def _row(candidate: Candidate, chosen: bool) -> dict[str, object]:
+def _count_bytes(run: Run, candidate: Candidate) -> int:
+    """Return about how much a client sends until a candidate is as good again."""
+    import numpy as np
+
+    from rescind.core.solver import bytes_sent, choose
+
+    rounds = round(candidate.predicted_rounds)
+    if candidate.solving is None:
+        return rounds * run.parameters * np.dtype(run.facts.training.precision).itemsize
+    classes, features = max((shape for _, _, shape in run.tensors), key=len)
+    return bytes_sent(classes, features, choose(classes, features, candidate.solving.most_bytes), rounds)
+
+
+def _row(candidate: Candidate, chosen: bool, run: Run) -> dict[str, object]:
     return {
         "model": _model(candidate.node),
         "sigma": candidate.sigma,
         "mode": candidate.mode.value,
         "predicted_rounds": round(candidate.predicted_rounds, 1),
+        "bytes_of_a_client": _count_bytes(run, candidate),
         "chosen": chosen,
         "obstacles": list(candidate.obstacles),
         "weakened": len(candidate.weakened),
@@ -81,16 +99,19 @@ def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
 
 
 def _words(
-    offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut], solved: Candidate | None
+    offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut], solved: Candidate | None, run: Run
 ) -> Iterator[str | Table]:
+    from rich.filesize import decimal
+
     few, rows = _few(offered, chosen), []
     for candidate in [*few, *([solved] if solved else [])]:
         start = f"model {_model(candidate.node)}" + (", solved" if candidate.solving else "")
         start = "model 0.0: from the start" if candidate.node.index == 0 and not candidate.solving else start
         noise = f"{candidate.sigma:.4g}" if candidate.sigma else "none"
         mark = "->" if candidate is chosen else ""
-        rows.append((mark, start, noise, candidate.mode.value, f"{candidate.predicted_rounds:.0f}"))
-    yield table(("", "restart from", "noise", "claim", "rounds, about"), rows)
+        sent = decimal(_count_bytes(run, candidate))
+        rows.append((mark, start, noise, candidate.mode.value, f"{candidate.predicted_rounds:.0f}", sent))
+    yield table(("", "restart from", "noise", "claim", "rounds, about", "a client sends"), rows)
     if len(few) < len(offered):
         yield f"and {len(offered) - len(few)} more, all of them with --json"
     yield ""
@@ -115,8 +136,8 @@ def _words(
         )
     if solved:
         yield (
-            f"Solve() would be exact after about {solved.predicted_rounds:.0f} rounds. Clients send more in each of "
-            "them, and show the server sums over their rows."
+            f"Solve() would be exact after about {solved.predicted_rounds:.0f} rounds. Clients show the server sums "
+            "over their rows then."
         )
     unproven = next((candidate.obstacles for candidate in (chosen, *offered) if candidate.obstacles), ())
     if unproven:

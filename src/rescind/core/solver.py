@@ -184,11 +184,32 @@ def choose(classes: int, features: int, most_bytes: int) -> Wanted:
 
     Theory section 16.
     """
-    width = features + 1
-    for wanted, size in ((Wanted.FULL, classes * width), (Wanted.FEATURES, width)):
-        if 8 * (classes * width + size * (size + 1) // 2) <= most_bytes:
+    for wanted in (Wanted.FULL, Wanted.FEATURES):
+        if bytes_sent(classes, features, wanted, 1) <= most_bytes:
             return wanted
     return Wanted.GRADIENT
+
+
+def bytes_sent(classes: int, features: int, wanted: Wanted, rounds: int) -> int:
+    """Return what one client sends in so many rounds: a gradient in each, the Hessian too, or the features' once.
+
+    Args:
+        classes: the number of logits (C).
+        features: the number of features (D).
+        wanted: what is asked for.
+        rounds: the number of rounds.
+
+    Returns:
+        the bytes of all answers together.
+
+    Theory section 16.
+    """
+    size, times = {
+        Wanted.FULL: (classes * (features + 1), rounds),
+        Wanted.FEATURES: (features + 1, min(rounds, 1)),
+        Wanted.GRADIENT: (0, 0),
+    }[wanted]
+    return 8 * (classes * (features + 1) * rounds + times * size * (size + 1) // 2)
 
 
 def solution_rounding(solver: Solver, most_rows: int, clients: int) -> float:
