@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from scipy.optimize import brentq
-from scipy.special import erfcx, ndtr, ndtri
+# Its parts load when they are used: every message starts a process at a Flower client, which needs none of them.
+import scipy
 
 from rescind.core._checks import not_negative, within
 
@@ -99,10 +99,12 @@ def log_delta(epsilon: float, mu: float) -> float:
     # What rounding in t and in the special functions can take away is given back.
     slack = 64 * _UNIT_ROUNDOFF
     if near > 0:
-        first = float(erfcx(near / _SQRT_2))
-        difference = first - float(erfcx(far / _SQRT_2)) + slack * first
+        first = float(scipy.special.erfcx(near / _SQRT_2))
+        difference = first - float(scipy.special.erfcx(far / _SQRT_2)) + slack * first
         return -near * near / 2 + math.log(difference / 2) + slack * (1 + far * far)
-    value = float(ndtr(-near)) - math.exp(-near * near / 2) * float(erfcx(far / _SQRT_2)) / 2
+    value = (
+        float(scipy.special.ndtr(-near)) - math.exp(-near * near / 2) * float(scipy.special.erfcx(far / _SQRT_2)) / 2
+    )
     return min(0.0, math.log(value + slack * (1 + far * far)))
 
 
@@ -146,7 +148,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
     reach = math.sqrt(-2 * target)
     low = 2 * epsilon / (reach + math.sqrt(reach * reach + 2 * epsilon))
     high = _doubled(low, lambda mu: log_delta(epsilon, mu) > target)
-    root = brentq(lambda mu: log_delta(epsilon, mu) - target, low, high, xtol=1e-300, rtol=1e-14)
+    root = scipy.optimize.brentq(lambda mu: log_delta(epsilon, mu) - target, low, high, xtol=1e-300, rtol=1e-14)
     return _nudged(root, -1, lambda mu: log_delta(epsilon, mu) <= target)
 
 
@@ -171,7 +173,9 @@ def reached_epsilon(mu: float, delta: float) -> float:
     if log_delta(0.0, mu) <= target:
         return 0.0
     high = mu * math.sqrt(-2 * target) + mu * mu / 2
-    root = brentq(lambda epsilon: log_delta(epsilon, mu) - target, 0.0, 2 * high, xtol=1e-300, rtol=1e-14)
+    root = scipy.optimize.brentq(
+        lambda epsilon: log_delta(epsilon, mu) - target, 0.0, 2 * high, xtol=1e-300, rtol=1e-14
+    )
     return _nudged(root, +1, lambda epsilon: log_delta(epsilon, mu) <= target)
 
 
@@ -233,7 +237,7 @@ def attack_power(mu: float, false_positive_rate: float) -> float:
     not_negative("mu", mu)
     if not 0.0 < false_positive_rate < 1.0:
         raise ValueError(f"false_positive_rate is {false_positive_rate!r}; it has to lie between 0 and 1")
-    return min(1.0, float(ndtr(ndtri(false_positive_rate) + mu)) * (1 + 1e-12))
+    return min(1.0, float(scipy.special.ndtr(scipy.special.ndtri(false_positive_rate) + mu)) * (1 + 1e-12))
 
 
 def composed_mu(shifts: list[float] | tuple[float, ...]) -> float:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import attack_power
@@ -208,7 +208,7 @@ def _fill_block(out: NDArray[np.float64], source: ByteSource) -> None:
         out[position] = _scale(_continued_zeros(source))
     bits = out.view(np.uint64)
     bits |= words & _MANTISSA
-    ndtri(out, out=out)
+    scipy.special.ndtri(out, out=out)
     bits ^= words & _SIGN
 
 
