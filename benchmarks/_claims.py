@@ -150,9 +150,9 @@ def _released(setting: Setting, *, changed: bool | int, kept: bool = False) -> t
             secret=b"changed %d" % setting.seed,
         )
 
-    first: dict[str, int] = {}
+    first, drawing = dict[str, int](), engine()
     for number in range(1, rounds + 1):
-        for name in engine().draw(ModelId(0, number), tuple(shards)):
+        for name in drawing.draw(ModelId(0, number), tuple(shards)):
             first.setdefault(name, number)
     # Who joins late, so that there is something to go back to.
     leaver = max((name for name in first if first[name] < rounds - 5), key=lambda name: first[name])

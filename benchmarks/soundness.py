@@ -399,7 +399,7 @@ def main() -> None:
         outcomes += progress(pool.imap_unordered(judge_many, crowds), "many alike", len(crowds))
         solves = list(progress(pool.imap_unordered(judge_solve, range(40 if chosen.quick else 600)), "solves"))
         servers = list(pool.imap_unordered(judge_server, range(4 if chosen.quick else 60)))
-        changed = list(pool.imap_unordered(judge_changed_data, range(3 if chosen.quick else 60)))
+        changed = list(pool.imap_unordered(judge_changed_data, range(1 if chosen.quick else 60)))
     last = [ratio for outcome in outcomes for ratio in outcome.last_ratios]
     caught: dict[Wrong | WrongSolve, int] = {
         wrong: sum(outcome.caught[wrong] for outcome in outcomes) for wrong in Wrong

@@ -198,18 +198,6 @@ def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
         history.name_rows(name_of(history, "clinic-1"), 1, roots[0])
 
 
-def test_a_second_request_needs_more_rows_than_the_first(history: History, tmp_path: Path) -> None:
-    """Else a hospital that has not heard of it yet would answer as if its new rows were gone."""
-    start(history, num_rounds=1)
-    for named, rounds, taking_part in (([0], 1, 6), ([0], 1, 5), ([0, 1], 2, 6)):
-        if rounds == 1:
-            history.ask(["clinic-2"], BUDGET, scope=RECORDS)
-        start(history, {"removed": named, "receipts": tmp_path / "file"}, num_rounds=rounds)
-        assert len(history.lineage().edges[-1].clients) == taking_part
-    assert len(history.outcomes()) == 2
-    assert history.verify() == []
-
-
 # The rows themselves
 
 
