@@ -338,7 +338,7 @@ def main() -> None:
     options.add_argument(
         "--kills",
         type=int,
-        help="how many children to kill at random instants (200, quick 15; of the flow 60, quick 6)",
+        help="how many children to kill at random instants (200, quick 8; of the flow 60, quick 4)",
     )
     options.add_argument(
         "--flow", action="store_true", help="kill train-and-forget, which has to end as if it had not been"
@@ -349,9 +349,9 @@ def main() -> None:
     if chosen.flow:
         from benchmarks import crash_flow
 
-        finish(crash_flow.ordeal(chosen.kills or (6 if chosen.quick else 60)))
+        finish(crash_flow.ordeal(chosen.kills or (4 if chosen.quick else 60)))
         return
-    kills = chosen.kills or (15 if chosen.quick else 200)
+    kills = chosen.kills or (8 if chosen.quick else 200)
     with open_locations("benchmarks.recorded") as (context, locations):
         backends = {name: Ordeal(context, each, seed) for seed, (name, each) in enumerate(locations.items(), start=1)}
         both = list(backends.values())

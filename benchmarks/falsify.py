@@ -83,7 +83,7 @@ CROWDS, QUICK_CROWDS = 8, 1
 # Forgotten by solving, and hidden by noise in what was solved before.
 SOLVES, QUICK_SOLVES = 36, 2
 SOLVE_KINDS = ("solve", "solved")
-LIES, QUICK_LIES = 20, 2
+LIES, QUICK_LIES = 20, 1
 # Small, so that a fault shows against it.
 PAIR_BUDGET = Budget(1.0, 1e-5)
 FAULTS = ("noise left out", "a tenth of the noise", "not excluded", "weights over all")

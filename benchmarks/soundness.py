@@ -386,19 +386,19 @@ def judge_many(argument: tuple[int, int]) -> Outcome:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--cases", type=int, help="number of federations (2,000; with --quick 150)")
+    options.add_argument("--cases", type=int, help="number of federations (2,000; with --quick 60)")
     options.add_argument("--seed", type=int, default=1, help="another seed gives other federations")
     chosen = options.parse_args()
-    cases = chosen.cases or (150 if chosen.quick else 2000)
+    cases = chosen.cases or (60 if chosen.quick else 2000)
     arguments = [(chosen.seed, index) for index in range(cases)]
     with multiprocessing.Pool() as pool:
         outcomes = list(progress(pool.imap_unordered(_judge_index, arguments, chunksize=4), "federations", cases))
         # So many clients, so many times: the largest take minutes.
-        sizes = {1000: 1, 4000: 1} if chosen.quick else {1000: 4, 5000: 4, 10_000: 2, 30_000: 1, 100_000: 1}
+        sizes = {1000: 1} if chosen.quick else {1000: 4, 5000: 4, 10_000: 2, 30_000: 1, 100_000: 1}
         crowds = [(clients, seed) for clients, times in sizes.items() for seed in range(times)]
         outcomes += progress(pool.imap_unordered(judge_many, crowds), "many alike", len(crowds))
-        solves = list(progress(pool.imap_unordered(judge_solve, range(40 if chosen.quick else 600)), "solves"))
-        servers = list(pool.imap_unordered(judge_server, range(4 if chosen.quick else 60)))
+        solves = list(progress(pool.imap_unordered(judge_solve, range(12 if chosen.quick else 600)), "solves"))
+        servers = list(pool.imap_unordered(judge_server, range(2 if chosen.quick else 60)))
         changed = list(pool.imap_unordered(judge_changed_data, range(1 if chosen.quick else 60)))
     last = [ratio for outcome in outcomes for ratio in outcome.last_ratios]
     caught: dict[Wrong | WrongSolve, int] = {
