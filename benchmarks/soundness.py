@@ -397,7 +397,7 @@ def main() -> None:
         sizes = {1000: 1} if chosen.quick else {1000: 4, 5000: 4, 10_000: 2, 30_000: 1, 100_000: 1}
         crowds = [(clients, seed) for clients, times in sizes.items() for seed in range(times)]
         outcomes += progress(pool.imap_unordered(judge_many, crowds), "many alike", len(crowds))
-        solves = list(progress(pool.imap_unordered(judge_solve, range(12 if chosen.quick else 600)), "solves"))
+        solves = list(progress(pool.imap_unordered(judge_solve, range(20 if chosen.quick else 600)), "solves"))
         servers = list(pool.imap_unordered(judge_server, range(2 if chosen.quick else 60)))
         changed = list(pool.imap_unordered(judge_changed_data, range(1 if chosen.quick else 60)))
     last = [ratio for outcome in outcomes for ratio in outcome.last_ratios]
