@@ -128,12 +128,15 @@ def judge_changed_data(seed: int) -> Changed:
         if one is not None and other is not None:
             pairs[scope][0] += 1
             pairs[scope][1] += one != other
-    kept = (_released(replace(setting, scope=PrivacyScope.RECORDS), changed=changed, kept=True) for changed in (0, 1))
+    kept = (
+        _released(replace(setting, scope=PrivacyScope.RECORDS), changed=changed, kept=True)
+        for changed in (False, True)
+    )
     counts, differences = zip(*pairs.values(), strict=True)
     return Changed(sum(counts), sum(differences), pairs[PrivacyScope.RECORDS][0], len(set(kept)) > 1)
 
 
-def _released(setting: Setting, *, changed: bool | int, kept: bool = False) -> tuple[str, str] | None:
+def _released(setting: Setting, *, changed: bool, kept: bool = False) -> tuple[str, str] | None:
     """Return the model that an exact restart began with and the one that was released; None if it was not exact.
 
     ``kept``: rows that were to go are left in, as by a client that lies.

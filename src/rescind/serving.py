@@ -81,16 +81,19 @@ def serve(
             placed = None
         for outcome in heeding.forget(chosen, until, level=level):
             served(outcome)
-        if history.outcomes() and not history.waiting():
-            placed = _put(history, outlet)
+        if outlet is not None and history.outcomes() and not history.waiting():
+            placed = history.newest
+            outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
         with suppress(PendingRequestError):
             if not _is_solved(history):
                 heeding.solve() if solve else heeding.train(until)
         if not history.timeline.open_requests:
-            model = history.model(history.newest)
-            if placed != history.newest:
-                placed = _put(history, outlet)
+            newest = history.newest
+            model = history.model(newest)
+            if outlet is not None and placed != newest:
+                outlet.put(newest, model)
+                placed = newest
             if not history.timeline.open_requests:
                 return model
 
@@ -111,13 +114,6 @@ def choose_method(federation: Revocable) -> Method:
     if federation.engine.facts.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
     return Sifu()
-
-
-def _put(history: History, outlet: Outlet | None) -> ModelId:
-    newest = history.newest
-    if outlet is not None:
-        outlet.put(newest, history.model(newest))
-    return newest
 
 
 def _is_solved(history: History) -> bool:

@@ -9,6 +9,8 @@ _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
+_DIGEST = re.compile("[0-9a-f]{64}")
+
 
 def make_plain(text: str) -> str:
     r"""Return a text as a terminal, a page or a picture may show it: in one line, with nothing in it that steers.
@@ -24,6 +26,11 @@ def make_plain(text: str) -> str:
 def is_plain(text: str) -> bool:
     """Return whether a text is shown as it is, and looks like no other one that has spaces around it."""
     return _is_seen(text) and text == text.strip()
+
+
+def is_digest(value: object) -> bool:
+    """Return whether a value is a SHA-256 as it is always spelt: in 64 lower-case hexadecimal digits."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def _is_seen(text: str) -> bool:

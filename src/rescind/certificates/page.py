@@ -8,8 +8,7 @@ from html import escape as escaped
 
 from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
 from rescind.certificates.wording import format_at_most, format_exactly, format_share
-from rescind.checkpoints.storage import is_digest
-from rescind.texts import make_plain
+from rescind.texts import is_digest, make_plain
 
 STYLE = """
 :root { color-scheme: light dark; --line: #767676; }

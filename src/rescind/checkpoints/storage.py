@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import secrets
 import stat
 from abc import ABC, abstractmethod
@@ -17,9 +16,9 @@ import fsspec
 
 from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks
 from rescind.private_files import check_private, open_private, sync
+from rescind.texts import is_digest
 
 SUFFIX = ".safetensors"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = ".unfinished-"
 
 
@@ -181,11 +180,6 @@ class MemoryStorage(Storage):
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
-
-
-def is_digest(value: object) -> bool:
-    """Return whether a value is a digest, which can be part of a path."""
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def is_finished(name: str) -> bool:

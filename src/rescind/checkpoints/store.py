@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rescind.checkpoints.bucket import BucketStorage
-from rescind.checkpoints.storage import SUFFIX, FolderStorage, MemoryStorage, Storage, is_digest
+from rescind.checkpoints.storage import SUFFIX, FolderStorage, MemoryStorage, Storage
 from rescind.checkpoints.tensors import StoredTensor, read
 from rescind.errors import DamagedCheckpointError, MissingCheckpointError
+from rescind.texts import is_digest
 
 
 class CheckpointStore:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, open_existing, show
+from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show
 
 if TYPE_CHECKING:
     from rescind.history.timeline import FiledRequest
@@ -79,7 +79,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
         (
             str(row["request"]),
             row["asked"],
-            ("rows of " if row["scope"] == "records" else "") + ", ".join(row["clients"]),
+            describe_leaving(row),
             "exact" if row["scope"] == "records" else f"({row['epsilon']:g}, {row['delta']:g})",
             _due(row),
         )

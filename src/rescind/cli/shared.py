@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,6 +56,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for row in rows:
         made.add_row(*map(make_plain, row))
     return made
+
+
+def describe_leaving(row: Mapping[str, Any]) -> str:
+    """Say in a request's row who leaves, or whose rows do."""
+    return ("rows of " if row["scope"] == "records" else "") + ", ".join(row["clients"])
 
 
 def complain(problem: str) -> None:

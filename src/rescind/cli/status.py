@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress, table
+from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show, show_progress, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,8 +85,7 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     for row in waiting:
         due = f"due {row['deadline']}, {row['days_left']} days left"
         begun = "; begun, the next run finishes it" if row["begun"] else ""
-        rows_of = "rows of " if row["scope"] == "records" else ""
-        yield f"request {row['request']}: {rows_of}{', '.join(row['clients'])}; {due}{begun}"
+        yield f"request {row['request']}: {describe_leaving(row)}; {due}{begun}"
     if not waiting:
         yield "no open requests"
     yield ""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
 from rescind.core.regularity import SquaredL2
+from rescind.core.sums import doubt_rows
 
 Integers: TypeAlias = NDArray[np.int64]
 
@@ -224,8 +225,8 @@ def check_ridge_sums(
     Theory section 16.
     """
     width = features + 1
-    if sums.rows > most_rows:
-        return f"it tells of {sums.rows if sums.rows < 2**63 else 'absurdly many'} rows; {most_rows} are believed"
+    if (doubt := doubt_rows(sums.rows, most_rows)) is not None:
+        return doubt
     if sums.bits != bits:
         return f"it is not at the scale of {bits} bits that was asked for"
     if sums.features.shape != (width, width) or sums.targets.shape != (outputs, width):

@@ -235,8 +235,8 @@ def check_sums(
     not_negative("theta_norm", theta_norm)
     width = features + 1
     shape = {Wanted.GRADIENT: None, Wanted.FEATURES: (width, width), Wanted.FULL: (classes * width, classes * width)}
-    if sums.rows > most_rows:
-        return f"it tells of {sums.rows if sums.rows < 2**63 else 'absurdly many'} rows; {most_rows} are believed"
+    if (doubt := doubt_rows(sums.rows, most_rows)) is not None:
+        return doubt
     if sums.gradient.shape != (classes * width,):
         return f"the gradient has {len(sums.gradient)} numbers, not {classes * width}"
     if (None if sums.curvature is None else sums.curvature.shape) != shape[wanted]:
@@ -275,6 +275,13 @@ def check_both(earlier: tuple[Floats, Sums], later: tuple[Floats, Sums], loss: S
         if not after.loss - sums.loss - float(sums.gradient @ step) - apart >= -slack:
             return "no rows have both this answer and the one before"
     return None
+
+
+def doubt_rows(rows: int, most_rows: int) -> str | None:
+    """Return why so many rows are not believed; None if they are. Theory section 16."""
+    if rows <= most_rows:
+        return None
+    return f"it tells of {rows if rows < 2**63 else 'absurdly many'} rows; {most_rows} are believed"
 
 
 def _doubt_loss(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int, theta_norm: float) -> str | None:

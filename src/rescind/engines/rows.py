@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Tensor
-from rescind.ledger.commitments import KEY_BYTES, follow_path, merkle_path, merkle_root, row_leaf
+from rescind.ledger.commitments import KEY_BYTES, follow_path, merkle_paths, merkle_root, row_leaf
 from rescind.private_files import open_private
+from rescind.texts import is_digest
 
 # Beside a row at least so many leaves that are none: how many rows were named is nobody's business.
 _LEAST_LEAVES = 16
@@ -90,14 +90,10 @@ def commit_rows(
         ]
         size = max(_LEAST_LEAVES, 2 ** (len(leaves) - 1).bit_length())
         leaves += [secrets.token_bytes(KEY_BYTES) for _ in range(size - len(leaves))]
+        shown = zip(indices, salts, merkle_paths(leaves), strict=False)
         rows = [
-            {
-                "row": at,
-                "place": place,
-                "salt": salt.hex(),
-                "path": [step.hex() for step in merkle_path(leaves, place)],
-            }
-            for place, (at, salt) in enumerate(zip(indices, salts, strict=True))
+            {"row": at, "place": place, "salt": salt.hex(), "path": [step.hex() for step in path]}
+            for place, (at, salt, path) in enumerate(shown)
         ]
         kept[str(request)] = {"root": merkle_root(leaves).hex(), "rows": rows}
         _write(file, kept)
@@ -128,11 +124,6 @@ def check_row(root: str, request: int, receipt: Mapping[str, Any], features: Ten
         return False
 
 
-def is_root(root: object) -> bool:
-    """Return whether something is a root as it is sent: a SHA-256 in lower-case hexadecimal."""
-    return isinstance(root, str) and re.fullmatch("[0-9a-f]{64}", root) is not None
-
-
 def encode_row(features: Tensor, label: int) -> bytes:
     """Return the bytes that stand for a row: its class and its features as float64, whatever type they have."""
     return struct.pack("<q", label) + np.ascontiguousarray(features, dtype="<f8").tobytes()
@@ -143,7 +134,7 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     try:
         kept = json.loads(file.read_bytes())
-        if all(is_root(told["root"]) and told["rows"] is not None for told in kept.values()):
+        if all(is_digest(told["root"]) and told["rows"] is not None for told in kept.values()):
             return dict(kept)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass

@@ -12,9 +12,9 @@ from flwr.app import Array, Message, MetricRecord, RecordDict
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
-from rescind.engines.rows import is_root
 from rescind.flower.arrays import UnfitArrayError, is_usable, view_array
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
+from rescind.texts import is_digest
 
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000
@@ -110,7 +110,7 @@ def read_root(message: Message) -> str | None:
     """Return the root by which a reply commits to the rows that it leaves out, if it does; or refuse it."""
     executed = message.content.config_records.get(EXECUTED)
     root = None if executed is None else executed.get("removed")
-    if root is not None and not is_root(root):
+    if root is not None and not is_digest(root):
         raise RejectedReplyError("what it tells of the rows that it leaves out is no digest")
     return None if root is None else str(root)
 

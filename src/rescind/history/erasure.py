@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from rescind.history.timeline import Deletion, Timeline
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
+from rescind.texts import is_digest
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -244,7 +244,7 @@ def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[st
     left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
     erased = {client for deletion in timeline.deletions for client in deletion.plan.clients} - timeline.returning
     listed = ledger.erased_name_digests()
-    if len([digest for digest in listed if re.fullmatch("[0-9a-f]{64}", digest)]) != len(erased):
+    if len(list(filter(is_digest, listed))) != len(erased):
         yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
     if left and left[-1] != suppression_digest(ledger):
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"

@@ -84,13 +84,15 @@ def merkle_root(level: Sequence[bytes]) -> bytes:
     return level[0]
 
 
-def merkle_path(level: Sequence[bytes], place: int) -> list[bytes]:
-    """Return what leads from a leaf to the root, of leaves whose number is a power of two."""
-    path = []
+def merkle_paths(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """Return what leads from each leaf to the root, of leaves whose number is a power of two."""
+    paths: list[list[bytes]] = [[] for _ in leaves]
+    level, height = leaves, 0
     while len(level) > 1:
-        path.append(level[place ^ 1])
-        level, place = [_inner(*pair) for pair in zip(level[::2], level[1::2], strict=True)], place // 2
-    return path
+        for place, path in enumerate(paths):
+            path.append(level[place >> height ^ 1])
+        level, height = [_inner(*pair) for pair in zip(level[::2], level[1::2], strict=True)], height + 1
+    return paths
 
 
 def follow_path(leaf: bytes, place: int, path: Sequence[bytes]) -> bytes:

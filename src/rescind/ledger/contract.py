@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 import math
-import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from rescind.ledger.commitments import (
     round_root,
 )
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.texts import is_digest
 
 SCHEMA_VERSION = 5
 
@@ -39,8 +39,6 @@ ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS = (
     *("round", "branch", "registration", "label"),
     *("rejection", "remains"),
 )
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 ABSENT_ROUNDS = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
 
@@ -718,7 +716,7 @@ def check_digest(digest: str) -> None:
     Raises:
         ValueError: it has not 64 lower-case hexadecimal digits.
     """
-    if not _DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         raise ValueError(f"{digest!r:.80} is no SHA-256 in 64 lower-case hexadecimal digits")
 
 
