@@ -21,6 +21,7 @@ from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.ledger.records import ROOT
 from rescind.methods import FedAccum, Scratch
 from rescind.testing.small import simulation
 
@@ -165,6 +166,35 @@ def test_an_annex_is_written_for_its_owner_alone_and_checked(forgotten: Path, tm
     assert said("verify", other, "--key", tmp_path / "operator.pub", "--annex", annex).exit_code == 16
 
 
+def test_the_model_in_service_is_certified_though_training_went_on(forgotten: Path, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.safetensors" for name in ("between", "served", "before")}
+    with History(forgotten) as history:
+        federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
+        save(history.model(ROOT), files["before"])
+        for name, rounds in (("between", 2), ("served", 3)):
+            federation.train(Rounds(rounds))
+            save(history.model(history.newest), files[name])
+    newest, chosen = tmp_path / "newest.json", tmp_path / "chosen.json"
+    sign = ("certify", forgotten, 1, "--key", tmp_path / "operator", "-o")
+    assert said(*sign, newest).output == f"Certificate of forgetting for model 1.3: {newest}\n"
+    assert said(*sign, chosen, "--model", files["between"]).output.startswith(
+        "Certificate of forgetting for model 1.2"
+    )
+    check = ("--key", tmp_path / "operator.pub", "--history", forgotten, "--model")
+    for certificate, name in ((newest, "served"), (chosen, "between")):
+        assert (
+            "the model at hand is the one that it is about" in said("verify", certificate, *check, files[name]).output
+        )
+    shown = " ".join(said("verify", chosen, *check, files["served"]).output.split())
+    assert "the model at hand is model 1.3, which was trained on without the forgotten" in shown
+    assert said("verify", newest, *check, files["between"]).exit_code == 13
+    refused = said(*sign, tmp_path / "none.json", "--model", files["before"])
+    assert (refused.exit_code, (tmp_path / "none.json").exists()) == (1, False)
+    assert "holds none of the models that request 1 led to: model 1.1 to model 1.3" in " ".join(
+        refused.output.split()
+    )
+
+
 def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +212,7 @@ def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
         again = said("certify", folder, number, "--key", tmp_path / "officer", "-o", certificate)
         assert again.exit_code == 0, again.output
         checking = ("verify", certificate, "--key", tmp_path / "officer.pub", "--history", folder)
-        assert "Since then:" not in said(*checking).output
+        assert "training went on from its model 1.1 to model 1.3" in said(*checking).output
         history.ask(["clinic-2"], Budget(8.0, 0.01))
         federation.forget(FedAccum(), Rounds(1))
     signed = certificate.read_bytes()

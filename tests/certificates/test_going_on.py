@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -10,19 +12,21 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
 from rescind.certificates.envelope import sign
-from rescind.certificates.errors import HistoryMismatchError
+from rescind.certificates.errors import HistoryMismatchError, ModelMismatchError
 from rescind.certificates.issue import build_statement, gather_claims
 from rescind.certificates.predicate import Predicate, Sha256, Statement
+from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
+from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.events import ErasureFinished
+from rescind.history.events import ErasureFinished, TrainingDoubted, record
 from rescind.history.outcomes import claim_of, find_outcomes
 from rescind.ledger.commitments import NO_HEAD
-from rescind.ledger.records import ErasureLevel
+from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 
@@ -61,14 +65,15 @@ def test_it_verifies_after_more_training_and_after_others_were_forgotten(federat
     number = forgotten(federation, "clinic-3", Sifu())
     content = certified(federation, number)
     federation.train(Rounds(5))
-    assert checked(content, federation).since == ()
+    (since,) = checked(content, federation).since
+    assert since == "training went on from its model 1.2 to model 1.5, for which a certificate can be issued, too"
     forgotten(federation, "clinic-4", Sifu())
     federation.train(Rounds(5))
     found = checked(content, federation)
     assert found.statement.predicate.mode == "instance"
     (since,) = found.since
     assert "it is about an earlier model" in since
-    assert not any("newest" in line for line in found.unchecked)
+    assert not any("round was erased" in line for line in found.unchecked)
 
 
 def test_a_strict_claim_that_is_an_instance_today_verifies_and_says_so(federation: Revocable) -> None:
@@ -155,7 +160,7 @@ def test_a_model_whose_round_was_erased_is_named_as_not_checked(federation: Revo
     assert not any("erased" in line for line in checked(content, federation).unchecked)
     forgotten(federation, "clinic-5", Scratch())
     found = checked(content, federation)
-    assert any("its round was erased since" in line for line in found.unchecked)
+    assert any("that round was erased since" in line for line in found.unchecked)
     head = bytes.fromhex(found.statement.subject[1].digest.sha256)
     assert gather_claims(federation.history, number, head)[1] is None
     with pytest.raises(ValueError, match="was erased since"):
@@ -170,7 +175,6 @@ def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revo
     asked = next(federation.history.ledger.entries("request"))
     for model, head in (
         (later.subject[0].digest.sha256, found.subject[1].digest.sha256),
-        (found.subject[0].digest.sha256, later.subject[1].digest.sha256),
         (found.subject[0].digest.sha256, "0" * 64),
         (found.subject[0].digest.sha256, asked.head.hex()),
         (found.subject[0].digest.sha256, NO_HEAD.hex()),
@@ -198,8 +202,12 @@ def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocab
         go_on()
         then.append(build_statement(history, number))
     for each in then:
+        if each.predicate.model == "1.3":
+            # Its round was erased since, and only the retrained models' digests are in the journal.
+            continue
         assert build_statement(history, number, head=bytes.fromhex(each.subject[1].digest.sha256)) == each
-    follow = {"mode", "title", "claim", "guarantee", "noise", "assumptions", "constants", "public"}
+    assert [each.predicate.model for each in then] == ["1.2", "1.3", "1.3", "2.2", "3.2"]
+    follow = {"model", "mode", "title", "claim", "guarantee", "noise", "assumptions", "constants", "public"}
     fields = set(Predicate.model_fields) - follow
     assert all(getattr(each.predicate, name) == getattr(then[0].predicate, name) for each in then for name in fields)
 
@@ -245,3 +253,80 @@ def test_an_erasure_that_goes_further_is_the_one_that_is_told(federation: Revoca
     after = certified(federation, number)
     assert checked(after, federation).statement.predicate.erasure.level == "purge"
     assert checked(before, federation).statement.predicate.erasure.level == "output"
+
+
+def saved(federation: Revocable, folder: Path) -> Path:
+    save(federation.history.model(federation.history.newest), folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+@pytest.mark.parametrize("method", [Sifu(), Scratch()])
+def test_the_model_in_service_after_more_rounds_gets_its_own_certificate(
+    federation: Revocable, tmp_path: Path, method: Method
+) -> None:
+    number = forgotten(federation, "clinic-3", method)
+    earlier = certified(federation, number)
+    federation.train(Rounds(4))
+    served = saved(federation, tmp_path)
+    content = certified(federation, number)
+    assert verify(content, [KEY], model=served).statement.predicate.model == "1.4"
+    verify(content, [KEY], model=served, history=federation.history)
+    with pytest.raises(ModelMismatchError, match="if it was trained on from that one, the history shows it"):
+        verify(earlier, [KEY], model=served)
+    shown = verify(earlier, [KEY], model=served, history=federation.history)
+    assert (
+        "the model at hand is model 1.4, which was trained on without the forgotten from the one that it is about, "
+        "model 1.2"
+    ) in shown.holds
+
+
+def test_a_model_from_a_later_restart_does_not_descend(federation: Revocable, tmp_path: Path) -> None:
+    number = forgotten(federation, "clinic-3", Sifu())
+    content = certified(federation, number)
+    forgotten(federation, "clinic-4", Last())
+    with pytest.raises(ModelMismatchError):
+        verify(content, [KEY], model=saved(federation, tmp_path), history=federation.history)
+
+
+def test_a_model_that_was_trained_on_under_doubt_does_not_pass_for_the_certified_one(
+    federation: Revocable, tmp_path: Path
+) -> None:
+    number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
+    content = certified(federation, number)
+    federation.train(Rounds(4))
+    record(history.ledger, TrainingDoubted(1, 3, "updates were too long"), "2026-01-01T00:00:00+00:00")
+    with pytest.raises(ModelMismatchError):
+        verify(content, [KEY], model=saved(federation, tmp_path), history=history)
+
+
+def test_only_models_that_a_claim_is_about_are_certified(federation: Revocable) -> None:
+    number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
+    federation.train(Rounds(4))
+    chosen = build_statement(history, number, model_id=ModelId(1, 3))
+    assert chosen.predicate.model == "1.3"
+    assert chosen.subject[0].digest.sha256 == history.digest_of(ModelId(1, 3))
+    for model_id in (ModelId(0, 3), ModelId(1, 1), ModelId(1, 5), ModelId(2, 0)):
+        with pytest.raises(ValueError, match=r"is not among those that request 1 led to: model 1\.2 to model 1\.4"):
+            build_statement(history, number, model_id=model_id)
+    # Whoever signs something else is found out.
+    for lie in ("1.2", "1.4", "1.5", "0.3"):
+        predicate = chosen.predicate.model_copy(update={"model": lie})
+        content = sign(chosen.model_copy(update={"predicate": predicate}), [OPERATOR])
+        with pytest.raises(HistoryMismatchError):
+            checked(content, federation)
+
+
+def test_a_forgotten_client_that_trains_behind_the_noise_is_found(federation: Revocable) -> None:
+    """A server that lets the leaver train on after it was hidden; its certificate does not verify."""
+    number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
+    (leaver,) = history.timeline.requests[0].request.group
+    (present,) = [round_.participants for round_ in history.ledger.rounds(Span(1, 2, 2))]
+    assert leaver not in present["client"]
+    claim = claim_of(history.timeline, number)
+    assert has_touched(history, history.head, claim, ModelId(1, 2)) is False
+    request = replace(claim.asked.request, group=frozenset({int(present["client"][0])}))
+    other = replace(claim, asked=replace(claim.asked, request=request))
+    assert has_touched(history, history.head, other, ModelId(1, 2)) is True
+    assert list(find_unfounded(history.timeline, claim, True)) == [
+        "clients of request 1 took part after the noise that hides them"
+    ]

@@ -9,9 +9,11 @@ from securesystemslib.signer import CryptoSigner, Signer
 from rescind.certificates.annex import Annex, is_same_annex
 from rescind.certificates.envelope import LONGEST, countersign, read_statement, sign
 from rescind.certificates.errors import CertificateError, NotACertificateError
+from rescind.certificates.models import read_model_id
 from rescind.certificates.predicate import InToto, Statement
 from rescind.certificates.verification import find_weakened, verify
 from rescind.history.history import History
+from rescind.ledger.records import ModelId
 from rescind.private_files import read_bounded
 
 
@@ -20,16 +22,16 @@ def read_content(path: Path) -> bytes:
     return read_bounded(path, LONGEST)
 
 
-def read_head(path: Path, history: History, number: int) -> bytes | None:
-    """Return the head of an existing certificate: a second signature is for what it says, not for today's history."""
+def read_signed(path: Path, history: History, number: int) -> tuple[bytes, ModelId] | None:
+    """Return head and model of an existing certificate: a second signature is for these, not for today's history."""
     if not path.exists():
         return None
     statement = read_statement(Statement, read_content(path))
     if (statement.predicate.run, statement.predicate.request) != (history.identifier, number):
         raise NotACertificateError(f"{path} holds something else already: choose another file")
-    for weaker in find_weakened(statement, history):
+    for weaker in find_weakened(statement.predicate, history):
         raise NotACertificateError(f"{path} is not signed once more: {weaker}, in another file")
-    return bytes.fromhex(statement.subject[1].digest.sha256)
+    return bytes.fromhex(statement.subject[1].digest.sha256), read_model_id(statement.predicate)
 
 
 def check_verifies(content: bytes, own: CryptoSigner, history: History, annex: bytes | None = None) -> None:

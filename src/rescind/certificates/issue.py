@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
+from rescind.certificates.models import find_covered
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
@@ -54,11 +55,30 @@ _NOISED = (Mode.STRICT, Mode.INSTANCE)
 
 
 def build_statement(
-    history: History, number: int, *, head: bytes | None = None, evidence: Sequence[Evidence] = ()
+    history: History,
+    number: int,
+    *,
+    head: bytes | None = None,
+    model_id: ModelId | None = None,
+    evidence: Sequence[Evidence] = (),
 ) -> Statement:
-    """Return the statement about a request that was served to the end, at a head of the chain (default: the last)."""
+    """Return the statement about a request that was served to the end, and about a model.
+
+    Args:
+        history: where it was served.
+        number: the request's number.
+        head: the head of the chain at which it is stated, the last one by default.
+        model_id: the model: by default the newest, or while a restart is under way the end of the last finished one.
+        evidence: what was measured.
+
+    Returns:
+        what is to be signed.
+
+    Raises:
+        ValueError: there is no such request, it has not been served to the end, or the claim is not about this model.
+    """
     head = head or history.head
-    predicate, model = gather_claims(history, number, head, evidence)
+    predicate, model = gather_claims(history, number, head, evidence, model_id)
     if model is None:
         raise ValueError(f"the model that request {number} led to then was erased since: certify it anew")
     return Statement(
@@ -73,15 +93,21 @@ def build_statement(
 
 
 def gather_claims(
-    history: History, number: int, head: bytes, evidence: Sequence[Evidence] = ()
+    history: History, number: int, head: bytes, evidence: Sequence[Evidence] = (), model_id: ModelId | None = None
 ) -> tuple[Predicate, str | None]:
     """Return what a history said of a request at a head, and the model's digest: ``None`` if that was erased since.
 
-    What came after that head changes nothing of it.
+    What came after that head changes nothing of it. ``model_id`` is as for ``build_statement``.
     """
     timeline = history.timeline_at(head)
     facts = timeline.facts
     claim = claim_of(timeline, number)
+    model_ids = find_covered(claim, history.newest_at(head))
+    model_id = model_ids[-1] if model_id is None else model_id
+    if model_id not in model_ids:
+        raise ValueError(
+            f"{model_id} is not among those that request {number} led to: {model_ids[0]} to {model_ids[-1]}"
+        )
     outcome, asked, mode = claim.outcome, claim.asked, claim.mode
     # What was settled without a restart hides nobody else.
     scope = (
@@ -103,6 +129,7 @@ def gather_claims(
         ),
         version=1,
         run=history.identifier,
+        model=f"{model_id.branch}.{model_id.round}",
         request=asked.number,
         asked=asked.time,
         deadline=asked.deadline,
@@ -133,7 +160,7 @@ def gather_claims(
         reasons=_reasons(claim) if mode is Mode.HEURISTIC else (),
         evidence=tuple(evidence),
     )
-    return predicate, claim.model or history.digest_of(history.newest_at(head))
+    return predicate, claim.model if model_id == claim.model_id else history.digest_of(model_id)
 
 
 def deletion_log(history: History, outcome: Outcome) -> tuple[bytes, bytes]:

@@ -20,6 +20,8 @@ _SHOWN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
 Words = Annotated[str, Field(min_length=1, max_length=2000, pattern=_SHOWN)]
 # As ``ledger.contract.run_identifier`` makes it.
 Run = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+# The numbers of a model's branch and round.
+ModelName = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
@@ -196,16 +198,17 @@ class Predicate(Part):
 
     ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. Where single records
     went, ``rows`` are the clients' commitments to them, as far as they made any. ``run`` names the
-    history, whose head is a subject of the statement. ``trained`` names the tensors that the model's digest is about,
-    ``frozen`` is the digest of all others, if there are any. ``constants`` are what the claim takes as given although
-    data may have decided it, ``public`` what it does not hide. ``noise`` or ``rounds`` is what hides. ``solving``
-    says how the head was solved after the restart, None if it was trained. ``evidence`` was measured, and no claim
-    rests on it.
+    history, whose head is a subject of the statement, and ``model`` the model in it. ``trained`` names the tensors
+    that the model's digest is about, ``frozen`` is the digest of all others, if there are any. ``constants`` are what
+    the claim takes as given although data may have decided it, ``public`` what it does not hide. ``noise`` or
+    ``rounds`` is what hides. ``solving`` says how the head was solved after the restart, None if it was trained.
+    ``evidence`` was measured, and no claim rests on it.
     """
 
     title: Words
     version: Literal[1]
     run: Run
+    model: ModelName
     request: Count
     asked: Words
     deadline: Words

@@ -18,8 +18,10 @@ from rescind.ledger.records import ModelId
 def find_unfounded(timeline: Timeline, claim: Claim, knows_them: bool | None) -> Iterator[str]:
     """Say why the recorded facts and rounds do not bear a claim in its mode; ``knows_them`` is ``has_touched``."""
     number, facts = claim.asked.number, timeline.facts
-    if claim.mode is Mode.EXACT and knows_them:
+    if knows_them and claim.mode is Mode.EXACT:
         yield f"clients of request {number} took part on the way to a model that is said never to have seen them"
+    elif knows_them:
+        yield f"clients of request {number} took part after the noise that hides them"
     if claim.mode is Mode.INSTANCE and facts.strict_obstacles:
         yield from (f"what is recorded proves no instance: {obstacle}" for obstacle in facts.obstacles)
     if claim.mode is Mode.STRICT:
@@ -30,15 +32,21 @@ def find_unfounded(timeline: Timeline, claim: Claim, knows_them: bool | None) ->
             yield "a rule that looks at data had ended training before it was planned, so it is not strict"
 
 
-def has_touched(history: History, head: bytes, claim: Claim) -> bool | None:
-    """Return whether a client of the request took part on the way to the model; ``None`` if that is erased."""
-    if claim.restart is None:
-        model_id, groups = history.newest_at(head), [claim.asked.request.group]
-    else:
-        model_id = ModelId(claim.restart.number, claim.rounds)
-        groups = groups_of(history.timeline_at(head), claim.asked)
+def has_touched(history: History, head: bytes, claim: Claim, model_id: ModelId) -> bool | None:
+    """Return whether a client of the request took part on the way to a model, since the noise if some hides it.
+
+    ``None`` if that is erased.
+    """
+    restart = claim.restart
+    groups = [claim.asked.request.group] if restart is None else groups_of(history.timeline_at(head), claim.asked)
     try:
         path = history.lineage(model_id, frozenset().union(*groups))
     except BrokenHistoryError:
         return None
-    return any(first_joined(path.edges, group) < path.index[model_id] for group in groups)
+    first: int | None = 0
+    if restart is not None and claim.mode is not Mode.EXACT:
+        first = path.behind_noise.get(restart.number, path.index.get(ModelId(restart.number, 0)))
+    if first is None:
+        return None
+    since = path.edges[first : path.index[model_id]]
+    return any(first_joined(since, group) < len(since) for group in groups)

@@ -31,6 +31,7 @@ from rescind.certificates.issue import (
     gather_claims,
     read_request,
 )
+from rescind.certificates.models import find_by_digest, find_covered, read_model_id, read_parts
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     Evidence,
@@ -41,7 +42,7 @@ from rescind.certificates.predicate import (
 )
 from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts_of
-from rescind.checkpoints.tensors import digest, read
+from rescind.checkpoints.tensors import digest
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
@@ -53,6 +54,7 @@ from rescind.history.clocks import find_steps_back, parse_time
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
 from rescind.history.outcomes import claim_of
+from rescind.ledger.records import ModelId
 
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
@@ -125,13 +127,13 @@ def verify(
         "its claim, counterfactual and assumptions follow from the stated facts; its numbers follow from one another",
     ]
     unchecked = []
+    untold = [] if history is None else _check_history(statement, history, witnessed)
     if model is not None:
-        _check_model(statement, Path(model))
-        holds.append("the model at hand is the one that it is about")
+        holds.append(_check_model(statement, Path(model), history))
     else:
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
-        unchecked += _check_history(statement, history, witnessed)
+        unchecked += untold
         holds.append("the history at hand is unbroken, and said the same when it was signed")
         if witnessed:
             heads = "the witnessed head is" if len(witnessed) == 1 else f"all {len(witnessed)} witnessed heads are"
@@ -141,9 +143,9 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, how a head "
             "was solved, on whose word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
-            "which request of which history it is about, which mode it is and why, whose removal is hidden, who was "
-            "forgotten, what commits to their rows, the epsilon, delta and releases that were asked for, and when it "
-            "was asked, due and completed: give the history",
+            "which request and model of which history it is about, which mode it is and why, whose removal is "
+            "hidden, who was forgotten, what commits to their rows, the epsilon, delta and releases that were asked "
+            "for, and when it was asked, due and completed: give the history",
         ]
     if statement.predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
@@ -163,7 +165,8 @@ def verify(
     unchecked += _not_yet(statement.predicate, datetime.now(UTC))
     if statement.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
-    since = () if history is None else (*find_superseded(statement, history), *find_weakened(statement, history))
+    predicate = statement.predicate
+    since = () if history is None else (*find_superseded(predicate, history), *find_weakened(predicate, history))
     return VerifiedCertificate(statement, tuple(holds), tuple(unchecked), since)
 
 
@@ -239,17 +242,17 @@ def describe_evidence(measured: Evidence) -> str:
     return f"{measured.what}: {measured.found}; the certificate's bound: {measured.bound}"
 
 
-def find_weakened(statement: Statement, history: History) -> Iterator[str]:
+def find_weakened(predicate: Predicate, history: History) -> Iterator[str]:
     """Say what may be claimed of today's model, if that is less than the certificate claims.
 
     Args:
-        statement: the certificate's statement.
+        predicate: what the certificate says.
         history: the history that it is about.
 
     Yields:
         a sentence, if the claim is weaker today.
     """
-    order, predicate = [mode.value for mode in Mode], statement.predicate
+    order = [mode.value for mode in Mode]
     now = claim_of(history.timeline, predicate.request)
     today = now.mode
     if order.index(today.value) <= order.index(predicate.mode):
@@ -261,19 +264,22 @@ def find_weakened(statement: Statement, history: History) -> Iterator[str]:
     yield f"a later restart led to another model, of which {claim}: ask for a new certificate"
 
 
-def find_superseded(statement: Statement, history: History) -> Iterator[str]:
-    """Say so if the newest restart led to another model than the certificate's.
+def find_superseded(predicate: Predicate, history: History) -> Iterator[str]:
+    """Say so if there is a newer model than the certificate's.
 
     Args:
-        statement: the certificate's statement.
+        predicate: what the certificate says.
         history: the history that it is about.
 
     Yields:
-        a sentence, if there is another model.
+        a sentence, if there is a newer model.
     """
-    today = claim_of(history.timeline, statement.predicate.request).model
-    if today is not None and today != statement.subject[0].digest.sha256:
+    certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
+    newest = find_covered(claim, history.newest)[-1]
+    if newest.branch != certified.branch:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
+    elif newest.round > certified.round:
+        yield f"training went on from its {certified} to {newest}, for which a certificate can be issued, too"
 
 
 def _not_yet(predicate: Predicate, now: datetime) -> Iterator[str]:
@@ -454,24 +460,44 @@ def _loss(predicate: Predicate) -> Loss:
     raise ValueError(f"the loss {stated.loss!r} is not stated in full, or not known")
 
 
-def _check_model(statement: Statement, path: Path) -> None:
-    """Compare a safetensors file, its trained and its frozen tensors each, with what the certificate is about."""
+def _check_model(statement: Statement, path: Path, history: History | None) -> str:
+    """Compare a safetensors file, its trained and its frozen tensors each, with what the certificate is about.
+
+    Returns:
+        what holds: that it is the model, or that the history shows how it was trained on from it.
+    """
     predicate = statement.predicate
-    with path.open("rb") as file:
-        try:
-            tensors = dict(read(file))
-        except HistoryError as damaged:
-            raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
-    trained = {name: tensor for name, tensor in tensors.items() if name in predicate.trained}
-    frozen = {name: tensor for name, tensor in tensors.items() if name not in predicate.trained}
-    if set(trained) != set(predicate.trained) or digest(trained) != statement.subject[0].digest.sha256:
-        raise ModelMismatchError(
-            f"{path} is not the model that this certificate is about; if it is newer, ask for its own"
+    try:
+        trained, frozen = read_parts(path, predicate.trained)
+    except HistoryError as damaged:
+        raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
+    holds, own = "the model at hand is the one that it is about", digest(trained)
+    if set(trained) != set(predicate.trained) or own != statement.subject[0].digest.sha256:
+        descendant = None if history is None else _find_descendant(predicate, history, own)
+        if descendant is None:
+            raise ModelMismatchError(
+                f"{path} is not the model that this certificate is about; if it was trained on from that one, the "
+                "history shows it, and a certificate of its own can be issued"
+            )
+        holds = (
+            f"the model at hand is {descendant}, which was trained on without the forgotten from the one that it is "
+            f"about, {read_model_id(predicate)}"
         )
     if (digest(frozen) if frozen else None) != predicate.frozen:
         raise ModelMismatchError(f"the tensors in {path} that are never trained are not those of the certificate")
     if sum(tensor.size for tensor in trained.values()) != predicate.facts.parameters:
         raise ModelMismatchError(f"{path} has another number of parameters than the certificate says")
+    return holds
+
+
+def _find_descendant(predicate: Predicate, history: History, model: str) -> ModelId | None:
+    """Return the later model of this digest for which the claim holds as well; ``None`` if there is none."""
+    certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
+    later = [model_id for model_id in find_covered(claim, history.newest) if model_id.branch == certified.branch]
+    descendant = find_by_digest(history, [model_id for model_id in later if model_id.round > certified.round], model)
+    if descendant is None or any(find_weakened(predicate, history)):
+        return None
+    return None if has_touched(history, history.head, claim, descendant) is not False else descendant
 
 
 def _check_history(statement: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
@@ -484,7 +510,8 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
         raise HistoryMismatchError(f"the history is broken: {problems[0]}")
     try:
         # Evidence is in no history.
-        expected, model = gather_claims(history, predicate.request, head, predicate.evidence)
+        model_id = read_model_id(predicate)
+        expected, model = gather_claims(history, predicate.request, head, predicate.evidence, model_id)
     except ValueError as refusal:
         raise HistoryMismatchError(str(refusal)) from refusal
     if model is not None and model != statement.subject[0].digest.sha256:
@@ -495,12 +522,12 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
         raise HistoryMismatchError(f"the history says something else about {', '.join(different)}")
     timeline = history.timeline_at(head)
     claim = claim_of(timeline, predicate.request)
-    knows_them = has_touched(history, head, claim) if claim.mode is Mode.EXACT else False
+    knows_them = False if claim.mode is Mode.HEURISTIC else has_touched(history, head, claim, model_id)
     for wrong in find_unfounded(timeline, claim, knows_them):
         raise HistoryMismatchError(wrong)
     unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.entry_times(head))]
     if not model:
-        unchecked.append("which model was the newest when it was signed: its round was erased since")
+        unchecked.append(f"whether its model is the history's {model_id}: that round was erased since")
     if knows_them is None:
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"

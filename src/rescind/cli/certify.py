@@ -16,6 +16,9 @@ def certify(
     number: Annotated[int, typer.Argument(metavar="REQUEST", help="The request's number.")],
     key: Annotated[Path, typer.Option(help="The private key to sign with.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("certificate.json"),
+    model: Annotated[
+        Path | None, typer.Option(help="The model's file that it should be about; today's newest model by default.")
+    ] = None,
     annex: Annotated[Path | None, typer.Option(help="Write the operator's annex, too; keep it private.")] = None,
     evidence: Annotated[Path | None, typer.Option(help="Measured evidence to state in it, a JSON list.")] = None,
     as_json: AsJson = False,
@@ -28,17 +31,19 @@ def certify(
     with open_existing(history) as opened:
         from rescind.certificates.annex import build_annex as annex_of
         from rescind.certificates.evidence import LONGEST, read_evidence
-        from rescind.certificates.files import check_verifies, read_head, sign_for
+        from rescind.certificates.files import check_verifies, read_signed, sign_for
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer
+        from rescind.certificates.models import find_model
         from rescind.history.outcomes import claim_of
         from rescind.private_files import open_private, read_bounded
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
-        claim_of(opened.timeline, number)
-        again = read_head(output, opened, number)
+        claim = claim_of(opened.timeline, number)
+        again = read_signed(output, opened, number)
+        head, model_id = again or (None, None if model is None else find_model(opened, claim, model))
         with show_progress("looking up what may be claimed"):
-            statement = build_statement(opened, number, head=again, evidence=measured)
+            statement = build_statement(opened, number, head=head, model_id=model_id, evidence=measured)
             private = None if annex is None else annex_of(opened, statement)
         own = load_signer(key, passphrase())
         content = sign_for(output, statement, own)
@@ -50,10 +55,16 @@ def certify(
                 file.write(secret)
         output.write_bytes(content)
     predicate = statement.predicate
-    result = {"request": number, "mode": predicate.mode, "title": predicate.title, "file": str(output)}
-    words = [f"{predicate.title}: {output}"]
+    result = {
+        "request": number,
+        "model": predicate.model,
+        "mode": predicate.mode,
+        "title": predicate.title,
+        "file": str(output),
+    }
+    words = [f"{predicate.title} for model {predicate.model}: {output}"]
     if again is not None:
         words.append(
-            "It was there already and is signed once more, as it stood; for today's model choose another --output."
+            "It was there already and is signed once more, as it stood; for another model choose another --output."
         )
     show(result, words, as_json)

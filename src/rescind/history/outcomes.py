@@ -58,10 +58,11 @@ class Outcome:
 class Claim:
     """What may be claimed of a request, in a ``mode``, and of which model.
 
-    It is the ``model`` of the last restart that was trained to its end, the request's own or a later one, which may
-    have weakened the claim or gone back to where the clients had never been. It rests on ``restart``: the branch
-    whose noise hides the clients, or the last one if none has to; with its plan and the rounds trained after it. A
-    request that was settled rests on no restart; ``model`` is ``None``, for its model is the newest.
+    It holds for ``model_id``, with which the last restart was trained to its end, and for whatever was trained on
+    from there. That restart is the request's own or a later one, which may have weakened the claim or gone back to
+    where the clients had never been. The claim rests on ``restart``: the branch whose noise hides the clients, or the
+    last one if none has to; with its plan and the rounds trained after it. A request that was settled rests on no
+    restart, and has no ``model_id``: it is about the newest branch. ``model`` is the model's digest.
     ``contradictions`` are what the journal holds against the run's declarations: the reasons, where the mode is
     ``heuristic`` because of them.
     """
@@ -69,7 +70,8 @@ class Claim:
     outcome: Outcome
     asked: FiledRequest
     mode: Mode
-    model: str | None
+    model_id: ModelId | None = None
+    model: str = ""
     restart: Branch | None = None
     planned: RecordedPlan | None = None
     rounds: int = 0
@@ -124,7 +126,7 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
         for filed in outcome.asked:
             if filed.number == number:
                 if filed.settled:
-                    claim = Claim(outcome, filed, _settled(timeline)[number], None)
+                    claim = Claim(outcome, filed, _settled(timeline)[number])
                 else:
                     claim = _claim(timeline, outcome, filed)
                 contradictions = _Against.of(timeline).claim(claim.mode, filed)
@@ -146,6 +148,7 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
         outcome=outcome,
         asked=filed,
         mode=owed.mode,
+        model_id=last.model_id,
         model=last.model,
         restart=restart,
         planned=then.plans[restart.requests[0]],
