@@ -118,6 +118,14 @@ def test_a_request_is_certified_by_two_and_verified(
     assert "never computed from these clients&#x27; data" in page
 
 
+def test_a_withdrawn_request_is_not_certified(folder: Path, tmp_path: Path) -> None:
+    said("request", "add", folder, "clinic-1")
+    said("request", "withdraw", folder, 1)
+    refused = said("certify", folder, 1, "--key", tmp_path / "key")
+    assert refused.exit_code == 1
+    assert "request 1 was withdrawn: nobody was forgotten by it" in refused.output
+
+
 def test_what_does_not_hold_ends_with_its_own_code(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

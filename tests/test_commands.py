@@ -72,7 +72,8 @@ def test_status_names_who_moved_the_model_most(folder: Path) -> None:
     found = shown("status", folder)
     values = [each["sensitivity"] for each in found["influences"]]  # type: ignore[union-attr]
     assert values == sorted(values, reverse=True)
-    assert len(values) == 10
+    # Programs are told of everybody.
+    assert len(values) == found["clients"] == 12
     with History(folder) as history:
         (largest,) = history.clients([found["influences"][0]["client"]])  # type: ignore[index]
         from rescind.core.sensitivity import group_sensitivity

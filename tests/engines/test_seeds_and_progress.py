@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rescind.engines.progress import bar
+from rescind.engines.progress import bar, format_accuracy
 from rescind.engines.seeds import derive_number, random_stream, toss_coin
 
 
@@ -45,3 +45,10 @@ def test_on_a_terminal_rounds_and_accuracy_are_shown(
     assert "4/10" in shown
     assert "accuracy 50.0%" in shown
     assert r"no answer: [/], \x1b[2Jb, c ..." in shown
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "shown"), [(0.77, "77.0%"), (0.76999, "76.9%"), (1.0, "100.0%"), (0.0, "0.0%"), (0.57, "57.0%")]
+)
+def test_an_accuracy_below_the_threshold_does_not_look_like_it(accuracy: float, shown: str) -> None:
+    assert format_accuracy(accuracy) == shown

@@ -670,10 +670,10 @@ class TestBucket:
         monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": endpoint})
         assert CheckpointStore(f"s3://{s3.bucket}/x").put(MODEL) == DIGEST
 
-    def test_a_bucket_that_does_not_exist_is_an_error(self, options):
+    def test_a_bucket_that_does_not_exist_is_told_by_its_name(self, options):
         store = CheckpointStore("s3://no-such-bucket", storage_options=options)
-        for use in (store.digests, store.remove, lambda: store.put(MODEL)):
-            with pytest.raises(FileNotFoundError):
+        for use in (store.digests, store.remove, store.remove_unfinished, lambda: store.put(MODEL)):
+            with pytest.raises(HistoryError, match=r"there is no bucket 'no-such-bucket' .*: create it, or correct"):
                 use()
 
     def test_without_s3fs_the_extra_is_named(self, monkeypatch):

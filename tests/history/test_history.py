@@ -423,3 +423,17 @@ def test_two_threads_that_read_a_timeline_at_once_read_no_event_twice(
 
         monkeypatch.setattr(history.ledger, "entries", entries)
         assert len(history.timeline.requests) == len(other[0].requests) == len(history.timeline.requests) == 1
+
+
+def test_a_run_that_stopped_before_its_first_model_is_no_broken_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: History) -> None:
+        raise OSError("no room")
+
+    with History(tmp_path / "history") as history:
+        monkeypatch.setattr(History, "_recover", stop)
+        with pytest.raises(OSError, match="no room"), history.recording(FACTS, {"weight": np.zeros(2)}):
+            pass
+        assert history.entry_times()
+        assert history.verify() == []

@@ -637,6 +637,26 @@ def test_compacting_says_what_a_server_keeps(on_server):
         assert "CHECKPOINT" not in " ".join(ledger.compact())
 
 
+def test_who_lacks_a_grant_is_told_which_and_not_to_delete_anything(on_server):
+    role, as_owner = f"role_{uuid.uuid4().hex}", on_server.address
+    with closing(on_server.open(create=True)), on_server.by_hand() as execute:
+        execute(f"CREATE ROLE {role} LOGIN PASSWORD 'p'")
+        url = make_url(as_owner).set(username=role, password="p")  # noqa: S106
+    for grant in (
+        f"USAGE ON SCHEMA rescind_{on_server.run}",
+        f"SELECT ON ALL TABLES IN SCHEMA rescind_{on_server.run}",
+    ):
+        on_server.address = url.render_as_string(hide_password=False)
+        with pytest.raises(HistoryError, match=f"GRANT {grant} TO {role}") as refused:
+            on_server.open()
+        assert "delete" not in str(refused.value)
+        on_server.address = as_owner
+        with on_server.by_hand() as execute:
+            execute(f"GRANT {grant} TO {role}")
+    on_server.address = url.render_as_string(hide_password=False)
+    on_server.open().close()
+
+
 LOGGED = {
     "log_statement": {"log_statement": "mod"},
     "log_min_duration_statement": {"log_min_duration_statement": "0"},

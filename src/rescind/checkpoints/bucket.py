@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import fsspec
@@ -50,7 +50,8 @@ class BucketStorage(Storage):
                 file.write(chunk)
             if hasher.hexdigest() != expected:
                 raise HistoryError("a tensor changed while it was being stored: give the store a copy")
-            file.close()
+            with self._explained():
+                file.close()
         except BaseException:
             with suppress(Exception):
                 file.discard()
@@ -139,8 +140,22 @@ class BucketStorage(Storage):
         return items
 
     def _call(self, method: str, **options: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._fs.call_s3(method, Bucket=self._bucket, **options)
+        with self._explained():
+            answer: dict[str, Any] = self._fs.call_s3(method, Bucket=self._bucket, **options)
         return answer
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            # s3fs has the same error for an object and for the whole bucket; the service's own is its cause.
+            told = getattr(error.__cause__, "response", {})
+            if told.get("Error", {}).get("Code") != "NoSuchBucket":
+                raise
+            raise HistoryError(
+                f"there is no bucket {self._bucket!r} for {self.address}: create it, or correct the address"
+            ) from error
 
     def _name(self, item: Mapping[str, Any]) -> str:
         return str(item["Key"]).removeprefix(self._prefix)

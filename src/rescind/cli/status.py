@@ -27,7 +27,8 @@ def status(history: Location, as_json: AsJson = False) -> None:
     with open_existing(history) as opened, show_progress("reading"):
         from rescind.history.overview import open_requests, overview
 
-        view = overview(opened)
+        # People want to see the most influential ones, programs everybody.
+        view = overview(opened, None if as_json else 10)
         rows: list[dict[str, Any]] = [
             {
                 "request": request.asked.number,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import ROUND_FLOOR, Decimal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,8 +37,13 @@ def bar(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]],
             progress.update(
                 task,
                 completed=rounds,
-                accuracy="" if accuracy < 0 else f"accuracy {accuracy:.1%}",
+                accuracy="" if accuracy < 0 else f"accuracy {format_accuracy(accuracy)}",
                 silent=f"no answer: {named}" if silent else "",
             )
 
         yield show
+
+
+def format_accuracy(accuracy: float) -> str:
+    """Return an accuracy in per cent, rounded down: what has not reached a threshold does not look as if it had."""
+    return f"{Decimal(repr(accuracy)).scaleb(2).quantize(Decimal('0.1'), ROUND_FLOOR)}%"

@@ -259,7 +259,7 @@ def run(
             if metrics is not None:
                 # Of what clients tell only what the server has a name for: the log is kept.
                 number = metrics.get(strategy.accuracy)
-                named = f", {strategy.accuracy} {number:.3g}" if isinstance(number, int | float) else ""
+                named = f", {strategy.accuracy} {number:.6g}" if isinstance(number, int | float) else ""
                 _LOG.info("rescind: clients evaluate %s: %d metrics%s", model_id, len(metrics), named)
                 result.evaluate_metrics_clientapp[model_id.round] = metrics
         if evaluate_fn is None or history.waiting():

@@ -57,8 +57,8 @@ class Overview:
     claimable: Claimable
 
 
-def overview(history: History, most: int = 10) -> Overview:
-    """Look over a run; of the clients the ``most`` influential ones are named."""
+def overview(history: History, most: int | None = 10) -> Overview:
+    """Look over a run; of the clients the ``most`` influential ones are named, or all."""
     path = history.lineage()
     tracker = SensitivityTracker()
     for edge in report_progress(path.edges, "following influences", len(path.edges)):

@@ -58,6 +58,8 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from _find_identity_problems(ledger)
     if not timeline.unfinished_deletions:
         yield from find_suppression_problems(ledger, timeline)
+    if not timeline.branches:
+        return
     kept, newest = ledger.kept(), newest_model(ledger, timeline)
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     yield from (

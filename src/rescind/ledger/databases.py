@@ -220,7 +220,21 @@ class Postgresql(Database):
         with self._reached() as connection:
             if not self._is_there(connection):
                 raise NoHistoryError(f"{self.where} holds no history: there is no such schema")
+            self._check_grants(connection)
             schema.check(connection, self.where)
+
+    def _check_grants(self, connection: Connection) -> None:
+        """Refuse a role to which the tables would look as if they were not there."""
+        unreadable = text(
+            "SELECT NOT has_schema_privilege(:schema, 'USAGE') OR EXISTS (SELECT FROM pg_class WHERE relkind = 'r' "
+            "AND relnamespace = to_regnamespace(:schema) AND NOT has_table_privilege(oid, 'SELECT'))"
+        )
+        if connection.execute(unreadable, {"schema": self.schema}).scalar_one():
+            role = connection.execute(text("SELECT current_user")).scalar_one()
+            raise HistoryError(
+                f"{self.where} may not be read by the role {role}. Whoever made it says: GRANT USAGE ON SCHEMA "
+                f"{self.schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {self.schema} TO {role}"
+            )
 
     def compact(self) -> tuple[str, ...]:
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

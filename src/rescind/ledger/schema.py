@@ -312,11 +312,8 @@ def check(connection: Connection, where: str) -> None:
         if version is not None and expected <= tables:
             return
     missing = sorted(expected - tables) or ["the row of table run"]
-    unseen = (
-        "" if connection.dialect.name == "sqlite" else "grant this role USAGE on the schema if it is whole; else "
-    )
     raise IncompleteHistoryError(
-        f"{where} lacks {', '.join(missing)}: {unseen}delete it and create it again, or restore a copy"
+        f"{where} lacks {', '.join(missing)}: delete it and create it again, or restore a copy"
     )
 
 
