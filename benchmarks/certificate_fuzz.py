@@ -47,7 +47,7 @@ from rescind.certificates.wording import write_texts_of
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PrivacyScope
-from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import LogisticL2, Loss, NetworkLoss, SoftmaxL2
 from rescind.engines.server import Average, NoisedAverage, Server
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -292,7 +292,7 @@ FACTS: dict[str, tuple[str, Change]] = {
     "rounds.participations": ("how often the forgotten clients took part", lambda rng, it: it + rng.randint(-9, 9)),
     "trained": ("what they trained", lambda _, it: [*it, "more"]),
     "frozen": ("what they trained", lambda rng, _: rng.randbytes(32).hex()),
-    "training.loss": ("what they trained", lambda rng, _: rng.choice(("LogisticL2", "UnprovenLoss"))),
+    "training.loss": ("what they trained", lambda rng, _: rng.choice(("LogisticL2", "NetworkLoss"))),
     "training.l2": ("what they trained", factor),
     "training.row_norm": ("what they trained", factor),
     "training.learning_rate": ("what they trained", factor),
@@ -344,7 +344,7 @@ def derived(said: dict[str, Any]) -> dict[str, Any]:
     if training.loss in LOSSES and training.l2 is not None and training.row_norm is not None:
         loss: Loss = LOSSES[training.loss](training.l2, training.row_norm)
     else:
-        loss = UnprovenLoss(None)
+        loss = NetworkLoss(None)
     local = LocalTraining(
         training.steps,
         training.learning_rate,

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 
 import rescind.flower
 from benchmarks._measure import finish, parser, progress
-from rescind import Curvature, DeclaredLoss, History, LocalTraining, UnprovenLoss
+from rescind import Curvature, DeclaredLoss, History, LocalTraining, NetworkLoss
 from rescind.core.calibration import Budget
 from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.heads import train_head_on
@@ -38,7 +38,7 @@ TRAINED = ("head.bias", "head.weight")
 HEAD32 = replace(TRAINING, precision="float32")
 # What the clients' own code executes is the head's training all the same.
 DECLARED = replace(TRAINING, loss=DeclaredLoss(Curvature(0.02, 1.02), gradient_bound=2.0))
-NETWORK = LocalTraining(TRAINING.steps, TRAINING.learning_rate, UnprovenLoss(), precision="float32")
+NETWORK = LocalTraining(TRAINING.steps, TRAINING.learning_rate, NetworkLoss(), precision="float32")
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"training": HEAD32},
     "masked": {"training": HEAD32, "masked": True},
@@ -199,7 +199,7 @@ def trained(msg: Message, context: Context) -> Message:
     """Return what an honest client sends: our helper's reply, or the same without its word."""
     shard = SHARDS[str(context.node_config["client-id"])]
     (config,) = msg.content.config_records.values()
-    if not isinstance(Instructions.of(config).training.loss, DeclaredLoss | UnprovenLoss):
+    if not isinstance(Instructions.of(config).training.loss, DeclaredLoss | NetworkLoss):
         return rescind.flower.train_head(msg, context, shard.features, shard.labels)
     ((key, arrays),) = msg.content.array_records.items()
     head = {name: arrays[f"head.{name}"].numpy() for name in ("bias", "weight")}

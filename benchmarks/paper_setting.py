@@ -47,7 +47,7 @@ from rescind.core.classic import ClassicBudget
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import public_sigma
 from rescind.core.planning import assess
-from rescind.core.regularity import UnprovenLoss, expansion
+from rescind.core.regularity import NetworkLoss, expansion
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
 from rescind.engines.engine import Engine
@@ -82,7 +82,7 @@ class Assuming(Simulation):
     def facts(self) -> Facts:
         """The facts, with a loss of which nothing is known."""
         facts = super().facts
-        return replace(facts, training=replace(facts.training, loss=UnprovenLoss()))
+        return replace(facts, training=replace(facts.training, loss=NetworkLoss()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from benchmarks._measure import finish, parser, progress
 from rescind import History, LocalTraining
-from rescind.core.regularity import UnprovenLoss
+from rescind.core.regularity import NetworkLoss
 from rescind.testing.grid import InProcessGrid
 
-TRAINING = LocalTraining(steps=3, learning_rate=0.05, loss=UnprovenLoss(), precision="float32")
+TRAINING = LocalTraining(steps=3, learning_rate=0.05, loss=NetworkLoss(), precision="float32")
 
 
 class TimedGrid(InProcessGrid):

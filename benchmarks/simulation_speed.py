@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks._measure import best_seconds, finish, parser
-from rescind.core.regularity import SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
 from rescind.ledger.records import ModelId
@@ -75,7 +75,7 @@ def main() -> None:
     torch.set_num_threads(1)
     head = LocalTraining(10, 0.1, SoftmaxL2(l2=0.01, row_norm=1.0), precision="float32")
     softmax = measure("softmax", SoftmaxHead(784, CLASSES), head, None, 30 if quick else 200)
-    network = LocalTraining(5, 0.05, UnprovenLoss(), precision="float32")
+    network = LocalTraining(5, 0.05, NetworkLoss(), precision="float32")
     cnn = measure("cnn", Network(3, 32, CLASSES), network, 20, 5 if quick else 20)
     small = measure("small_cnn", Network(1, 28, CLASSES, hidden=32, width=8), network, 20, 5 if quick else 20)
     finish(softmax | cnn | small)

@@ -12,7 +12,7 @@ from experiments.harness import Configuration
 from public_data import celeba, features, partitions, sets
 from public_data.transferred import transferred
 from rescind import LocalTraining, SoftmaxL2
-from rescind.core.regularity import UnprovenLoss
+from rescind.core.regularity import NetworkLoss
 from rescind.simulation import Federation, Network, Shard, SoftmaxHead
 from rescind.simulation.models import Model
 
@@ -98,6 +98,6 @@ def trained_by(configuration: Configuration, federation: Federation) -> tuple[Lo
     if configuration["features"] == "images":
         channels, size, _ = federation.inputs
         network = Network(channels, size, federation.classes, configuration["hidden"], configuration["width"])
-        return LocalTraining(steps=steps, learning_rate=rate, loss=UnprovenLoss(), precision="float32"), network
+        return LocalTraining(steps=steps, learning_rate=rate, loss=NetworkLoss(), precision="float32"), network
     loss = SoftmaxL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
     return LocalTraining(steps=steps, learning_rate=rate, loss=loss), head_of(federation)

@@ -421,12 +421,12 @@ def test_the_loss_of_a_head_is_refused_for_anything_else(
     facts = replace(honest().facts, training=replace(honest().facts.training, loss=loss))
     start = {name: np.zeros(shape) for name, shape in shapes.items()}
     with (
-        pytest.raises(ValueError, match=r"linear head.*UnprovenLoss\(\).*forgotten exactly"),
+        pytest.raises(ValueError, match=r"linear head.*NetworkLoss\(\).*forgotten exactly"),
         history.recording(facts, start),
     ):
         pass
     assert not list(history.ledger.entries())
-    network = replace(facts, training=replace(facts.training, loss=rescind.UnprovenLoss()))
+    network = replace(facts, training=replace(facts.training, loss=rescind.NetworkLoss()))
     with history.recording(network, start or {"weight": np.zeros(1)}):
         pass
 

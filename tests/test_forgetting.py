@@ -18,7 +18,7 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import UnboundedEdge
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
 from rescind.core.planning import Candidate, candidates
-from rescind.core.regularity import UnprovenLoss
+from rescind.core.regularity import NetworkLoss
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.engine import Engine, Replies
@@ -698,7 +698,7 @@ def test_a_network_is_recorded_and_forgotten_without_a_claim() -> None:
     engine = Simulation(
         ImageFederation(shards, shards["phone-0"], 2),
         Network(channels=1, size=18, classes=2, hidden=4),
-        LocalTraining(2, 0.05, UnprovenLoss(), precision="float32"),
+        LocalTraining(2, 0.05, NetworkLoss(), precision="float32"),
         batch=3,
         secret=b"phones",
     )

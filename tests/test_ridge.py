@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescind.core.regularity import SquaredL2, UnprovenLoss
+from rescind.core.regularity import NetworkLoss, SquaredL2
 from rescind.core.ridge import (
     RidgeSums,
     add_up_ridge,
@@ -122,7 +122,7 @@ def test_the_loss_knows_its_constants() -> None:
 def test_squared_error_is_not_trained() -> None:
     with pytest.raises(ValueError, match="solved for"):
         LocalTraining(5, 0.1, LOSS)
-    assert LocalTraining(5, 0.1, UnprovenLoss()).steps == 5
+    assert LocalTraining(5, 0.1, NetworkLoss()).steps == 5
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
-from rescind import Budget, Facts, History, Last, LocalTraining, Revocable, Rounds, Sampling, Scratch, UnprovenLoss
+from rescind import Budget, Facts, History, Last, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, Scratch
 from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
@@ -386,7 +386,7 @@ def test_an_engine_that_contradicts_itself_is_refused(history: History, lie: Any
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"training": LocalTraining(3, 0.1, UnprovenLoss())}, "only a softmax or logistic head"),
+        ({"training": LocalTraining(3, 0.1, NetworkLoss())}, "only a softmax or logistic head"),
         ({"public": DpFedAvg(1.0, 1.0, 4.0, True, True, True, True)}, "DP-FedAvg"),
         ({"sources": Sources()}, "declared"),
         ({"sources": Sources(training=Source.EXECUTED, distances=Source.REPORTED)}, "masked"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescind.core.gradient_rounding import gradient_rounding
-from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.sums import Sums, Wanted, add_up, check_both, check_sums, flatten, head_names, unflatten
 from rescind.core.training import LocalTraining
 from rescind.engines import heads
@@ -109,8 +109,8 @@ def test_a_loss_that_does_not_fit_the_head_is_refused(classes: int, loss: Softma
 
 def test_what_is_no_head_is_refused() -> None:
     model, rows, labels = federation(3)
-    with pytest.raises(ValueError, match="UnprovenLoss"):
-        sum_head(model, rows, labels, UnprovenLoss())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="NetworkLoss"):
+        sum_head(model, rows, labels, NetworkLoss())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="features"):
         sum_head(model, rows[:, :3], labels, SoftmaxL2(0.1, 1.0))
     for wrong in (labels[:3], labels - 5, labels + 1 + labels.max()):

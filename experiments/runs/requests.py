@@ -31,7 +31,7 @@ from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
 from rescind.core.noise import grid_rounding, public_sigma
-from rescind.core.regularity import UnprovenLoss
+from rescind.core.regularity import NetworkLoss
 from rescind.core.summary import Node, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, norm
@@ -113,7 +113,7 @@ class Assuming(Departing):
     def facts(self) -> Facts:
         """The facts, with a loss of which nothing is known."""
         facts = super().facts
-        return replace(facts, training=replace(facts.training, loss=UnprovenLoss()))
+        return replace(facts, training=replace(facts.training, loss=NetworkLoss()))
 
 
 class BrokenDownError(Exception):

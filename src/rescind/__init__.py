@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from rescind.certificates.verification import verify
     from rescind.core.calibration import Budget
     from rescind.core.facts import Facts, Sampling
-    from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
+    from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
     from rescind.core.training import LocalTraining
     from rescind.engines.accuracies import Accuracies
     from rescind.engines.stops import Accuracy, Rounds
@@ -42,7 +42,7 @@ _HOMES = {
     "SoftmaxL2": "rescind.core.regularity",
     "Solve": "rescind.methods",
     "StrictSifu": "rescind.methods",
-    "UnprovenLoss": "rescind.core.regularity",
+    "NetworkLoss": "rescind.core.regularity",
     "verify": "rescind.certificates.verification",
 }
 
@@ -61,6 +61,7 @@ __all__ = [
     "LocalTraining",
     "LogisticL2",
     "ModelId",
+    "NetworkLoss",
     "Revocable",
     "Rounds",
     "Sampling",
@@ -69,7 +70,6 @@ __all__ = [
     "SoftmaxL2",
     "Solve",
     "StrictSifu",
-    "UnprovenLoss",
     "flower",
     "simulation",
     "verify",

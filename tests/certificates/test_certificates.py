@@ -266,7 +266,7 @@ def before_it_was_asked(document: dict[str, Any]) -> None:
 
 
 def another_loss(document: dict[str, Any]) -> None:
-    document["predicate"]["training"]["loss"] = "UnprovenLoss"
+    document["predicate"]["training"]["loss"] = "NetworkLoss"
 
 
 def not_a_number(document: dict[str, Any]) -> None:

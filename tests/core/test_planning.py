@@ -19,7 +19,7 @@ from rescind.core.planning import (
     strict_candidates,
 )
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
-from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import Curvature, DeclaredLoss, NetworkLoss, SoftmaxL2
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
 from rescind.core.summary import Forgotten, Node, Request, Summary
@@ -244,7 +244,7 @@ def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
     ("facts", "reason"),
     [
         (replace(FACTS, training=replace(TRAINING, momentum=0.9)), "local momentum is 0.9"),
-        (replace(FACTS, training=replace(TRAINING, loss=UnprovenLoss())), "no proven curvature"),
+        (replace(FACTS, training=replace(TRAINING, loss=NetworkLoss())), "no proven curvature"),
         (replace(FACTS, independent_randomness=False), "seed it by"),
         (replace(FACTS, redrawn_rounds=True), "drawn again"),
         (replace(FACTS, secret_noise=False), "reproducible"),

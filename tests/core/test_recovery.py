@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
-from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 
 
@@ -119,11 +119,11 @@ def test_the_curve_of_recorded_models_by_hand() -> None:
     assert found.excess == pytest.approx([(16 + 1) / 3, 1 / 3, 1 / 3, 0])
     assert found.noise_cost == pytest.approx(0.25)
     assert (found.rounds, found.travelled_at(6)) == (5, 9)
-    for loss, cost in ((LogisticL2(0.1, 1.0), 0.125), (UnprovenLoss(), 50 * (17 / 3) / 81)):
+    for loss, cost in ((LogisticL2(0.1, 1.0), 0.125), (NetworkLoss(), 50 * (17 / 3) / 81)):
         other = RecoveryCurve.measured(nodes, trained, moves, travelled, 50, replace(training, loss=loss))
         assert other.noise_cost == pytest.approx(cost)
     nowhere = RecoveryCurve.measured(
-        nodes, trained, 0 * moves, 0 * travelled, 50, replace(training, loss=UnprovenLoss())
+        nodes, trained, 0 * moves, 0 * travelled, 50, replace(training, loss=NetworkLoss())
     )
     assert nowhere.noise_cost == 0.0
 
@@ -139,7 +139,7 @@ def test_a_quadratic_loss_gains_what_its_moves_say() -> None:
     moves = np.array([np.linalg.norm(there - here) for here, there in pairwise(kept)])
     trained = np.arange(0.0, 401.0, 5.0)
     travelled = np.array([np.linalg.norm(each - theta) for each in kept])
-    found = RecoveryCurve.measured(trained, trained, moves, travelled, 3, LocalTraining(1, eta, UnprovenLoss()))
+    found = RecoveryCurve.measured(trained, trained, moves, travelled, 3, LocalTraining(1, eta, NetworkLoss()))
     losses = np.array([float(curvatures @ each**2) / 2 for each in kept])
     assert found.excess[:40] == pytest.approx((losses - losses[-1])[:40], rel=0.1)
 

@@ -13,8 +13,8 @@ from rescind.core.regularity import (
     Curvature,
     DeclaredLoss,
     LogisticL2,
+    NetworkLoss,
     SoftmaxL2,
-    UnprovenLoss,
     expansion,
     local_factor,
     server_factor,
@@ -139,7 +139,7 @@ def test_plain_training_is_covered() -> None:
         ({"constant_learning_rate": False}, "the learning rate changes"),
         ({"untrained_buffers": ("bn1.running_mean",)}, "bn1.running_mean"),
         ({"precision": "bfloat16"}, "the precision is bfloat16"),
-        ({"loss": UnprovenLoss()}, "no proven curvature"),
+        ({"loss": NetworkLoss()}, "no proven curvature"),
     ],
 )
 def test_what_the_theorem_does_not_cover_is_named(changes: dict[str, object], named: str) -> None:
@@ -150,7 +150,7 @@ def test_what_the_theorem_does_not_cover_is_named(changes: dict[str, object], na
 
 
 def test_an_unproven_loss_is_treated_as_if_the_factor_were_one() -> None:
-    assert plain(loss=UnprovenLoss()).factor() == 1.0
+    assert plain(loss=NetworkLoss()).factor() == 1.0
 
 
 def test_rounding_term() -> None:

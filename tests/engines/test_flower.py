@@ -33,7 +33,7 @@ from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
 from rescind.core.edges import NO_BOUND
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
-from rescind.core.regularity import UnprovenLoss
+from rescind.core.regularity import NetworkLoss
 from rescind.engines.stops import Accuracy
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
@@ -783,7 +783,7 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
 
     on = InProcessGrid(echoing(move), {"a": {}, "b": {}, "c": {}})
     arrays = ArrayRecord({"conv": Array(np.zeros((3, 3), np.float32))})
-    training = LocalTraining(5, 0.1, UnprovenLoss(), precision="float32")
+    training = LocalTraining(5, 0.1, NetworkLoss(), precision="float32")
     strategy = Recorded(fedavg(), history, training=training)
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
     history.ask(["b"], Budget(1.0, 1e-5))
@@ -800,9 +800,9 @@ def test_a_network_is_not_trained_as_a_head_on_anybodys_word(history: History, d
     arrays = ArrayRecord({name: Array(np.zeros(shape)) for name, shape in shapes.items()})
     on = InProcessGrid(echoing(), {"a": {}, "b": {}})
     strategy = recorded(history, trained=None, declared=declared)
-    with pytest.raises(ValueError, match=r"SoftmaxL2 is .*conv1\.bias.* 1 more.*UnprovenLoss\(\).*exactly"):
+    with pytest.raises(ValueError, match=r"SoftmaxL2 is .*conv1\.bias.* 1 more.*NetworkLoss\(\).*exactly"):
         rescind.flower.run(strategy, on, arrays, num_rounds=1)
-    network = LocalTraining(3, 1.0, rescind.UnprovenLoss())
+    network = LocalTraining(3, 1.0, rescind.NetworkLoss())
     rescind.flower.run(recorded(history, trained=None, training=network), on, arrays, num_rounds=1)
     # A head of it, the rest being frozen, is what the loss is about.
     with History.in_memory() as other:
@@ -903,7 +903,7 @@ def test_a_client_that_does_not_tell_its_distance_counts_as_far_away(history: Hi
     assert longest is not None
     np.testing.assert_allclose(round_.participants["distance"], longest + round_.update_norm)
     # Nothing bounds a network's update: no noise can hide so much, and exact forgetting needs none.
-    network = LocalTraining(5, 0.1, UnprovenLoss())
+    network = LocalTraining(5, 0.1, NetworkLoss())
     on = InProcessGrid(echoing(), {"a": {}, "b": {}})
     with History.in_memory() as other:
         rescind.flower.run(recorded(other, training=network, masked=True), on, initial(), num_rounds=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.heads import clip_rows, train_head_on
 from rescind.engines.seeds import choose_batches, client_seed
@@ -88,7 +88,7 @@ def test_no_row_is_longer_than_it_may_be(row_norm: float, seed: int) -> None:
 def test_other_losses_are_refused() -> None:
     model = {"bias": np.zeros(2), "weight": np.zeros((2, 3))}
     with pytest.raises(ValueError, match="trained by SoftmaxL2 or LogisticL2"):
-        train_head_on(model, np.zeros((1, 3)), np.zeros(1, dtype=np.int64), LocalTraining(1, 0.1, UnprovenLoss()))
+        train_head_on(model, np.zeros((1, 3)), np.zeros(1, dtype=np.int64), LocalTraining(1, 0.1, NetworkLoss()))
 
 
 def test_logits_far_out_do_not_overflow() -> None:

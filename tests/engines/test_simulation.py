@@ -6,7 +6,7 @@ import torch
 
 from rescind import History
 from rescind.core.facts import PublicHead, Sampling
-from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.seeds import client_seed, random_stream, toss_coin
 from rescind.engines.stops import Rounds
@@ -18,7 +18,7 @@ from rescind.simulation.loop import Loop
 from rescind.testing.engines import EngineConformance, relative_difference, train
 
 HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))
-NETWORK = LocalTraining(2, 0.05, UnprovenLoss())
+NETWORK = LocalTraining(2, 0.05, NetworkLoss())
 CLASSES = 3
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -303,7 +303,7 @@ def test_the_networks_start_is_uniform_within_one_over_the_root_of_the_fan_in():
         ({"server_momentum": 0.5}, "server_momentum"),
         ({"untrained_buffers": ("running_mean",)}, "running_mean"),
         ({"precision": "bfloat16"}, "bfloat16"),
-        ({"loss": UnprovenLoss()}, "UnprovenLoss"),
+        ({"loss": NetworkLoss()}, "NetworkLoss"),
         ({"loss": DeclaredLoss(Curvature(0, 1))}, "DeclaredLoss"),
         ({"loss": LogisticL2(0.1, 1.0)}, "LogisticL2"),
     ],

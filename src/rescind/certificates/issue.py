@@ -37,7 +37,7 @@ from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
 from rescind.core.summary import Request
-from rescind.core.training import LocalTraining
+from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.history.clocks import later
 from rescind.history.codec import encode
 from rescind.history.events import RowsNamed
@@ -297,7 +297,7 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
 
 def describe_training(training: LocalTraining) -> Training:
     """Return the training as a certificate states it."""
-    loss, curvature = training.loss, training.loss.curvature
+    loss, curvature, own_code = training.loss, training.loss.curvature, training.optimizer == OWN_CODE
     head = loss if isinstance(loss, SoftmaxL2 | LogisticL2) else None
     return Training(
         loss=type(loss).__name__,
@@ -305,8 +305,8 @@ def describe_training(training: LocalTraining) -> Training:
         row_norm=None if head is None else head.row_norm,
         curvature=None if curvature is None else (curvature.low, curvature.high),
         gradient_bound=loss.gradient_bound,
-        learning_rate=training.learning_rate,
-        steps=training.steps,
+        learning_rate=None if own_code else training.learning_rate,
+        steps=None if own_code else training.steps,
         proximal=training.proximal,
         server_learning_rate=training.server_learning_rate,
         precision=training.precision,

@@ -95,7 +95,8 @@ def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
         yield "noise in every round", describe_noise(predicate.rounds).partition(": ")[2]
     examples = "all examples" if predicate.facts.batch is None else f"{predicate.facts.batch} examples each"
     training = predicate.training
-    yield "training", f"{training.loss}, {training.steps} steps of {training.learning_rate:g} on {examples}"
+    steps = f"{training.steps} steps of {training.learning_rate:g} on {examples}"
+    yield "training", f"{training.loss}, {steps if training.steps else 'by code of their own'}"
     if predicate.solving is not None:
         settings = predicate.solving
         yield (

@@ -126,7 +126,8 @@ class Training(Part):
     """What every client executed in a round, and the factors that follow from it.
 
     ``curvature`` bounds the eigenvalues of the loss's Hessian, ``gradient_bound`` is L, both None where nothing is
-    known; ``expansion`` is B, ``factor`` rho = B^K.
+    known; ``expansion`` is B, ``factor`` rho = B^K. Of code of the clients' own nothing is stated: then
+    ``learning_rate`` and ``steps`` are None.
     """
 
     loss: Words
@@ -134,8 +135,8 @@ class Training(Part):
     row_norm: Positive | None
     curvature: tuple[float, float] | None
     gradient_bound: Positive | None
-    learning_rate: Positive
-    steps: Annotated[int, Field(ge=1, lt=2**31)]
+    learning_rate: Positive | None
+    steps: Annotated[int, Field(ge=1, lt=2**31)] | None
     proximal: Annotated[float, Field(ge=0)]
     server_learning_rate: Positive
     precision: Words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import wrap
@@ -45,7 +45,7 @@ from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, for
 from rescind.checkpoints.tensors import digest
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
-from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, NetworkLoss, SoftmaxL2
 from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
@@ -401,18 +401,20 @@ def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
     stated = predicate.training
     try:
         loss = _loss(predicate)
-        training = LocalTraining(
-            stated.steps,
-            stated.learning_rate,
-            loss,
+        training = replace(
+            LocalTraining.own_code(stated.precision)
+            if stated.steps is None or stated.learning_rate is None
+            else LocalTraining(stated.steps, stated.learning_rate, loss, precision=stated.precision),
+            loss=loss,
             proximal=stated.proximal,
             server_learning_rate=stated.server_learning_rate,
-            precision=stated.precision,
         )
         expected = describe_training(training)
     except (ValueError, ArithmeticError) as refusal:
         yield f"its training cannot be: {_in_a_line(refusal)}"
         return
+    if stated.steps is None and loss.curvature is not None:
+        yield "it states a curvature, and not the steps and the learning rate that it is for"
     if not _close(stated, expected):
         yield "B and its power do not follow from the stated training"
     declared = predicate.facts.sources.training == Source.DECLARED.value and predicate.rounds is None
@@ -455,8 +457,8 @@ def _loss(predicate: Predicate) -> Loss:
         return heads[stated.loss](stated.l2, stated.row_norm)
     if stated.loss == "DeclaredLoss" and stated.curvature is not None:
         return DeclaredLoss(Curvature(*stated.curvature), stated.gradient_bound)
-    if stated.loss == "UnprovenLoss" and stated.curvature is None:
-        return UnprovenLoss(stated.gradient_bound)
+    if stated.loss == "NetworkLoss" and stated.curvature is None:
+        return NetworkLoss(stated.gradient_bound)
     raise ValueError(f"the loss {stated.loss!r} is not stated in full, or not known")
 
 

@@ -203,10 +203,11 @@ class DeclaredLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class UnprovenLoss:
-    """A loss without a curvature bound, a neural network for instance, treated as if B were 1.
+class NetworkLoss:
+    """The loss of a whole network, or any other without a curvature bound, treated as if B were 1.
 
-    That is the paper's choice for its networks and false in general: results are ``heuristic``.
+    That is the paper's choice for its networks and false in general: what noise hides then is ``heuristic``. Clients
+    can be forgotten exactly all the same.
 
     Attributes:
         gradient_bound: the largest norm of one sample's gradient, if there is a bound.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from rescind.core._checks import at_most_one, not_negative, positive
 from rescind.core.edges import NO_BOUND, RELATIVE_ROUNDING, SMALLEST_FACTOR
@@ -13,6 +14,7 @@ from rescind.core.regularity import (
     DeclaredLoss,
     LogisticL2,
     Loss,
+    NetworkLoss,
     SoftmaxL2,
     SquaredL2,
     local_factor,
@@ -44,6 +46,10 @@ class Obstacle:
         return f"{self.what}: {self.why}. {self.instead}."
 
 
+# The optimizer of clients that train as they like.
+OWN_CODE = "the clients' own"
+
+
 @dataclass(frozen=True, slots=True)
 class LocalTraining:
     """What every client executes in a round, and what the server does with the results.
@@ -57,7 +63,7 @@ class LocalTraining:
         loss: what the clients minimise.
         proximal: FedProx's term (mu_prox).
         server_learning_rate: what the server scales the mean update by (eta_s), above 0 and at most 1.
-        optimizer: the clients' optimizer.
+        optimizer: the clients' optimizer. What it does with ``steps`` and ``learning_rate`` is known of SGD only.
         momentum: the clients' momentum.
         server_optimizer: how the server makes the new model.
         server_momentum: the server's momentum.
@@ -99,6 +105,18 @@ class LocalTraining:
         at_most_one("server_learning_rate", self.server_learning_rate)
         for name in ("proximal", "momentum", "server_momentum", "weight_decay"):
             not_negative(name, getattr(self, name))
+
+    @classmethod
+    def own_code(cls, precision: str) -> Self:
+        """Return the training of a network by code of the clients' own, of which nothing is stated.
+
+        Args:
+            precision: the type of the model's numbers.
+
+        Returns:
+            the training; its steps and its learning rate stand for nothing.
+        """
+        return cls(1, 1.0, NetworkLoss(), optimizer=OWN_CODE, precision=precision)
 
     def factor(self, steps: int | None = None) -> float:
         """Return rho_i, the factor of a client's local steps; eta_s enters with the round.

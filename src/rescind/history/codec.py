@@ -17,7 +17,7 @@ from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.planning import Candidate
-from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.solving import Solving
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
@@ -31,7 +31,7 @@ _CLASSES: dict[str, type] = {
     for known in (
         *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasureLevel, ErasurePlan),
         *(Facts, Goal, LocalTraining, LogisticL2, Mode, ModelId, Node, PrivacyScope, PublicHead, Request, Run),
-        *(Sampling, SoftmaxL2, Solving, Source, Sources, Span, UnprovenLoss),
+        *(Sampling, SoftmaxL2, Solving, Source, Sources, Span, NetworkLoss),
     )
 }
 _CLASS = "class"

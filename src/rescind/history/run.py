@@ -111,7 +111,7 @@ def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) 
     raise ValueError(
         f"{name} is the loss of a linear head: one weight of shape ({rows}, features) and its bias of shape "
         f"({rows},). What is trained here is {', '.join(trained)}. If only a head is trained, name its two tensors "
-        "as the trained ones. If a whole network is, say loss=rescind.UnprovenLoss(): no noise is proven to hide "
+        "as the trained ones. If a whole network is, say loss=rescind.NetworkLoss(): no noise is proven to hide "
         "anybody in one, and everybody can be forgotten exactly, by training again from before their first round"
     )
 

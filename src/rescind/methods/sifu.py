@@ -69,7 +69,7 @@ class StrictSifu(Certifying):
 class PaperSifu(Certifying):
     """The paper's rule: the noise is fixed beforehand, the last kept node that it hides the group at is taken.
 
-    To the paper's letter it goes with B = 1 (``UnprovenLoss``), a ``ClassicBudget`` and ``PrivacyScope.INDIVIDUAL``,
+    To the paper's letter it goes with B = 1 (``NetworkLoss``), a ``ClassicBudget`` and ``PrivacyScope.INDIVIDUAL``,
     by which a group's sensitivity is its largest client's: that proves nothing, and is called ``heuristic``. So is a
     ``sigma`` that is not on the public list (``public_sigma``); it can be planned with, and drawn with a seed only.
 

@@ -12,7 +12,7 @@ import torch
 
 from rescind.core.arrays import Tensor
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
-from rescind.core.regularity import LogisticL2, SoftmaxL2, UnprovenLoss
+from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Answers, Replies
@@ -321,7 +321,7 @@ def _not_executed(training: LocalTraining, model: Model) -> Iterator[str]:
         yield f"the precision is {training.precision!r}: use float32 or float64"
     # The exact type, as a loss that is derived from one of these is another loss.
     heads: dict[type, type] = {SoftmaxHead: SoftmaxL2, LogisticHead: LogisticL2}
-    wanted = heads.get(type(model), UnprovenLoss)
+    wanted = heads.get(type(model), NetworkLoss)
     if type(training.loss) is not wanted:
         yield (
             f"the loss is {type(training.loss).__name__}, but what is executed for a {type(model).__name__} "
