@@ -43,7 +43,7 @@ from rescind.flower.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.witnesses import LOGGED, read_heads
 from rescind.ledger.records import ErasureLevel, ModelId, Span
-from rescind.methods import Last, Scratch, Sifu
+from rescind.methods import Exact, Last, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -252,14 +252,6 @@ def test_forgotten_and_waiting_clients_are_never_asked_again(history: History) -
     rescind.flower.run(strategy, again, initial(), num_rounds=5)
     assert {name for name, kind in again.sent if kind == "train"} == set(CLINICS) - {"clinic-1"}
     assert history.newest == ModelId(1, 5)
-
-
-def test_too_few_that_remain_are_an_error_and_no_endless_wait(history: History) -> None:
-    strategy = recorded(history, fedavg(min_available_nodes=6))
-    rescind.flower.run(strategy, grid(), initial(), num_rounds=2)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
-    with pytest.raises(ValueError, match="5 clients may take part, and the strategy wants 6"):
-        rescind.flower.run(strategy, grid(), initial(), num_rounds=2)
 
 
 def test_nodes_that_do_not_come_are_an_error_after_the_timeout(history: History) -> None:
@@ -680,13 +672,84 @@ def test_a_run_goes_on_where_the_history_stands_and_num_rounds_is_the_total(hist
     assert result.arrays["body"].data == initial()["body"].data
 
 
-@pytest.mark.parametrize("name", ["head.bias", "body"])
-def test_other_initial_arrays_are_refused(history: History, name: str) -> None:
+def started_at(seed: int) -> ArrayRecord:
+    arrays, rng = initial(), np.random.default_rng(seed)
+    return ArrayRecord(
+        {name: Array(rng.normal(size=array.shape)) if name in TRAINED else array for name, array in arrays.items()}
+    )
+
+
+def test_after_a_random_start_the_first_one_is_gone_back_to(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    rescind.flower.run(recorded(history), grid(), started_at(1), num_rounds=2)
+    rescind.flower.run(recorded(history), grid(), started_at(1), num_rounds=3)
+    assert "model 0.0" not in caplog.text
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    with caplog.at_level("INFO", "flwr"):
+        result = rescind.flower.run(recorded(history), grid(), started_at(2), num_rounds=2, method=Exact())
+    assert caplog.text.count("the history's own, model 0.0, are used") == 1
+    assert result.arrays["body"].data == initial()["body"].data
+    on = grid()
+    on.gone.add("clinic-1")
+    with History.in_memory() as other:
+        alone = rescind.flower.run(recorded(other), on, started_at(1), num_rounds=2)
+    for name in TRAINED:
+        np.testing.assert_array_equal(result.arrays[name].numpy(), alone.arrays[name].numpy())
+
+
+def test_strict_constants_are_held_against_the_start_that_is_used(history: History) -> None:
+    public = PublicHead(0.0, CLASSES * (FEATURES + 1), 100)
+    rescind.flower.run(recorded(history, public=public), grid(), initial(), num_rounds=1)
+    rescind.flower.run(recorded(history, public=public), grid(), started_at(2), num_rounds=2)
+    assert history.newest == ModelId(0, 2)
+
+
+OTHER_ARRAYS = {
+    "frozen": ({"body": np.arange(5, dtype=np.float32) + 1}, r"not trained \(body\) are not those.*fixed seed"),
+    "shape": ({"head.weight": np.zeros((CLASSES, FEATURES + 1))}, "other names, types or shapes"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_ARRAYS)
+def test_other_frozen_tensors_or_shapes_are_refused(history: History, kind: str) -> None:
     rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
-    changed = initial()
-    changed[name] = Array(changed[name].numpy() + 1)
-    with pytest.raises(RunMismatchError):
+    changed, (tensors, words) = initial(), OTHER_ARRAYS[kind]
+    for name, tensor in tensors.items():
+        changed[name] = Array(tensor)
+    with pytest.raises(RunMismatchError, match=words):
         rescind.flower.run(recorded(history), grid(), changed, num_rounds=2)
+
+
+def test_a_damaged_start_is_named_if_it_is_needed(tmp_path: Path) -> None:
+    with History(tmp_path / "history") as history:
+        rescind.flower.run(recorded(history), grid(), started_at(1), num_rounds=1)
+        (file,) = (tmp_path / "history").rglob(f"{history.kept()[ModelId(0, 0)]}*")
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+        with pytest.raises(RunMismatchError, match=r"its own cannot be used: .*Restore it from a backup"):
+            rescind.flower.run(recorded(history), grid(), started_at(2), num_rounds=2)
+
+
+def test_of_a_relative_path_it_is_said_where_it_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with History("own") as history:
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1, save_to=tmp_path / "model")
+    assert caplog.text.count("is relative") == 1
+    assert f"the path own is relative, and is {tmp_path / 'own'} here" in caplog.text
+
+
+@pytest.mark.parametrize(("until", "times"), [(None, 1), (Accuracy(0.01, most=2), 0)])
+def test_whoever_chose_no_rule_is_told_once_that_one_pays(
+    history: History, caplog: pytest.LogCaptureFixture, until: Accuracy | None, times: int
+) -> None:
+    rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
+    for name in ("clinic-1", "clinic-2"):
+        history.ask([name], Budget(1.0, 1e-5))
+    with caplog.at_level("INFO", "flwr"):
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, until=until)
+    assert caplog.text.count("until=Accuracy(..) ends it") == times
 
 
 def test_training_can_end_by_an_accuracy_and_clients_evaluate(history: History) -> None:

@@ -10,14 +10,16 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
+from rescind.engines.arrays import to_numpy
+from rescind.engines.complaints import Complaint
 from rescind.ledger.commitments import KEY_BYTES, follow_path, merkle_paths, merkle_root, row_leaf
 from rescind.private_files import open_private
 from rescind.texts import is_digest
@@ -26,11 +28,11 @@ from rescind.texts import is_digest
 _LEAST_LEAVES = 16
 
 
-def find_left_out(removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:
+def find_left_out(removed: ArrayLike, rows: int) -> NDArray[np.bool_]:
     """Return which of a client's rows are left out.
 
     Args:
-        removed: the rows' indices, or a mask over all rows.
+        removed: the rows' indices, or a mask over all rows; numpy's, torch's or a list.
         rows: how many rows there are.
 
     Returns:
@@ -39,17 +41,17 @@ def find_left_out(removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_]
     Raises:
         ValueError: this is no mask over so many rows, a mask of whole numbers, or an index is none of theirs.
     """
-    chosen = np.asarray(removed)
+    chosen = to_numpy(removed, "removed")
     if chosen.dtype == np.bool_:
         if chosen.shape != (rows,):
-            raise ValueError(f"removed is a mask of shape {chosen.shape}; there are {rows} rows")
+            raise Complaint.MASK.error(chosen.shape, rows)
         return chosen
     if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
-        raise ValueError("removed has to be a mask over the rows, or a list of their indices")
+        raise Complaint.NO_MASK.error()
     if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
-        raise ValueError(f"removed names rows from {chosen.min()} to {chosen.max()}; there are 0 to {rows - 1}")
+        raise Complaint.NO_ROWS.error(chosen.min(), chosen.max(), rows - 1)
     if rows > 2 and len(chosen) == rows and chosen.max() <= 1:
-        raise ValueError("removed is a mask of whole numbers, or names rows 0 and 1 again and again: give booleans")
+        raise Complaint.WHOLE_NUMBERS.error()
     mask = np.zeros(rows, dtype=np.bool_)
     mask[chosen.astype(np.int64)] = True
     return mask
@@ -126,7 +128,7 @@ def check_row(root: str, request: int, receipt: Mapping[str, Any], features: Ten
 
 def encode_row(features: Tensor, label: int) -> bytes:
     """Return the bytes that stand for a row: its class and its features as float64, whatever type they have."""
-    return struct.pack("<q", label) + np.ascontiguousarray(features, dtype="<f8").tobytes()
+    return struct.pack("<q", label) + np.ascontiguousarray(to_numpy(features, "features"), dtype="<f8").tobytes()
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def _read(file: Path) -> dict[str, Any]:
             return dict(kept)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
-    raise ValueError(f"{file} is no file of rows that were left out: give another name, or take it away")
+    raise Complaint.RECEIPTS.error(file)
 
 
 def _write(file: Path, kept: Mapping[str, Any]) -> None:

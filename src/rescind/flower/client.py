@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
 from rescind.core.sums import Sums, head_names
+from rescind.engines.arrays import to_numpy
+from rescind.engines.complaints import Complaint
 from rescind.engines.heads import LEAST_ROWS, sum_head, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
@@ -26,10 +28,10 @@ _LOG = logging.getLogger("flwr")
 def train_head(
     msg: Message,
     context: Context,
-    features: Tensor,
-    labels: NDArray[np.int64],
+    features: ArrayLike,
+    labels: ArrayLike,
     *,
-    removed: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_] | None = None,
+    removed: ArrayLike | None = None,
     request: int = 0,
     receipts: str | os.PathLike[str] | None = None,
 ) -> Message:
@@ -46,7 +48,7 @@ def train_head(
     Args:
         msg: the server's message.
         context: the ClientApp's context.
-        features: the client's examples, (n, f), floating point.
+        features: the client's examples, (n, f), floating point; a numpy array, or a torch tensor on any device.
         labels: their n classes, integers.
         removed: the examples that were to be forgotten, as indices or as a mask; they are left out. Give an empty
             list once they are deleted.
@@ -64,12 +66,10 @@ def train_head(
     """
     arrays, told = _receive(msg)
     if told.removal and (removed is None or request < told.removal):
-        raise ValueError(
-            f"request {told.removal} asks to forget some of this client's examples, and it is served: name them with "
-            f"train_head(..., removed=..., request={told.removal}), or give an empty list if they are deleted already"
-        )
+        raise Complaint.ROWS_NOT_NAMED.error(told.removal, told.removal)
     weight, bias = head_names(told.trained)
     head = {"weight": arrays[weight].numpy(), "bias": arrays[bias].numpy()}
+    features, labels = to_numpy(features, "features"), to_numpy(labels, "labels")
     _check(head, features, labels)
     executed = ConfigRecord({"digest": told.digest()})
     if removed is not None:
@@ -78,14 +78,12 @@ def train_head(
             executed["removed"] = commit_rows(receipts, told.removal, features, labels, left_out)
         features, labels = features[~left_out], labels[~left_out]
         if not len(labels):
-            raise ValueError("removed leaves no example: a client without any cannot take part")
+            raise Complaint.NOTHING_LEFT.error()
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
-        raise ValueError(f"the head has to be {told.training.precision}: the server's training says so")
+        raise Complaint.PRECISION.error(told.training.precision)
     if told.wanted is not None:
         if len(labels) < LEAST_ROWS:
-            raise ValueError(
-                f"there are {len(labels)} rows here: sums over fewer than {LEAST_ROWS} would tell too much"
-            )
+            raise Complaint.FEW_ROWS.error(len(labels), LEAST_ROWS)
         _witness(context, told, "answered")
         return _answer(msg, executed, sum_head(head, features, labels, told.training.loss, told.wanted))
     size = min(told.batch or len(labels), len(labels))
@@ -124,7 +122,7 @@ def identify(msg: Message, context: Context) -> Message:
     elif "partition-id" in config:
         name = f"client-{config['partition-id']}"
     else:
-        raise ValueError('the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3"')
+        raise Complaint.NO_NAME.error()
     return Message(RecordDict({EXECUTED: ConfigRecord({"client-id": name})}), reply_to=msg)
 
 
@@ -165,7 +163,7 @@ def report_distance(msg: Message, context: Context) -> Message | None:
     (arrays,) = msg.content.array_records.values()
     own, model_id = context.state.array_records.get(OWN), context.state.config_records.get(OWN_MODEL)
     if own is None or model_id is None or model_id[DISTANCE] != config[DISTANCE]:
-        raise ValueError("this client kept nothing of this round's training: call keep_own before it is masked")
+        raise Complaint.NOTHING_KEPT.error()
     squares = (
         float(np.square(np.subtract(arrays[name].numpy(), array.numpy(), dtype=np.float64)).sum())
         for name, array in own.items()
@@ -177,7 +175,7 @@ def report_distance(msg: Message, context: Context) -> Message | None:
 def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:
     content = msg.content
     if len(content.array_records) != 1 or len(content.config_records) != 1:
-        raise ValueError("the server's message has to hold one record of arrays and one of settings")
+        raise Complaint.RECORDS.error()
     (arrays,) = content.array_records.values()
     (config,) = content.config_records.values()
     return arrays, Instructions.of(config)
@@ -187,18 +185,16 @@ def _check(head: Mapping[str, Tensor], features: Tensor, labels: NDArray[np.int6
     """Refuse data that do not fit, in words for whoever writes the ClientApp."""
     classes, width = head["weight"].shape
     if head["bias"].shape != (classes,):
-        raise ValueError(f"the bias has shape {head['bias'].shape}, for a weight of {head['weight'].shape}")
+        raise Complaint.BIAS.error(head["bias"].shape, head["weight"].shape)
     if features.ndim != 2 or features.shape[1] != width or not np.issubdtype(features.dtype, np.floating):
-        raise ValueError(
-            f"features are {features.shape}, {features.dtype}; the head takes (n, {width}), floating point"
-        )
+        raise Complaint.FEATURES.error(features.shape, features.dtype, width)
     if labels.shape != (len(features),) or not len(labels) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"labels are {labels.shape}, {labels.dtype}; there have to be {len(features)} integers")
+        raise Complaint.LABELS.error(labels.shape, labels.dtype, len(features))
     most = max(classes, 2)
     if labels.min() < 0 or labels.max() >= most:
-        raise ValueError(f"labels go from {labels.min()} to {labels.max()}; they have to be 0 to {most - 1}")
+        raise Complaint.CLASSES.error(labels.min(), labels.max(), most - 1)
     if not np.isfinite(features).all():
-        raise ValueError("features hold numbers that are not finite")
+        raise Complaint.NOT_FINITE.error()
 
 
 def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:

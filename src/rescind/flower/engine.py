@@ -28,6 +28,7 @@ from rescind.flower.grid import FilteredGrid
 from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.flower.patience import Patience
 from rescind.flower.replies import (
+    NOT_EXECUTED,
     Expected,
     Question,
     RejectedReplyError,
@@ -43,8 +44,10 @@ from rescind.flower.wire import DISTANCE, Instructions
 from rescind.ledger.records import ModelId
 
 _LOG = logging.getLogger("flwr")
-# So many rounds without a usable reply, and something is set up wrongly; unless it is one client that was asked.
+# So many rounds without a usable reply, and something is set up wrongly; unless it is one client of several that was
+# asked: it must not take anything from the others.
 _MOST_IN_VAIN = 3
+_OTHER_CODE = "Do they train with rescind.flower.train_head, or is it declared=True that is missing?"
 _MOST_METRICS = 50
 
 # What a check makes of a message.
@@ -100,7 +103,11 @@ class FlowerEngine:
     _answered: dict[str, tuple[Floats, Sums]] = field(default_factory=dict)
     _named: dict[str, int] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
+    # How those failed who did in the last exchange.
+    _failed: dict[str, str] = field(default_factory=dict)
+    # Who was asked in the rounds since something could last be used, and what came of it.
     _in_vain: list[Sequence[str]] = field(default_factory=list)
+    _reasons: Counter[str] = field(default_factory=Counter)
     # Two, as who evaluates depends on who else is there: that must not reach training.
     _patience: Patience = field(default_factory=Patience)
     _evaluating: Patience = field(default_factory=Patience)
@@ -268,17 +275,25 @@ class FlowerEngine:
         """Return the Grid on which only the named clients are."""
         return FilteredGrid(self.grid, [self.members[name].node for name in names])
 
+    def check_use(self) -> None:
+        """Refuse to go on after three rounds in a row in which nothing that clients sent could be used."""
+        alone = len({name for asked in self._in_vain for name in asked}) < min(2, self.nodes.ready)
+        if len(self._in_vain) < _MOST_IN_VAIN or alone:
+            return
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in self._reasons.most_common())
+        advice = _OTHER_CODE if NOT_EXECUTED in self._reasons else "The SuperNodes' logs say more."
+        raise ValueError(
+            f"nothing that clients sent in the last {len(self._in_vain)} rounds could be used: {reasons}. {advice} "
+            "These rounds are recorded, with nobody in them, and are not made again: once the clients are mended, "
+            "ask for more rounds (num_rounds), or start a new history"
+        )
+
     # One step each
 
     def _begin_round(self, model_id: ModelId, names: Sequence[str]) -> list[str]:
         """Make ready for a round, and return who of the named is asked."""
         self._check_names(names)
-        alone = len({name for asked in self._in_vain for name in asked}) < min(2, len(self.members))
-        if len(self._in_vain) >= _MOST_IN_VAIN and not alone:
-            raise ValueError(
-                f"nothing that clients sent in the last {_MOST_IN_VAIN} rounds could be used: the log says why. Do "
-                "they train with rescind.flower.train_head, or is it declared=True that is missing?"
-            )
+        self.check_use()
         if model_id.branch != self._branch:
             # Whoever leaves out rows since has another weight.
             self._branch, self._strategy, self._weights, self._answered = model_id.branch, None, {}, {}
@@ -339,11 +354,17 @@ class FlowerEngine:
         rejected: Mapping[str, str],
     ) -> None:
         """Remember a round in which nothing could be used, and log what came of it."""
-        used = len(answers) - len(rejected)
-        self._in_vain = [] if used else [*self._in_vain, asked] if asked else self._in_vain
+        used, failed = len(answers) - len(rejected), len(self._failed)
+        if used:
+            self._in_vain, self._reasons = [], Counter()
+        elif asked:
+            silent = len(asked) - len(answers) - failed
+            self._in_vain = [*self._in_vain, asked]
+            self._reasons += Counter([*rejected.values(), *self._failed.values()]) + Counter({"no answer": silent})
         _LOG.info(
-            "rescind: %s with %d of %d clients that were drawn (%d rejected, %d silent)",
-            *(model_id, used, len(names), len(rejected), len(names) - len(answers)),
+            "rescind: %s with %d of %d clients that were drawn (%d rejected, %s%d silent)",
+            *(model_id, used, len(names), len(rejected), f"{failed} failed, " if failed else ""),
+            len(names) - len(answers) - failed,
         )
 
     def _instructions(self, model_id: ModelId, names: Sequence[str]) -> dict[str, Instructions]:
@@ -421,7 +442,7 @@ class FlowerEngine:
 
     def _exchange(self, messages: Iterable[Message], names: Sequence[str], patience: Patience) -> dict[str, Message]:
         """Send, wait, and return the answers that are no failures, by name in the names' order."""
-        sent = list(messages)
+        sent, self._failed = list(messages), {}
         if not sent:
             return {}
         by_node = {self.members[name].node: name for name in names}
@@ -434,8 +455,7 @@ class FlowerEngine:
                 # The SuperLink's own words for somebody who is gone, in which it does not say who.
                 _LOG.warning("rescind: Flower has lost a node (code %d)", reply.error.code)
             elif reply.has_error():
-                # Not in its own words: these may hold what it has of its patients, and Flower keeps the log.
-                _LOG.warning("rescind: node %d failed with code %d: its own log says why", node, reply.error.code)
+                self._failed[by_node[node]] = self.nodes.failures.show(node, reply.error)
             elif node in by_node:
                 by_name.setdefault(by_node[node], reply)
         for node, rounds in patience.heard(list(by_node), answered).items():
@@ -443,7 +463,7 @@ class FlowerEngine:
                 "rescind: node %d did not answer in %.0f s: it is asked again %d round(s) later",
                 *(node, time.monotonic() - begun, rounds),
             )
-        return {name: by_name[name] for name in names if name in by_name}
+        return {name: by_name[name] for name in names if name in by_name and name not in self._failed}
 
     def _combined(
         self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from rescind.flower.failures import Failures
 from rescind.flower.patience import Patience
+from rescind.flower.roster import Roster
 from rescind.flower.wire import EXECUTED
 from rescind.ledger.contract import LONGEST_NAME
 from rescind.texts import is_plain, make_plain
@@ -23,6 +26,11 @@ _LOG = logging.getLogger("flwr")
 _PAUSE = 1.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
+# Seconds after which it is no use to wait for others, if all that are connected do not say who they are.
+_GRACE = 30.0
+# So many are named in a message.
+_MOST_NAMED = 10
+IDENTIFY = "Without a registered key a ClientApp has to answer with rescind.flower.identify in @app.query()"
 KEYS_END_IT = "Registered keys end this (flwr supernode register)"
 
 
@@ -35,6 +43,22 @@ class Member:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How many are connected who may take part, for how many it is waited, and what people call those missing."""
+
+    ready: int
+    wanted: int
+    absent: Sequence[str] = ()
+
+    @property
+    def missing(self) -> str:
+        """Those missing in words, if they are known."""
+        more = len(self.absent) - _MOST_NAMED
+        named = ", ".join(map(repr, self.absent[:_MOST_NAMED]))
+        return f" (missing: {named}{f' and {more} more' if more > 0 else ''})" if named else ""
+
+
 class Nodes:
     """The clients that are connected to a Grid, by name.
 
@@ -44,30 +68,26 @@ class Nodes:
 
     Args:
         grid: the ServerApp's.
-        remaining: gives those of some names who may take part.
-        known: gives the names of everybody who ever took part.
-        least: how many who may take part have to be connected before a round begins.
+        roster: whom the history knows.
+        least: how many who may take part have to be connected before a round begins; one fewer for each who has left
+            or asked to, if it cannot be reached without them.
         timeout: how many seconds to wait for them.
         authenticated: whether names are keys, None if the first look is to decide that.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        remaining: Callable[[Sequence[str]], list[str]],
-        known: Callable[[], Sequence[str]],
-        least: int,
-        timeout: float,
-        authenticated: bool | None,
-    ) -> None:
-        self._grid, self._remaining, self._known = grid, remaining, known
-        self._least, self._timeout = least, timeout
+    def __init__(self, grid: Grid, roster: Roster, least: int, timeout: float, authenticated: bool | None) -> None:
+        self._grid, self._roster, self._least, self._timeout = grid, roster, least, timeout
         self._told: dict[int, str] = {}
+        # Who answered and did not say who it is, and how it failed.
+        self._nameless: dict[int, str] = {}
         self._patience = Patience()
         self._warned: set[str] = set()
-        self._wait(lambda: len(list(grid.get_nodes())))
-        keys = any(map(is_registered, grid.get_nodes()))
-        self.authenticated = self._closed = keys if authenticated is None else authenticated
+        self.failures = Failures()
+        self.ready = 0
+        if authenticated is None:
+            self._wait(lambda: _Look(len(list(grid.get_nodes())), least))
+            authenticated = any(map(is_registered, grid.get_nodes()))
+        self.authenticated = self._closed = authenticated
 
     def begin_round(self) -> None:
         """Begin the next round: however often it is looked in one, who was silent is not asked again."""
@@ -77,38 +97,63 @@ class Nodes:
         """Return who is connected, sorted by name; waits until enough are that may take part."""
         members: dict[str, Member] = {}
 
-        def enough() -> int:
+        def look() -> _Look:
             nonlocal members
             members = self._members()
-            ready = len(self._remaining(sorted(members)))
-            if len(members) >= self._least > ready:
-                # Somebody has left; whoever else is known may only be late.
-                could = len(self._remaining(sorted({*members, *self._known()})))
-                if could < self._least:
-                    raise ValueError(
-                        f"{could} clients may take part, and the strategy wants {self._least}: lower its "
-                        "min_available_nodes and min_train_nodes"
-                    )
-            return ready
+            self.ready = len(self._roster.stay(sorted(members)))
+            return self._compare(members)
 
-        self._wait(enough)
+        self._wait(look)
         return {name: members[name] for name in sorted(members)}
 
-    def _wait(self, count: Callable[[], int]) -> None:
-        deadline, announced = time.monotonic() + self._timeout, -1
-        while (ready := count()) < self._least:
-            if time.monotonic() >= deadline:
+    def _compare(self, members: Mapping[str, Member]) -> _Look:
+        """Return how those connected compare with those who are waited for."""
+        if self.ready >= self._least:
+            return _Look(self.ready, self._least)
+        known, left = self._roster.known(), self._roster.left()
+        could = len(self._roster.stay(sorted({*members, *known})))
+        wanted = min(self._least, max(could, self._least - left))
+        if wanted < self._least:
+            self._say(
+                f"the strategy waits for {self._least} SuperNodes, and {left} of those who took part have left or "
+                f"asked to: {wanted} are enough",
+                logging.INFO,
+            )
+        absent = [label for name, label in known.items() if name not in members]
+        # If all who are connected have left, nobody is waited for; while nobody is, somebody may come.
+        return _Look(self.ready, max(wanted, 0 if members else 1), absent)
+
+    def _wait(self, take: Callable[[], _Look]) -> None:
+        begun, announced = time.monotonic(), None
+        while (look := take()).ready < look.wanted:
+            waited = time.monotonic() - begun
+            if waited >= min(self._timeout, _GRACE if self._all_nameless(look) else math.inf):
                 raise TimeoutError(
-                    f"{ready} SuperNodes that may take part are connected after {self._timeout:g} s, and the "
-                    f"strategy waits for {self._least}: start more, or lower its min_available_nodes. Without a "
-                    "registered key they have to answer with rescind.flower.identify in @app.query()"
+                    f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
+                    f"{look.wanted} are waited for{look.missing}. Start what is missing, or lower the strategy's "
+                    f"min_available_nodes and min_train_nodes{self._tell_nameless()}"
                 )
-            if ready != announced:
-                announced = ready
-                _LOG.info("rescind: %d SuperNodes are connected, waiting for %d", announced, self._least)
+            if look != announced:
+                announced = look
+                _LOG.info(
+                    "rescind: %d SuperNodes that may take part are connected, waiting at most %.0f s for %d%s",
+                    *(look.ready, self._timeout - waited, look.wanted, look.missing),
+                )
             time.sleep(min(_PAUSE, self._timeout))
             # No round begins without those who are waited for, so they are asked again before it does.
             self._patience.begin_turn()
+
+    def _all_nameless(self, look: _Look) -> bool:
+        """Return whether enough are connected, and all of them answer without saying who they are."""
+        nodes = {node.node_id for node in self._grid.get_nodes()}
+        return len(nodes) >= look.wanted and nodes <= self._nameless.keys()
+
+    def _tell_nameless(self) -> str:
+        """Say which nodes answered and did not say who they are, and what they need."""
+        nodes = {node.node_id for node in self._grid.get_nodes()}
+        failed = [f"node {node} ({kind})" for node, kind in self._nameless.items() if node in nodes]
+        named = ", ".join(failed[:_MOST_NAMED])
+        return f". Connected, but without a name: {named}. {IDENTIFY}" if failed else ""
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
@@ -117,7 +162,7 @@ class Nodes:
         registered = [node for node in nodes if is_registered(node)]
         if registered and not self._closed:
             self._closed = True
-            self._warn("keys are registered by now: whoever has none stays outside; names stay what clients tell")
+            self._say("keys are registered by now: whoever has none stays outside; names stay what clients tell")
         if self.authenticated:
             names = {node.node_id: fingerprint(node.public_key) for node in registered}
         else:
@@ -125,13 +170,13 @@ class Nodes:
         for node in nodes:
             name = names.get(node.node_id)
             if name is None:
-                self._warn(
+                self._say(
                     f"node {node.node_id} does not take part: it has no registered key, or does not say who it is "
                     f"(rescind.flower.identify) in at most {LONGEST_NAME} characters that can be seen"
                 )
                 continue
             if name in members:
-                self._warn(
+                self._say(
                     f"nodes {members[name].node} and {node.node_id} say that they are the same client: the one that "
                     f"came last takes part, node {node.node_id}. {KEYS_END_IT}"
                 )
@@ -146,22 +191,24 @@ class Nodes:
         wait = min(_ANSWER, self._timeout)
         replies = list(self._grid.send_and_receive(messages, timeout=wait)) if messages else []
         for reply in replies:
+            node = reply.metadata.src_node_id
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
             if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and is_plain(name):
-                self._told[reply.metadata.src_node_id] = name
+                self._told[node] = name
+                self._nameless.pop(node, None)
+            elif node in unknown:
+                self._nameless[node] = self.failures.show(node, reply.error) if reply.has_error() else "no name"
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
         for node in self._patience.heard(unknown, self._told):
-            self._warn(
-                f"node {node} did not say in {wait:g} s who it is, or answered with an error: without a registered "
-                "key its ClientApp needs rescind.flower.identify in @app.query(). It is asked again, ever more seldom"
-            )
+            failed = "answered without saying" if node in self._nameless else f"did not say in {wait:g} s"
+            self._say(f"node {node} {failed} who it is. {IDENTIFY}. It is asked again, ever more seldom")
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
 
-    def _warn(self, message: str) -> None:
+    def _say(self, message: str, level: int = logging.WARNING) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            _LOG.warning("rescind: %s", message)
+            _LOG.log(level, "rescind: %s", message)
 
 
 def is_registered(node: NodeInfo) -> bool:

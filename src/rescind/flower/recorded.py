@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
-from rescind.checkpoints.tensors import digest, save
+from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
@@ -22,15 +21,16 @@ from rescind.core.solving import Solving
 from rescind.core.training import LocalTraining
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Rounds, Stop
-from rescind.errors import RunMismatchError
 from rescind.flower.engine import FlowerEngine, Settings, find_average
+from rescind.flower.initial import begin_alike, digest_frozen, find_trained
 from rescind.flower.nodes import Nodes
+from rescind.flower.roster import Roster
 from rescind.flower.servers import DelegatedServer, MaskedServer
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.run import Goal, check_head
+from rescind.history.run import Goal
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method
 from rescind.serving import serve
@@ -215,7 +215,8 @@ def run(
     Args:
         strategy: what is recorded, and where.
         grid: the ServerApp's.
-        arrays: the initial model, the same one in every run: theta_0^0 and what is frozen.
+        arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's own
+            theta_0^0 is used; what is frozen has to be the same in every run.
         num_rounds: how many rounds the newest branch has in the end. The first training is a branch, and every
             forgetting that has to retrain begins another, at round 0.
         until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
@@ -235,21 +236,25 @@ def run(
         the newest model and what was measured, as from Flower's ``Strategy.start``.
 
     Raises:
-        RunMismatchError: the initial arrays or the training are not those that the history began with.
+        RunMismatchError: the training, the trained tensors' names, types or shapes, or the frozen tensors are not
+            those that the history began with; or the initial arrays are not, and model 0.0 cannot be read.
         LockedError: another process is writing to this run.
-        TimeoutError: too few nodes were connected in time.
+        TimeoutError: too few nodes that may take part were connected in time, or none says who it is.
         ValueError: ``trained`` names a tensor that the model does not have, the trained tensors have another type or
-            shape than the training needs, or nobody is left who could train.
+            shape than the training needs, nothing that clients sent in three rounds could be used, or nobody is left
+            who could train.
     """
     history = strategy.history
+    _warn_of_relative(history.location, save_to)
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
-    _check_start(history, engine)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
-    result, until = Result(), until or Rounds(num_rounds)
+    result, end_rule = Result(), until or Rounds(num_rounds)
     mean, told, commands = find_average(strategy.strategy), dict[str, str](), dict[int, list[str]]()
-    hinted = method is not None or solve
+    hinted = False
 
     def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        # Also after the last round: a run that was in vain does not end as if it were not.
+        engine.check_use()
         _warn(history, model_id)
         told.update(_label(history, engine.labels, told))
         commands.update(_leaving(history, engine))
@@ -279,7 +284,10 @@ def run(
         _tell_plan(plan)
         if not hinted:
             hinted = True
-            _hint_at_solving(history, engine)
+            if method is None and not solve:
+                _hint_at_solving(history, engine)
+            if until is None and plan.candidate.solving is None:
+                _hint_at_ending(engine)
 
     def end(outcome: Outcome) -> None:
         _tell(outcome, commands)
@@ -305,7 +313,7 @@ def run(
     commands.update(_leaving(history, engine))
     model = serve(
         revocable,
-        until,
+        end_rule,
         method,
         solve=solve,
         level=level,
@@ -342,22 +350,21 @@ def _engine(
     train_config: ConfigRecord | None,
     evaluate_config: ConfigRecord | None,
 ) -> FlowerEngine:
-    trained = _trained(strategy, arrays)
+    trained = find_trained(arrays, strategy.trained, strategy.training, helper=strategy.helper)
     mean, history = find_average(strategy.strategy), strategy.history
+    arrays = begin_alike(history, arrays, trained)
     least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
     begun = bool(history.timeline.branches)
     authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
-    staying = partial(_staying, history)
-    nodes = Nodes(grid, staying, lambda: list(history.known_names()), least, timeout, authenticated)
-    frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
+    nodes = Nodes(grid, Roster(history), least, timeout, authenticated)
     if isinstance(strategy.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}
         check_public(strategy.public, start, strategy.training.steps, strategy.batch)
 
     return FlowerEngine(
         settings=Settings(
-            facts=strategy.facts(digest(frozen) if frozen else "", nodes.authenticated),
+            facts=strategy.facts(digest_frozen(arrays, trained), nodes.authenticated),
             trained=trained,
             secret=strategy.seed or history.secret("training"),
             helper=strategy.helper,
@@ -379,45 +386,15 @@ def _engine(
     )
 
 
-def _staying(history: History, names: Sequence[str]) -> list[str]:
-    """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
-    asked = [filed.request for filed in history.timeline.open_requests.values()]
-    rows = {client for request in asked if request.scope is PrivacyScope.RECORDS for client in request.group}
-    staying = {*history.remaining(names), *(history.names(rows) if rows else ())}
-    return [name for name in names if name in staying]
-
-
-def _trained(strategy: Recorded, arrays: ArrayRecord) -> tuple[str, ...]:
-    """Return the trained tensors' names, sorted; refuse what is not in the model, or of another type than stated."""
-    trained = tuple(sorted(arrays if strategy.trained is None else strategy.trained))
-    unknown = [name for name in trained if name not in arrays]
-    if unknown or not trained:
-        raise ValueError(f"trained names {unknown}, and the model has {list(arrays)}")
-    # Whoever executes it: nobody's word gives a network the curvature of a head.
-    check_head(strategy.training.loss, [(name, arrays[name].dtype, tuple(arrays[name].shape)) for name in trained])
-    if strategy.helper and sorted(name.rpartition(".")[2] for name in trained) != ["bias", "weight"]:
-        raise ValueError(
-            f"train_head trains a tensor called weight and one called bias, and trained is {list(trained)}: name the "
-            "head's two tensors, or say declared=True if clients train by code of their own"
-        )
-    precision = strategy.training.precision
-    other = [f"{name!r} is {arrays[name].dtype}" for name in trained if arrays[name].dtype != precision]
-    if other:
-        raise ValueError(
-            f"the training's precision is {precision}, and {', '.join(other)}: convert the initial arrays, or state "
-            "the precision that they have"
-        )
-    return trained
-
-
-def _check_start(history: History, engine: FlowerEngine) -> None:
-    """Refuse another theta_0^0 than the recorded one: all that is claimed is about that."""
-    known = history.timeline.branches
-    if known and known[0].model != digest(engine.start()):
-        raise RunMismatchError(
-            "the initial arrays are not those that this history began with: make them the same in every run, from a "
-            "fixed seed or from a file, or start a new history"
-        )
+def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
+    """Say where relative paths lead: a ServerApp runs where its SuperLink was started."""
+    for path in paths:
+        if path and "://" not in str(path) and not Path(path).is_absolute():
+            _LOG.warning(
+                "rescind: the path %s is relative, and is %s here: give an absolute one, as the next ServerApp may "
+                "run in another folder",
+                *(path, Path(path).resolve()),
+            )
 
 
 def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
@@ -472,6 +449,15 @@ def _hint_at_solving(history: History, engine: FlowerEngine) -> None:
         "rescind: method=Solve() would forget exactly in about %g rounds; the server then sees sums over each "
         "client's rows",
         Solving().expected_rounds(parameters),
+    )
+
+
+def _hint_at_ending(engine: FlowerEngine) -> None:
+    """Say in the run's log that a rule would end forgetting earlier: nobody has chosen one."""
+    _LOG.info(
+        "rescind: with num_rounds alone forgetting trains as many rounds as training again would; until=Accuracy(..) "
+        "ends it once the model is good enough, by the metric %r that clients tell in evaluation",
+        engine.settings.accuracy,
     )
 
 

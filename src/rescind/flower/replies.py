@@ -18,6 +18,7 @@ from rescind.texts import is_digest
 
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000
+NOT_EXECUTED = "it does not say that our helper executed what the server asked for"
 
 
 class RejectedReplyError(ValueError):
@@ -103,7 +104,7 @@ def _symmetric(array: Array, width: int) -> Floats:
 def _check_executed(content: RecordDict, digest: str) -> None:
     executed = content.config_records.get(EXECUTED)
     if executed is None or executed.get("digest") != digest:
-        raise RejectedReplyError("it does not say that our helper executed what the server asked for")
+        raise RejectedReplyError(NOT_EXECUTED)
 
 
 def read_root(message: Message) -> str | None:

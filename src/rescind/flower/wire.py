@@ -14,6 +14,7 @@ from typing import Any
 
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
+from rescind.engines.complaints import Complaint
 from rescind.history.codec import decode, encode
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ModelId
@@ -69,9 +70,7 @@ class Instructions:
     def of(cls, record: Mapping[str, Any]) -> Instructions:
         """Read them from a ``ConfigRecord``."""
         if f"{PREFIX}training" not in record:
-            raise ValueError(
-                "the server did not say how to train: its ServerApp has to run the strategy with rescind.flower.run"
-            )
+            raise Complaint.NO_TRAINING.error()
         value = {key.removeprefix(PREFIX): setting for key, setting in record.items() if key.startswith(PREFIX)}
         return cls(
             training=decode(LocalTraining, json.loads(value["training"])),

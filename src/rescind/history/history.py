@@ -104,6 +104,7 @@ class History:
         create: bool = True,
     ) -> None:
         self._set_up(*open_stores(location, checkpoints, run, secret, create=create))
+        self.location = os.fspath(location)
 
     @classmethod
     def in_memory(cls) -> Self:
@@ -120,6 +121,8 @@ class History:
 
     def _set_up(self, ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> None:
         self.ledger, self.models, self.updates = ledger, models, updates
+        # As it was given; in memory there is none.
+        self.location = ""
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}

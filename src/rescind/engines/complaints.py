@@ -1,0 +1,60 @@
+"""What our helpers on a client complain about, in words that the server knows again.
+
+What a client's exception says may hold what it has of its patients, and anybody can write anything. So the server
+shows none of it: if it holds one of these messages, it shows that message, without what stands in its gaps.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Complaint(StrEnum):
+    """A message of ours, with gaps."""
+
+    FEATURES = "features are {}, {}; the head takes (n, {}), floating point"
+    NOT_FINITE = "features hold numbers that are not finite"
+    LABELS = "labels are {}, {}; there have to be {} integers"
+    CLASSES = "labels go from {} to {}; they have to be 0 to {}"
+    NO_ARRAY = "{} cannot be made a numpy array of numbers: it is a {}"
+    BIAS = "the bias has shape {}, for a weight of {}"
+    PRECISION = "the head has to be {}: the server's training says so"
+    FEW_ROWS = "there are {} rows here: sums over fewer than {} would tell too much"
+    ROWS_NOT_NAMED = (
+        "request {} asks to forget some of this client's examples, and it is served: name them with "
+        "train_head(..., removed=..., request={}), or give an empty list if they are deleted already"
+    )
+    NOTHING_LEFT = "removed leaves no example: a client without any cannot take part"
+    MASK = "removed is a mask of shape {}; there are {} rows"
+    NO_MASK = "removed has to be a mask over the rows, or a list of their indices"
+    NO_ROWS = "removed names rows from {} to {}; there are 0 to {}"
+    WHOLE_NUMBERS = "removed is a mask of whole numbers, or names rows 0 and 1 again and again: give booleans"
+    RECEIPTS = "{} is no file of rows that were left out: give another name, or take it away"
+    NO_NAME = 'the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3"'
+    NOTHING_KEPT = "this client kept nothing of this round's training: call keep_own before it is masked"
+    RECORDS = "the server's message has to hold one record of arrays and one of settings"
+    NO_TRAINING = "the server did not say how to train: its ServerApp has to run the strategy with rescind.flower.run"
+
+    def error(self, *values: object) -> ValueError:
+        """Return the error that says so, with values for the gaps."""
+        return ValueError(self.format(*values))
+
+    @property
+    def shown(self) -> str:
+        """The message without values."""
+        return self.replace("{}", "...")
+
+
+def recognise(text: str) -> Complaint | None:
+    """Return which of the messages a text holds, if any; what stands in the gaps is not looked at."""
+    return next((complaint for complaint in Complaint if _holds(text, complaint.split("{}"))), None)
+
+
+def _holds(text: str, pieces: list[str]) -> bool:
+    at = 0
+    for piece in pieces:
+        begin = text.find(piece, at)
+        if begin < 0:
+            return False
+        at = begin + len(piece)
+    return True

@@ -1,0 +1,37 @@
+"""Whom a history knows: for whom it is worth waiting, and for whom it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rescind.core.facts import PrivacyScope
+from rescind.history.history import History
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Everybody who took part in what a history has, and who of them stays."""
+
+    history: History
+
+    def stay(self, names: Sequence[str]) -> list[str]:
+        """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
+        history = self.history
+        asked = [filed.request for filed in history.timeline.open_requests.values()]
+        rows = {client for request in asked if request.scope is PrivacyScope.RECORDS for client in request.group}
+        staying = {*history.remaining(names), *(history.names(rows) if rows else ())}
+        return [name for name in names if name in staying]
+
+    def known(self) -> dict[str, str]:
+        """Return what people call everybody who took part and stays, by name."""
+        pseudonyms = self.history.known_names()
+        staying = self.stay(sorted(pseudonyms))
+        called = self.history.describe_groups([[pseudonyms[name]] for name in staying])
+        return {name: label for name, (label,) in zip(staying, called, strict=True)}
+
+    def left(self) -> int:
+        """Return how many have left, or asked to."""
+        requests = [filed.request for filed in self.history.timeline.requests if not filed.withdrawn]
+        for_good = (request.group for request in requests if request.scope is not PrivacyScope.RECORDS)
+        return len(frozenset[int]().union(*for_good))
