@@ -346,8 +346,8 @@ def derived(said: dict[str, Any]) -> dict[str, Any]:
     else:
         loss = NetworkLoss(None)
     local = LocalTraining(
-        training.steps,
-        training.learning_rate,
+        training.steps or 1,
+        training.learning_rate or 1.0,
         loss,
         proximal=training.proximal,
         server_learning_rate=training.server_learning_rate,

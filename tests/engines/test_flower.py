@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
@@ -25,11 +26,15 @@ from flwr.serverapp.strategy import (
     Result,
 )
 from safetensors.numpy import load_file
+from securesystemslib.signer import CryptoSigner, SSlibKey
 
 import rescind.flower
 import rescind.flower.recorded as recorded_module
 import rescind.history
 from rescind import History, LocalTraining, SoftmaxL2
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
+from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
 from rescind.core.edges import NO_BOUND
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
@@ -855,6 +860,36 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     assert outcome.modes == (Mode.EXACT,)
     with pytest.raises(RunMismatchError):
         rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)
+
+
+def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None:
+    """Counters such as BatchNorm's come back changed, and stay what they were."""
+
+    def move(arrays: ArrayRecord, context: Context) -> ArrayRecord:
+        learned = {
+            name: Array(arrays[name].numpy() + context.node_id / 1e8) for name in ("conv", "norm.running_mean")
+        }
+        return ArrayRecord({**learned, "norm.num_batches_tracked": Array(np.array(context.node_id % 97))})
+
+    on = InProcessGrid(echoing(move), {"a": {}, "b": {}, "c": {}})
+    tensors = {"conv": np.zeros((3, 3)), "norm.running_mean": np.zeros(3), "norm.num_batches_tracked": np.array(5)}
+    arrays = ArrayRecord({name: Array(tensor) for name, tensor in tensors.items()})
+    strategy = Recorded(FedProx(proximal_mu=0.3, fraction_evaluate=0.0), history)
+    rescind.flower.run(strategy, on, arrays, num_rounds=2)
+    history.ask(["b"], Budget(1.0, 1e-5))
+    result = rescind.flower.run(strategy, on, arrays, num_rounds=3)
+    training = history.run.facts.training
+    assert (training.precision, training.proximal) == ("float64", 0.3)
+    assert history.model(history.newest).keys() == {"conv", "norm.running_mean"}
+    assert int(result.arrays["norm.num_batches_tracked"].numpy()) == 5
+    assert float(result.arrays["conv"].numpy().max()) > 0
+    statement = build_statement(history, 1)
+    assert (statement.predicate.mode, statement.predicate.model) == ("exact", "1.3")
+    stated = statement.predicate.training
+    assert (stated.loss, stated.steps, stated.learning_rate) == ("NetworkLoss", None, None)
+    key = Ed25519PrivateKey.generate()
+    content = sign(statement, [CryptoSigner(key)])
+    verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
 
 
 @pytest.mark.parametrize("declared", [False, True])

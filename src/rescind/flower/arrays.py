@@ -51,6 +51,11 @@ def view_array(array: Array, like: Tensor) -> Tensor:
     return flat.reshape(like.shape[::-1]).T if columns_first else flat.reshape(like.shape)
 
 
+def is_counter(array: Array) -> bool:
+    """Return whether an array is one whole number, such as BatchNorm's count of batches, which nobody learns."""
+    return not array.shape and np.issubdtype(np.dtype(array.dtype), np.integer)
+
+
 def is_usable(tensor: Tensor) -> bool:
     """Return whether all numbers are finite, and small enough to be computed with in their own type."""
     flat = tensor.reshape(-1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 from flwr.app import ArrayRecord
@@ -10,7 +12,7 @@ from flwr.app import ArrayRecord
 from rescind.checkpoints.tensors import digest
 from rescind.core.training import LocalTraining
 from rescind.errors import HistoryError, RunMismatchError
-from rescind.flower.arrays import pack
+from rescind.flower.arrays import is_counter, pack
 from rescind.history.history import History
 from rescind.history.run import check_head, describe_model
 from rescind.ledger.records import ModelId
@@ -23,7 +25,7 @@ def find_trained(
     arrays: ArrayRecord, named: Sequence[str] | None, training: LocalTraining, *, helper: bool
 ) -> tuple[str, ...]:
     """Return the trained tensors' names, sorted; refuse what is not in the model, or of another type than stated."""
-    trained = tuple(sorted(arrays if named is None else named))
+    trained = tuple(sorted((name for name in arrays if not is_counter(arrays[name])) if named is None else named))
     unknown = [name for name in trained if name not in arrays]
     if unknown or not trained:
         raise ValueError(f"trained names {unknown}, and the model has {list(arrays)}")
@@ -42,6 +44,14 @@ def find_trained(
             "the precision that they have"
         )
     return trained
+
+
+def find_precision(arrays: ArrayRecord) -> str:
+    """Return the type that most of a model's numbers have."""
+    sizes = Counter[str]()
+    for array in arrays.values():
+        sizes[array.dtype] += math.prod(array.shape)
+    return sizes.most_common(1)[0][0] if sizes else "float32"
 
 
 def digest_frozen(arrays: ArrayRecord, trained: Sequence[str]) -> str:

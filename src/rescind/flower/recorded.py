@@ -18,11 +18,11 @@ from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.solving import Solving
-from rescind.core.training import LocalTraining
+from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Rounds, Stop
 from rescind.flower.engine import FlowerEngine, Settings, find_average
-from rescind.flower.initial import begin_alike, digest_frozen, find_trained
+from rescind.flower.initial import begin_alike, digest_frozen, find_precision, find_trained
 from rescind.flower.nodes import Nodes
 from rescind.flower.roster import Roster
 from rescind.flower.servers import DelegatedServer, MaskedServer
@@ -38,6 +38,8 @@ from rescind.serving import serve
 __all__ = ["Recorded", "run"]
 
 _LOG = logging.getLogger("flwr")
+# Which precision it has is found when it is run.
+_NETWORK = LocalTraining.own_code("float32")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Recorded:
         strategy: FedAvg or FedProx. What the theorem does not cover is refused, unless ``heuristic`` is said; so is a
             training that it does not cover, except a network's, for which it does not claim anything.
         history: where it is recorded.
-        training: what every client executes in a round. Clients learn it from the server.
+        training: what every client executes in a round. Clients learn it from the server. By default they train a
+            whole network by code of their own, of which nothing is stated: then forgetting is ``exact``.
         trained: the names of the tensors that are learned, all by default. The others have to come back unchanged.
         batch: how many examples a local step uses; None means all of the client's.
         equal_weights: every participant weighs the same, whatever number of examples it tells: for clients whose
@@ -76,7 +79,7 @@ class Recorded:
     strategy: Strategy
     history: History
     _: KW_ONLY
-    training: LocalTraining
+    training: LocalTraining = _NETWORK
     trained: Sequence[str] | None = None
     batch: int | None = None
     equal_weights: bool = False
@@ -98,6 +101,8 @@ class Recorded:
         if not self.is_mean:
             # The facts have to say it, whatever the caller's training says.
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
+        if self.trains_by_own_code and isinstance(mean, FedProx):
+            object.__setattr__(self, "training", replace(self.training, proximal=mean.proximal_mu))
         network = self.training.loss.curvature is None and self.is_mean
         reasons = () if network else self.training_obstacles
         if isinstance(mean, FedProx) and mean.proximal_mu != self.training.proximal:
@@ -137,6 +142,11 @@ class Recorded:
             f"Recorded has no {name}: it is run by rescind.flower.run(strategy, grid, arrays, num_rounds), and no "
             "other strategy can wrap it, since that would record models which are never released"
         )
+
+    @property
+    def trains_by_own_code(self) -> bool:
+        """True if nothing is stated about the training."""
+        return self.training.optimizer == OWN_CODE
 
     @property
     def helper(self) -> bool:
@@ -350,6 +360,8 @@ def _engine(
     train_config: ConfigRecord | None,
     evaluate_config: ConfigRecord | None,
 ) -> FlowerEngine:
+    if strategy.trains_by_own_code:
+        strategy = replace(strategy, training=replace(strategy.training, precision=find_precision(arrays)))
     trained = find_trained(arrays, strategy.trained, strategy.training, helper=strategy.helper)
     mean, history = find_average(strategy.strategy), strategy.history
     arrays = begin_alike(history, arrays, trained)

@@ -12,7 +12,7 @@ from flwr.app import Array, Message, MetricRecord, RecordDict
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
-from rescind.flower.arrays import UnfitArrayError, is_usable, view_array
+from rescind.flower.arrays import UnfitArrayError, is_counter, is_usable, view_array
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.texts import is_digest
 
@@ -148,7 +148,8 @@ def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
         raise RejectedReplyError("a tensor of the model is missing")
     if len(arrays) > len(expected.model) + len(expected.frozen):
         raise RejectedReplyError("it holds a tensor that the model does not have")
-    if any(arrays[name].data != array.data for name, array in expected.frozen.items()):
+    fixed = {name: array for name, array in expected.frozen.items() if not is_counter(array)}
+    if any(arrays[name].data != array.data for name, array in fixed.items()):
         raise RejectedReplyError("a tensor that is not trained was changed")
     try:
         tensors = {name: view_array(arrays[name], tensor) for name, tensor in expected.model.items()}

@@ -1,0 +1,1 @@
+"""An ordinary Flower app: ten clients train a small network."""
