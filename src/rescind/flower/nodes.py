@@ -64,7 +64,7 @@ class Nodes:
 
     Names are keys where ``authenticated``, else what clients tell. That stays as it is, since a client with two names
     could be forgotten under one and train under the other. From the first registered key on, whoever comes without
-    one stays outside, whatever names are.
+    one stays outside, whatever names are. ``ready`` is how many of those connected may take part, by the last look.
 
     Args:
         grid: the ServerApp's.

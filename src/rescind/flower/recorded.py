@@ -263,9 +263,9 @@ def run(
     hinted = False
 
     def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        _warn(history, model_id)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
-        _warn(history, model_id)
         told.update(_label(history, engine.labels, told))
         commands.update(_leaving(history, engine))
         # Clients are waited for and take their time; who asks meanwhile is heeded.
