@@ -34,8 +34,8 @@ def describe(error: Error) -> str:
     for words, meaning in _UNREGISTERED.items():
         if words in text:
             return meaning
-    found = _TYPE.match(text)
-    kind = getattr(builtins, found[1], None) if found else None
+    written = _TYPE.match(text)
+    kind = getattr(builtins, written[1], None) if written else None
     name = kind.__name__ if isinstance(kind, type) and issubclass(kind, Exception) else f"error code {error.code}"
     complaint = recognise(text)
     return f'{name}, "{complaint.shown}"' if complaint else name

@@ -126,34 +126,28 @@ class Nodes:
     def _wait(self, take: Callable[[], _Look]) -> None:
         begun, announced = time.monotonic(), None
         while (look := take()).ready < look.wanted:
-            waited = time.monotonic() - begun
-            if waited >= min(self._timeout, _GRACE if self._all_nameless(look) else math.inf):
+            nodes = {node.node_id for node in self._grid.get_nodes()}
+            nameless = [f"node {node} ({kind})" for node, kind in self._nameless.items() if node in nodes]
+            # Enough are there, and all of them answer without a name: hardly anybody will come who has one.
+            in_vain = len(nameless) == len(nodes) >= look.wanted
+            waited, limit = time.monotonic() - begun, min(self._timeout, _GRACE if in_vain else math.inf)
+            if waited >= limit:
+                advice = "" if in_vain else ". Start what is missing, or lower the strategy's min_available_nodes"
+                if nameless:
+                    advice += f". Connected, but without a name: {', '.join(nameless[:_MOST_NAMED])}. {IDENTIFY}"
                 raise TimeoutError(
                     f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
-                    f"{look.wanted} are waited for{look.missing}. Start what is missing, or lower the strategy's "
-                    f"min_available_nodes and min_train_nodes{self._tell_nameless()}"
+                    f"{look.wanted} are waited for{look.missing}{advice}"
                 )
             if look != announced:
                 announced = look
                 _LOG.info(
                     "rescind: %d SuperNodes that may take part are connected, waiting at most %.0f s for %d%s",
-                    *(look.ready, self._timeout - waited, look.wanted, look.missing),
+                    *(look.ready, limit - waited, look.wanted, look.missing),
                 )
             time.sleep(min(_PAUSE, self._timeout))
             # No round begins without those who are waited for, so they are asked again before it does.
             self._patience.begin_turn()
-
-    def _all_nameless(self, look: _Look) -> bool:
-        """Return whether enough are connected, and all of them answer without saying who they are."""
-        nodes = {node.node_id for node in self._grid.get_nodes()}
-        return len(nodes) >= look.wanted and nodes <= self._nameless.keys()
-
-    def _tell_nameless(self) -> str:
-        """Say which nodes answered and did not say who they are, and what they need."""
-        nodes = {node.node_id for node in self._grid.get_nodes()}
-        failed = [f"node {node} ({kind})" for node, kind in self._nameless.items() if node in nodes]
-        named = ", ".join(failed[:_MOST_NAMED])
-        return f". Connected, but without a name: {named}. {IDENTIFY}" if failed else ""
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
