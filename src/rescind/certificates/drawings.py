@@ -45,15 +45,13 @@ def draw_days(days: Mapping[str, date], due: str = "due") -> Picture:
 
 def draw_chances(chances: Mapping[str, float | None], rate: float) -> Picture:
     """Draw the most that an attack reaches beside what guessing reaches; None stands for no limit."""
-    rows: Sequence[tuple[str, float | None, str]] = [
-        (f"guessing: {100 * rate:g}%", rate, _GREY),
-        *(
-            (f"{name}: not known, nothing limits it", None, _RED)
-            if chance is None
-            else (f"{name}: at most {format_share(chance)}", chance, _BLUE)
-            for name, chance in chances.items()
-        ),
-    ]
+    rows: list[tuple[str, float | None, str]] = [(f"guessing: {100 * rate:g}%", rate, _GREY)]
+    for name, chance in chances.items():
+        if chance is None:
+            rows.append((f"{name}: not known, nothing limits it", None, _RED))
+        else:
+            limit = "no more than guessing" if chance == rate else f"at most {format_share(chance)}"
+            rows.append((f"{name}: {limit}", chance, _BLUE))
     parts, length = [], _WIDTH - 20
     for at, (label, chance, colour) in enumerate(rows):
         y = 10 + 48 * at

@@ -38,7 +38,7 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
         [
             *render_opening(predicate.title),
             f"<h1>{escape(predicate.title)}</h1>",
-            *render_banner(summary, ("signed", "by a key whose public half was given to check it")),
+            *render_banner(summary, ("signed", "and unchanged since; by whose key is said below")),
             *render_answers(summary, verified.unchecked),
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             "<h2>When</h2>",

@@ -51,7 +51,7 @@ def summarise(predicate: Predicate, signed: str) -> Summary:
         verdict=_verdict(predicate, weak),
         chance=chance,
         rate=rate,
-        limit="no limit is proven" if chance is None else f"at most {format_share(chance)}",
+        limit=_limit(predicate, chance),
         in_time=in_time,
         served=_waited(asked, due, served),
         answers=(
@@ -98,6 +98,12 @@ def _power(predicate: Predicate) -> tuple[float, float | None]:
         return stated.false_positive_rate, stated.true_positive_rate
     # Whoever was never in a model is found by guessing only.
     return 0.01, None if predicate.mode == "heuristic" else 0.01
+
+
+def _limit(predicate: Predicate, chance: float | None) -> str:
+    if chance is None:
+        return "no limit is proven"
+    return "no more than guessing" if predicate.mode == "exact" else f"at most {format_share(chance)}"
 
 
 def _judge(predicate: Predicate, chance: float | None) -> str:
