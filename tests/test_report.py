@@ -261,7 +261,7 @@ def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
     else:
         assert ("the best attack is a guess" in tells) is (mode == "exact")
         assert ("do not count this as forgotten" in enough) is (mode == "heuristic")
-    assert "all listed below" in answer(page, "What is left of the forgotten?")
+    assert "listed as still there below" in answer(page, "What is left of the forgotten?")
     assert "nothing signed was given" in answer(page, "What was not checked?")
     now = answer(page, "What do I do now?")
     assert "Ask City Hospitals for something signed" in now

@@ -42,7 +42,7 @@ MODES = {
     "heuristic": "something was tried, and nothing is proven of it",
 }
 LEVELS = {
-    "purge": "all that was computed from the data of whoever left was deleted here, but for what is still listed",
+    "purge": "all that was computed from the data of whoever left was deleted here, but for what is listed as still there",
     "output": "only what is not needed any more was deleted; models and numbers from before are still here",
 }
 LOSSES = {
@@ -61,6 +61,7 @@ _BASES = {
 }
 # Words that need explaining where they stand, in the order in which they are looked for.
 _TERMS = {
+    "client": "a participant: somebody who trains on data of its own",
     "pseudonym": "the number by which the history calls a participant",
     "keyed digest": "a fingerprint of a name that only somebody with the secret file can compute",
     "salt": "random bytes without which a fingerprint tells nothing",
@@ -121,12 +122,14 @@ def render_answers(summary: Summary, unchecked: Sequence[str]) -> Iterator[str]:
     yield "<dl>"
     for question, answer in summary.answers:
         yield f"<dt>{escape(question)}</dt><dd>{escape(answer)}</dd>"
-    for question, lines in (
-        ("What was not checked?", unchecked or ("Nothing: all that this page says of the request was compared.",)),
-        ("What do I do now?", summary.steps),
+    word = "This is the word of whoever signed or wrote it; each line says what it takes to check it:"
+    checked = "Nothing is left that this page says of the request and that can be checked."
+    for question, lead, lines in (
+        ("What was not checked?", word if unchecked else checked, unchecked),
+        ("What do I do now?", "", summary.steps),
     ):
-        yield f"<dt>{question}</dt><dd>"
-        yield from _items(lines, set(_TERMS))
+        yield f"<dt>{question}</dt><dd>{lead}"
+        yield from _items(lines, set(_TERMS)) if lines else ()
         yield "</dd>"
     yield "</dl>"
 
@@ -175,7 +178,7 @@ def _by_basis(assumptions: Sequence[Assumption]) -> Iterator[str]:
 def _items(lines: Sequence[str], known: set[str]) -> Iterator[str]:
     yield "<ul>"
     for line in lines:
-        new = [term for term in _TERMS if term not in known and re.search(rf"\b{term}", line)]
+        new = [term for term in _TERMS if term not in known and re.search(rf"\b{term}s?\b", line)]
         known.update(new)
         words = "".join(f'<span class="word">{escape(f"{term}: {_TERMS[term]}")}</span>' for term in new)
         yield f"<li>{escape(line)}{words}</li>"

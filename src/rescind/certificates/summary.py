@@ -67,8 +67,8 @@ def summarise(predicate: Predicate, signed: str) -> Summary:
             ),
             (
                 "What is left of the forgotten?",
-                f"Traces of {stays} kinds, all listed below, and every copy that was handed out before: nobody can "
-                "call those back.",
+                f"Traces of {stays} kinds, listed as still there below. And every copy that was handed out before: "
+                "nobody can call those back.",
             ),
         ),
         steps=tuple(_steps(predicate, chance is None or weak, in_time, signed)),
