@@ -42,7 +42,7 @@ MODES = {
     "heuristic": "something was tried, and nothing is proven of it",
 }
 LEVELS = {
-    "purge": "all that was computed from the data of whoever left was deleted here, but for what is listed as still there",
+    "purge": "all that was computed from the data of whoever left is deleted here, but for what is still there",
     "output": "only what is not needed any more was deleted; models and numbers from before are still here",
 }
 LOSSES = {
