@@ -82,6 +82,7 @@ class Issued:
 
     def __init__(self, folder: Path, method: Method) -> None:
         self.history = History(folder / "history")
+        self.history.name_run(operator="City Hospitals", model="risk head")
         server: Server = Average()
         options: dict[str, Any] = {}
         if isinstance(method, Dp):
@@ -256,6 +257,13 @@ def factor(rng: random.Random, value: float) -> float:
 Change = Callable[[random.Random, Any], Any]
 # Every fact of a certificate: how it is altered, and the words by which verification names it as not checked.
 FACTS: dict[str, tuple[str, Change]] = {
+    **{
+        f"names.{what}": (
+            "what operator, federation and model are called",
+            lambda rng, _: rng.choice((None, rng.randbytes(4).hex())),
+        )
+        for what in ("operator", "federation", "model")
+    },
     "run": ("of which history", lambda rng, _: rng.randbytes(8).hex()),
     "request": ("which request", lambda rng, _: rng.randint(1, 10**6)),
     "asked": ("when it was asked", lambda rng, it: moved(rng, it, (-900, -1))),

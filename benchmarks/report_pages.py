@@ -77,6 +77,7 @@ def made(mode: str, folder: Path, data: str | None, rounds: int) -> list[Path]:
     method, budget = CASES[mode]
     tape = RecordingEngine(engine(data))
     with History(folder / "history") as history:
+        history.name_run(operator="City Post", federation="letters", model="digits")
         watch = Accuracies(folder / "accuracies.jsonl", history, tape, forget=[LEAVER])
         federation = Revocable(history, tape, watch=watch)
         federation.train(Rounds(rounds))

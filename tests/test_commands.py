@@ -32,6 +32,7 @@ from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
+from rescind.history.events import RequestWithdrawn
 from rescind.history.overview import claimable, overview
 from rescind.history.progress import notify_listener
 from rescind.ledger.records import ErasureLevel
@@ -235,6 +236,46 @@ def test_init_makes_a_history_once(tmp_path: Path) -> None:
     assert (again["new"], again["run"]) == (False, first["run"])
     assert "rescind.History(" in said("init", tmp_path / "new").output
     assert "start the federation's first run" in said("status", tmp_path / "new").output
+
+
+NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head"}
+
+
+def test_init_records_names_which_can_be_changed_later(tmp_path: Path) -> None:
+    made = said("init", tmp_path / "new", "--operator", NAMES["operator"], "--federation", NAMES["federation"])
+    assert made.exit_code == 0, made.output
+    assert "Its operator is called City Hospitals." in made.output
+    assert shown("init", tmp_path / "new", "--model", NAMES["model"])["names"] == NAMES
+    with History(tmp_path / "new") as history:
+        entries = len(history.entry_times())
+        assert shown("init", tmp_path / "new", "--model", NAMES["model"])["names"] == NAMES
+        assert len(history.entry_times()) == entries
+        history.name_run(model="another head")
+        assert history.timeline.names.model == "another head"
+        assert history.timeline.names.operator == "City Hospitals"
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\u202eheart", "\x1b[2J", " heart", "x" * 257, "\u3164"])
+def test_a_name_that_could_deceive_is_refused(name: str, tmp_path: Path) -> None:
+    refused = said("init", tmp_path / "new", "--federation", name)
+    assert refused.exit_code == 1
+    assert "is no name for the federation" in refused.output
+    assert refused.output.rstrip("\n").isprintable()
+    with History(tmp_path / "new") as history:
+        assert history.timeline.names.federation is None
+
+
+def test_a_request_is_withdrawn_with_a_reason(folder: Path) -> None:
+    for reason in ([], ["--reason", "asked by mistake"]):
+        number = shown("request", "add", folder, "clinic-1")["request"]
+        assert said("request", "withdraw", folder, number, *reason).exit_code == 0
+    with History(folder) as history:
+        events = [event for _, event in history.timeline.of(RequestWithdrawn)]
+        assert [event.reason for event in events] == ["", "asked by mistake"]
+        number = history.ask(["clinic-1"], Budget(1.0, 1e-5))
+        for refused in (lambda: history.withdraw(number, "x" * 1001), lambda: history.extend(number, 1, "x" * 1001)):
+            with pytest.raises(ValueError, match="at most"):
+                refused()
 
 
 def commands() -> list[tuple[str, click.Command]]:

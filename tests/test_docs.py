@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rescind.core
+from rescind.core.calibration import Budget, attack_power
 
 ROOT = Path(__file__).parents[1]
 THEORY = (ROOT / "docs" / "theory.md").read_text()
@@ -144,6 +145,20 @@ def test_every_public_formula_names_its_source(module: str) -> None:
         cited = theory_sections(text)
         assert cited, f"{module}.{item.__name__} names no section of docs/theory.md"
         assert set(cited) <= SECTIONS
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "examples").glob("*/README.md"))], ids=lambda path: path.parent.name
+)
+def test_an_example_asks_for_a_guarantee_that_one_would_want(path: Path) -> None:
+    asked = re.findall(r"^(?:\$ )?rescind request add (.*)$", path.read_text("utf-8"), re.MULTILINE)
+    assert asked
+    for words in asked:
+        epsilon, delta = (
+            float(found[1]) if (found := re.search(rf"--{name} (\S+)", words)) else usual
+            for name, usual in (("epsilon", 1.0), ("delta", 1e-5))
+        )
+        assert attack_power(Budget(epsilon, delta).mu, 0.01) < 0.06
 
 
 CONSOLE = [

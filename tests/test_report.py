@@ -6,7 +6,8 @@ import json
 import re
 from contextlib import chdir
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from rescind.core.facts import PublicHead
 from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
+from rescind.history import codec
+from rescind.history.events import RequestWithdrawn, record
 from rescind.history.overview import overview
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
@@ -35,9 +38,9 @@ METHODS: dict[str, Method] = {
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
-def federation(history: History) -> Revocable:
+def federation(history: History, clients: int = 30) -> Revocable:
     engine = simulation(
-        30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
+        clients, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
     )
     return Revocable(history, engine)
 
@@ -54,7 +57,7 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
         private = render_report(history, private=True, now=NOON)
         assert page == render_report(history, private=False, now=NOON)
         influences = overview(history).influences
-    assert f"<td>{mode}</td>" in page
+    assert f"<td>{mode}: " in page
     assert f"Request {number}: " in page
     assert "clinic-4) is open, due" in page
     assert "clinic-3" not in page + private
@@ -71,7 +74,7 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
         assert not any(f">{each.sensitivity:.3g}<" in page for each in influences)
         assert "went back to</th>" in private
     assert "went back to</th>" not in page
-    assert "rounds of training behind the model" not in page
+    assert "rounds of training before the model" not in page
 
 
 def test_a_report_can_be_written_before_anybody_leaves(tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ SIGNED = ["--certificate", "certificate.json", "--key", "operator.key.pub"]
 def test_a_certificate_is_shown_with_its_verification_and_what_was_measured(signed: Path) -> None:
     run(signed, "report", "history", *SIGNED, "--accuracies", "accuracies.jsonl")
     page = (signed / "report.html").read_text("utf-8")
-    assert "Its certificate was verified." in page
+    assert "its certificate was verified for this page" in page
     assert "the history at hand is unbroken" in page
     assert "<td>a replay</td><td>0 of 7 above</td><td>at none</td>" in page
     assert "Noise against guarantee" in page
@@ -167,15 +170,27 @@ def test_a_wrong_line_of_accuracies_is_named(line: str, said: str, tmp_path: Pat
         read_accuracies(tmp_path / "measured")
 
 
-def test_names_are_escaped() -> None:
+def test_names_and_reasons_are_escaped_and_bounded() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(2))
+        history.name_run(operator="<script>1</script>", federation="<script>2</script>", model="<script>3</script>")
         everybody = {f"clinic-{number}": f"$ \\frac{{{number}" for number in range(30)}
         history.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
         history.ask(["clinic-4"], Budget(8.0, 0.01))
+        history.extend(1, 3, "<script>later</script>\u202e")
+        history.withdraw(history.ask(["clinic-5"], Budget(8.0, 0.01)), "<script>never</script>\n")
+        # Longer than anybody can say it to the command line: the database was written by somebody else.
+        withdrawn = history.ask(["clinic-6"], Budget(8.0, 0.01))
+        record(history.ledger, RequestWithdrawn(withdrawn, "z" * 10_000), NOON.isoformat())
+        federation(history).forget(Scratch(), Rounds(2))
         page = render_report(history, private=True, now=NOON)
     assert "<script" not in page
-    assert "&lt;script&gt;" in page
+    for name in ("1", "2", "3", "later", "never"):
+        assert f"&lt;script&gt;{name}&lt;/script&gt;" in page
+    assert "\u202e" not in page
+    assert "\\n" in page
+    assert "z" * 1900 in page
+    assert "z" * 2001 not in page
 
 
 def test_a_broken_history_is_named_first() -> None:
@@ -185,3 +200,164 @@ def test_a_broken_history_is_named_first() -> None:
         history.models.delete(digest)
         page = render_report(history, private=False, now=NOON)
     assert page.index("The history contradicts itself") < page.index("still in the model")
+
+
+# What an officer asks
+
+
+NAMES = {"operator": "City Hospitals", "federation": "heart", "model": "risk head"}
+VERDICTS = {
+    "exact": "forgotten: the model was made without the data of whoever left",
+    "strict": "forgotten weakly: what the model can still tell has a high limit",
+    "instance": "forgotten: what the model can still tell has a proven limit",
+    "heuristic": "not proven: nobody can say what the model still knows",
+}
+QUESTIONS = (
+    *("Who asked, and for what?", "What was done?", "What is promised?", "What could an attacker still tell?"),
+    *("Is that enough?", "Was it in time?", "What is left of the forgotten?", "What was not checked?"),
+    "What do I do now?",
+)
+
+
+def asked_and_served(history: History, mode: str, days: int = 6) -> None:
+    """Train, let somebody ask on the first of November, and serve it some days later."""
+    history._clock = lambda: NOON
+    history.name_run(**NAMES)
+    made = federation(history, 120)
+    made.train(Rounds(8))
+    history.ask(["clinic-3"], Budget(8.0, 0.01) if mode == "strict" else Budget(3.0, 1e-5))
+    history._clock = lambda: NOON + timedelta(days=days)
+    made.forget(METHODS[mode], Rounds(2))
+
+
+def answer(page: str, question: str) -> str:
+    """Return what a page answers, as it is read."""
+    found = re.search(rf"<dt>{re.escape(question)}</dt><dd>(.*?)</dd>", page, re.DOTALL)
+    assert found is not None, question
+    return unescape(re.sub(r"<[^>]+>", " ", found[1]))
+
+
+@pytest.mark.parametrize("mode", METHODS)
+def test_an_officer_finds_every_answer_on_the_page(mode: str) -> None:
+    with History.in_memory() as history:
+        asked_and_served(history, mode)
+        page = render_report(history, private=False, now=NOON + timedelta(days=7))
+        digest = history.timeline.requests[0].forgotten[0]
+    assert [page.index(f"<dt>{question}</dt>") for question in QUESTIONS] == sorted(
+        page.index(f"<dt>{question}</dt>") for question in QUESTIONS
+    )
+    assert f"<h3>Request 1: {VERDICTS[mode]}</h3>" in page
+    who = answer(page, "Who asked, and for what?")
+    assert "On 2026-11-01 a participant asked City Hospitals, which runs the federation heart, to be forgotten" in who
+    assert f"by the model risk head. Names are erased. A certificate says {digest[:8]} in place of the name" in who
+    assert "Yes. It was asked on 2026-11-01, due on 2026-12-01 and served on 2026-11-07" in answer(
+        page, "Was it in time?"
+    )
+    tells, enough = answer(page, "What could an attacker still tell?"), answer(page, "Is that enough?")
+    if mode in ("strict", "instance"):
+        assert re.search(r"with a chance of at most \d+\.\d%\. Guessing: 1%\.", tells)
+        assert ("weak" in enough) is (mode == "strict")
+        assert "Epsilon is " in answer(page, "What is promised?")
+    else:
+        assert ("the best attack is a guess" in tells) is (mode == "exact")
+        assert ("do not count this as forgotten" in enough) is (mode == "heuristic")
+    assert "listed as still there below" in answer(page, "What is left of the forgotten?")
+    assert "nothing signed was given" in answer(page, "What was not checked?")
+    now = answer(page, "What do I do now?")
+    assert "Ask City Hospitals for something signed" in now
+    assert ("Ask City Hospitals to train again" in now) is (mode in ("strict", "heuristic"))
+
+
+def test_what_was_served_too_late_is_called_so() -> None:
+    with History.in_memory() as history:
+        asked_and_served(history, "exact", days=33)
+        page = render_report(history, private=False, now=NOON + timedelta(days=40))
+    assert "<strong>too late</strong> 33 days after it was asked, 3 days too late" in page
+    assert answer(page, "Was it in time?").startswith("No. ")
+    assert "Tell whoever asked why it took longer" in page
+    assert 'stroke="#c9453b"' in page
+
+
+def test_the_page_reads_top_down(signed: Path) -> None:
+    run(signed, "report", "history", *SIGNED, "--accuracies", "accuracies.jsonl", "-o", "top.html")
+    page = (signed / "top.html").read_text("utf-8")
+    order = [
+        *('class="banner', "<strong>at most ", "<strong>in time", "<strong>signed", "<dt>Who asked", "<h2>When</h2>"),
+        *(
+            ">asked</text>",
+            "guessing: 1%</text>",
+            "before and after</h2>",
+            "<summary>Rests on",
+            "<summary>Still there",
+        ),
+        *("<summary>Not claimed", "<h2>For specialists</h2>"),
+    ]
+    assert [page.index(part) for part in order] == sorted(page.index(part) for part in order)
+    for day in ("asked", "served", "certified", "due"):
+        assert f">{day}</text>" in page
+    # The lists, and what is for specialists, are folded; on paper they are not.
+    assert " open" not in "".join(re.findall("<details[^>]*>", page))
+    assert "::details-content { content-visibility: visible; }" in page
+
+
+def test_words_are_explained_where_they_stand_and_no_class_of_ours_is_named(signed: Path) -> None:
+    run(signed, "report", "history", *SIGNED, "-o", "words.html", "--private")
+    run(signed, "verify", *SIGNED[1:], "--html", "page.html")
+    for name in ("words.html", "page.html"):
+        page = (signed / name).read_text("utf-8")
+        for explained in (
+            *("instance: the limit holds for this federation", "purge: all that was computed from the data"),
+            *("<h3>Proven: it is mathematics</h3>", "<h3>Declared by the operator: it is the operator&#x27;s word"),
+            '<span class="word">pseudonym: the number by which the history calls a participant</span>',
+        ):
+            assert explained in page
+            if "span" in explained:
+                assert page.count(explained) == 1
+        body = re.sub(r"<svg.*?</svg>", "", page.partition("</style>")[2], flags=re.DOTALL)
+        # What the operator could do about it is told in the operator's own words.
+        told = body.partition("What a stronger claim lacks")[0]
+        ours = [name for name in codec._CLASSES if name != name.capitalize()]
+        assert [name for name in ours if re.search(rf"\b{name}\b", told)] == []
+
+
+def test_withdrawn_and_extended_requests_are_shown_with_their_reasons() -> None:
+    with History.in_memory() as history:
+        asked_and_served(history, "exact")
+        history.withdraw(history.ask(["clinic-8"], Budget(1.0, 1e-5)), "asked by mistake")
+        history.withdraw(history.ask(["clinic-8"], Budget(1.0, 1e-5)))
+        history.extend(history.ask(["clinic-9"], Budget(1.0, 1e-5)), 20, "many requests at once")
+        page = render_report(history, private=False, now=NOON + timedelta(days=8))
+    assert "Request 2 (clinic-8; asked on 2026-11-07) was withdrawn on 2026-11-07: asked by mistake." in page
+    assert "Request 3 (clinic-8; asked on 2026-11-07) was withdrawn on 2026-11-07, and no reason was given." in page
+    assert "days left. On 2026-11-07 its deadline was moved to 2026-12-27: many requests at once." in page
+
+
+def test_accuracies_before_and_after_are_compared(signed: Path) -> None:
+    run(signed, "report", "history", "--accuracies", "accuracies.jsonl", "-o", "compared.html")
+    page = (signed / "compared.html").read_text("utf-8")
+    found = read_accuracies(signed / "accuracies.jsonl")
+    before, after = found[ModelId(0, 6)], found[ModelId(1, 2)]
+    assert f"<td>1</td><td>on held-out data</td><td>{before.test:.0%}</td><td>{after.test:.0%}</td>" in page
+    run(signed, "report", "history", "--accuracies", "accuracies.jsonl", "-o", "private.html", "--private")
+    private = (signed / "private.html").read_text("utf-8")
+    assert f"<td>of the remaining</td><td>{before.retain:.1%}</td><td>{after.retain:.1%}</td>" in private
+
+
+def test_what_several_requests_have_in_common_is_said_once() -> None:
+    with History.in_memory() as history:
+        asked_and_served(history, "exact")
+        alone = render_report(history, private=False, now=NOON)
+        history.ask(["clinic-5"], Budget(3.0, 1e-5))
+        federation(history, 120).forget(Scratch(), Rounds(2))
+        page = render_report(history, private=False, now=NOON)
+    assert "have in common" not in alone
+    assert "What all 2 requests have in common" in page
+    for line in (
+        "such as backups, are erased",
+        "the first model is public and depends",
+        "numbers of rounds that were",
+    ):
+        assert page.count(line) == alone.count(line) == 1
+    assert page.count("<h3>Request ") == 2
+    # The answers are folded, so that all verdicts are seen at once.
+    assert page.count("<summary>Questions and answers about request") == 2

@@ -27,8 +27,8 @@ from rescind.certificates.errors import (
 )
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key, load_public_key, load_signer
-from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Statement
-from rescind.certificates.verification import verify
+from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Names, Statement
+from rescind.certificates.verification import explain, verify
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
@@ -65,6 +65,7 @@ def served(history: History, method: Method, *names: str, secret: bool = True) -
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, int]]:
     with History(tmp_path_factory.mktemp("certified") / "history") as made:
+        made.name_run(operator="City Hospitals", model="risk head")
         yield made, served(made, Sifu())
 
 
@@ -93,6 +94,23 @@ def forged(content: bytes, keys: dict[str, Path], change: Change) -> bytes:
 
 
 # What it says
+
+
+def test_a_certificate_says_what_people_call_the_run_and_the_history_knows_better(
+    history: tuple[History, int], content: bytes, keys: dict[str, Path]
+) -> None:
+    made, _ = history
+    found = checked(content, keys, history=made)
+    assert found.statement.predicate.names == Names(operator="City Hospitals", federation=None, model="risk head")
+    assert "  operator City Hospitals; model risk head" in list(explain(found))
+
+    def rename(document: dict[str, Any]) -> None:
+        document["predicate"]["names"]["operator"] = "Another Hospital"
+
+    lie = forged(content, keys, rename)
+    assert any("what operator, federation and model are called" in line for line in checked(lie, keys).unchecked)
+    with pytest.raises(HistoryMismatchError, match="names"):
+        checked(lie, keys, history=made)
 
 
 def test_an_instance_certificate_holds_with_everything_at_hand(

@@ -71,6 +71,7 @@ def test_texts_cannot_steer_the_terminal_that_shows_them(odd: str, found: Statem
         altered(found, "erasure", unreachable=(odd,)),
         altered(found, evidence=(evidence.model_copy(update={"found": odd}),)),
         altered(found, run=odd),
+        altered(found, "names", operator=odd),
         altered(found, trained=(odd,)),
         altered(found, sampling=odd),
         altered(found, "training", precision=odd),

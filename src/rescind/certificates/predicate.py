@@ -18,6 +18,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # What is shown on a terminal is one line of it: no control characters, and none that turn the direction of writing.
 _SHOWN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
 Words = Annotated[str, Field(min_length=1, max_length=2000, pattern=_SHOWN)]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=_SHOWN)]
 # As ``ledger.contract.run_identifier`` makes it.
 Run = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 # The numbers of a model's branch and round.
@@ -194,22 +195,31 @@ class NamedRows(Part):
     root: Digest
 
 
+class Names(Part):
+    """What people call the operator, the federation and its model; None where nothing was said."""
+
+    operator: Name | None
+    federation: Name | None
+    model: Name | None
+
+
 class Predicate(Part):
     """The claim about one request.
 
     ``forgotten`` are salted digests of the clients' names: whoever has its receipt finds itself. Where single records
-    went, ``rows`` are the clients' commitments to them, as far as they made any. ``run`` names the
-    history, whose head is a subject of the statement, and ``model`` the model in it. ``trained`` names the tensors
-    that the model's digest is about, ``frozen`` is the digest of all others, if there are any. ``constants`` are what
-    the claim takes as given although data may have decided it, ``public`` what it does not hide. ``noise`` or
-    ``rounds`` is what hides. ``solving`` says how the head was solved after the restart, None if it was trained.
-    ``evidence`` was measured, and no claim rests on it.
+    went, ``rows`` are the clients' commitments to them, as far as they made any. ``run`` names the history, whose
+    head is a subject of the statement, and ``model`` the model in it; ``names`` are the operator's words for people.
+    ``trained`` names the tensors that the model's digest is about, ``frozen`` is the digest of all others, if there
+    are any. ``constants`` are what the claim takes as given although data may have decided it, ``public`` what it
+    does not hide. ``noise`` or ``rounds`` is what hides. ``solving`` says how the head was solved after the restart,
+    None if it was trained. ``evidence`` was measured, and no claim rests on it.
     """
 
     title: Words
     version: Literal[1]
     run: Run
     model: ModelName
+    names: Names
     request: Count
     asked: Words
     deadline: Words

@@ -41,7 +41,14 @@ from rescind.certificates.predicate import (
     Statement,
 )
 from rescind.certificates.recomputed import find_unfounded, has_touched
-from rescind.certificates.wording import NOISE_SOURCE, SEED, format_exactly, format_share, write_texts_of
+from rescind.certificates.wording import (
+    NOISE_SOURCE,
+    SEED,
+    describe_names,
+    format_exactly,
+    format_share,
+    write_texts_of,
+)
 from rescind.checkpoints.tensors import digest
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
@@ -143,9 +150,10 @@ def verify(
             "the stated facts: who took part, how participants were drawn and weighed, what they trained, how a head "
             "was solved, on whose word each of these is known: give the history",
             "the plan and the noise level, what was erased and what is still there: give the history",
-            "which request and model of which history it is about, which mode it is and why, whose removal is "
-            "hidden, who was forgotten, what commits to their rows, the epsilon, delta and releases that were asked "
-            "for, and when it was asked, due and completed: give the history",
+            "what operator, federation and model are called, which request and model of which history it is about, "
+            "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
+            "epsilon, delta and releases that were asked for, and when it was asked, due and completed: give the "
+            "history",
         ]
     if statement.predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
@@ -184,6 +192,8 @@ def explain(verified: VerifiedCertificate) -> Iterator[str]:
     yield from _wrapped("", f"Verified{extent}: {predicate.title}")
     asked, due, completed = (text[:10] for text in (predicate.asked, predicate.deadline, predicate.erasure.completed))
     yield from _wrapped("  ", f"request {predicate.request}: asked {asked}, due {due}, completed {completed}")
+    if names := describe_names(predicate.names):
+        yield from _wrapped("  ", names)
     report = predicate.mode == Mode.HEURISTIC.value
     asking = "asked to be " if report else ""
     yield from _wrapped("  ", f"{len(predicate.forgotten)} {asking}forgotten. {predicate.claim}")

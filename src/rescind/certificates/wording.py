@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from rescind.certificates.predicate import Assumption, Predicate, RecordedFacts, Training
+from rescind.certificates.predicate import Assumption, Names, Predicate, RecordedFacts, Training
 from rescind.core.facts import Mode, PrivacyScope, Sampling, Source
 
 NOISE_SOURCE = "the operating system's generator, through ChaCha20; drawn once, kept nowhere"
@@ -127,6 +127,11 @@ def write_texts_of(predicate: Predicate) -> dict[str, Any]:
         noised_rounds=predicate.rounds is not None,
         solved=predicate.solving is not None,
     )
+
+
+def describe_names(names: Names) -> str:
+    """Say what people call operator, federation and model; empty where nothing was said."""
+    return "; ".join(f"{what} {name}" for what, name in names if name is not None)
 
 
 def format_share(share: float) -> str:

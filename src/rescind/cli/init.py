@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
 
 from rescind.cli.shared import AsJson, Location, open_history, report_errors, show
-
-if TYPE_CHECKING:
-    pass
 
 _SERVER = """\
 # In the server app, where the strategy was started:
@@ -25,21 +25,30 @@ from rescind.flower import train_head
 return train_head(msg, context, features, labels)"""
 
 
-def init(history: Location, as_json: AsJson = False) -> None:
+def init(
+    history: Location,
+    operator: Annotated[str | None, typer.Option(help="Who runs the federation.")] = None,
+    federation: Annotated[str | None, typer.Option(help="What the federation is called.")] = None,
+    model: Annotated[str | None, typer.Option(help="What its model is called.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Make a new history, readable by you alone, and show the lines that a Flower app needs.
 
-    Example: rescind init hospital-history
+    The names are for people: certificates and reports say them. Of a history that exists they can be given later.
+    Example: rescind init hospital-history --operator "City Hospitals" --federation heart --model "risk head"
     """
     with report_errors():
         existed = Path(history).is_dir() and any(Path(history).iterdir())
         with open_history(history, create=True) as opened:
-            identifier, secret = opened.identifier, opened.secret_file
+            opened.name_run(operator=operator, federation=federation, model=model)
+            identifier, secret, names = opened.identifier, opened.secret_file, asdict(opened.timeline.names)
     words = [
         f"There is a history in {history} already, of run {identifier}."
         if existed
         else f"A new history is in {history}. Its secret file is {secret}: keep it, and back it up apart from the "
         "history.",
+        *(f"Its {what} is called {name}." for what, name in names.items() if name is not None),
         "",
         *_SERVER.format(location=history).splitlines(),
     ]
-    show({"history": history, "run": identifier, "new": not existed}, words, as_json)
+    show({"history": history, "run": identifier, "new": not existed, "names": names}, words, as_json)

@@ -93,7 +93,9 @@ def extend(
     history: Location,
     number: Number,
     days: Annotated[int, typer.Option(help="By how many days; two months at most in all (GDPR art. 12).")],
-    reason: Annotated[str, typer.Option(help="Why; it is recorded, and the requester has to be told.")],
+    reason: Annotated[
+        str, typer.Option(help="Why; it is recorded for good, so name nobody. The requester has to be told.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Extend the deadline of an open request, with a reason.
@@ -107,13 +109,18 @@ def extend(
 
 
 @app.command()
-def withdraw(history: Location, number: Number, as_json: AsJson = False) -> None:
-    """Take back a request that is still open.
+def withdraw(
+    history: Location,
+    number: Number,
+    reason: Annotated[str, typer.Option(help="Why; it is recorded for good, so name nobody.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take back a request that is still open, with a reason if there is one to tell.
 
-    Example: rescind request withdraw hospital-history 1
+    Example: rescind request withdraw hospital-history 1 --reason "asked by mistake"
     """
     with open_existing(history) as opened:
-        opened.withdraw(number)
+        opened.withdraw(number, reason)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
 
 

@@ -15,8 +15,27 @@ from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode_fields, encode
 from rescind.history.run import Run
-from rescind.ledger.contract import BRANCH, LABEL, REGISTRATION, REJECTION, REMAINS, Ledger
+from rescind.ledger.contract import BRANCH, LABEL, LONGEST_NAME, REGISTRATION, REJECTION, REMAINS, Ledger
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+from rescind.texts import is_plain, make_plain
+
+
+@dataclass(frozen=True, slots=True)
+class RunNamed:
+    """What people call the operator, the federation and its model; None where nothing was said."""
+
+    operator: str | None = None
+    federation: str | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        for what in fields(self):
+            name = getattr(self, what.name)
+            if name is not None and not (0 < len(name) <= LONGEST_NAME and is_plain(name)):
+                raise ValueError(
+                    f"{make_plain(name)!r:.80} is no name for the {what.name}: give 1 to {LONGEST_NAME} characters "
+                    "that can be seen, in one line"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +78,10 @@ class RequestFiled:
 
 @dataclass(frozen=True, slots=True)
 class RequestWithdrawn:
-    """A request was taken back."""
+    """A request was taken back, and why, if that was said."""
 
     request: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +197,7 @@ Event: TypeAlias = (
     Run
     | Branch
     | ErasurePlan
+    | RunNamed
     | ClientsRegistered
     | ClientsLabelled
     | RepliesRejected
@@ -198,6 +219,7 @@ Event: TypeAlias = (
 # Rounds are not among the events: there are too many of them, and they are found by their models.
 EVENTS: Mapping[str, type[Event]] = {
     "run": Run,
+    "named": RunNamed,
     BRANCH: Branch,
     REGISTRATION: ClientsRegistered,
     LABEL: ClientsLabelled,

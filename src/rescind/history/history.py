@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from itertools import pairwise
@@ -807,28 +808,49 @@ class History:
         Args:
             number: the request's number.
             days: how many days later, at least 1; two months in all.
-            reason: why.
+            reason: why, in at most 1,000 characters and without names; it stays in the history.
 
         Returns:
             the new deadline, in ISO 8601.
 
         Raises:
-            ValueError: the request is not open, the reason is empty, or it would be too many days.
+            ValueError: the request is not open, the reason is empty or too long, or it would be too many days.
             MissingSecretError: the secret file is not at hand.
         """
         return requests.extend(self.ledger, number, days, reason, self._clock()).isoformat()
 
-    def withdraw(self, number: int) -> None:
+    def withdraw(self, number: int, reason: str = "") -> None:
         """Record that an open request was taken back.
 
         Args:
             number: the request's number.
+            reason: why, in at most 1,000 characters and without names; it stays in the history.
 
         Raises:
-            ValueError: the request is not open.
+            ValueError: the request is not open, or the reason is too long.
             MissingSecretError: the secret file is not at hand.
         """
-        requests.withdraw(self.ledger, number, self._clock())
+        requests.withdraw(self.ledger, number, self._clock(), reason)
+
+    def name_run(
+        self, *, operator: str | None = None, federation: str | None = None, model: str | None = None
+    ) -> None:
+        """Record what people call this run; certificates and reports from then on say it.
+
+        Args:
+            operator: who runs the federation; None leaves what was said before, here and below.
+            federation: the federation.
+            model: the model that it trains.
+
+        Raises:
+            ValueError: a name has not 1 to 256 characters, or some that nobody sees.
+            MissingSecretError: the secret file is not at hand.
+        """
+        said = {"operator": operator, "federation": federation, "model": model}
+        before = self.timeline.names
+        names = replace(before, **{what: name for what, name in said.items() if name is not None})
+        if names != before:
+            record(self.ledger, names, self._now())
 
     def record_plan(self, plan: RecordedPlan) -> RecordedPlan:
         """Record how open requests are going to be served.

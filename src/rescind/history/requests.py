@@ -42,6 +42,8 @@ from rescind.ledger.records import Branch, ErasurePlan, ModelId
 _MOST_EXTENDED = 61
 # A certificate lists them all, and one that nobody reads is not signed.
 MOST_CLIENTS = 10_000
+# A report shows it in full.
+_LONGEST_REASON = 1000
 # What a plan depends on, beside the rounds.
 _CHANGES = (Run, Branch, ErasurePlan, EndByData, TrainingDoubted, DoubtsLifted, MeanMissed)
 
@@ -71,10 +73,11 @@ def blind_name(salt: bytes, name: str) -> str:
     return hashlib.sha256(b"rescind forgets " + salt + name.encode()).hexdigest()
 
 
-def withdraw(ledger: Ledger, number: int, time: datetime) -> None:
-    """Record that a request was taken back; only an open one can be."""
+def withdraw(ledger: Ledger, number: int, time: datetime, reason: str = "") -> None:
+    """Record that a request was taken back, and why; only an open one can be."""
     check_open(Timeline.read(ledger), number)
-    record(ledger, RequestWithdrawn(number), time.isoformat())
+    _check_length(reason)
+    record(ledger, RequestWithdrawn(number, reason), time.isoformat())
 
 
 def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
@@ -82,6 +85,7 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
     filed = check_open(Timeline.read(ledger), number)
     if not reason.strip():
         raise ValueError("give a reason: without one a deadline is not extended")
+    _check_length(reason)
     deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), _MOST_EXTENDED + 1))
     latest = datetime.fromisoformat(filed.first_deadline) + timedelta(days=_MOST_EXTENDED)
     if days < 1 or deadline > latest:
@@ -90,6 +94,11 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
         )
     record(ledger, DeadlineExtended(number, deadline.isoformat(), reason), time.isoformat())
     return deadline
+
+
+def _check_length(reason: str) -> None:
+    if len(reason) > _LONGEST_REASON:
+        raise ValueError(f"the reason has {len(reason)} characters: say it in {_LONGEST_REASON} at most")
 
 
 def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:

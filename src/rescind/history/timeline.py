@@ -23,6 +23,7 @@ from rescind.history.events import (
     RequestFiled,
     RequestSettled,
     RequestWithdrawn,
+    RunNamed,
     TrainingDoubted,
     read_event,
 )
@@ -126,6 +127,12 @@ class Timeline:
         for _, run in self.of(Run):
             return run
         raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
+
+    @cached_property
+    def names(self) -> RunNamed:
+        """What people call the operator, the federation and its model: what was said last."""
+        named = [event for _, event in self.of(RunNamed)]
+        return named[-1] if named else RunNamed()
 
     @cached_property
     def facts(self) -> Facts:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rescind.certificates.drawings import Picture
 from rescind.certificates.wording import format_share
 from rescind.core.arrays import Floats
 from rescind.core.calibration import reached_epsilon
@@ -24,14 +25,6 @@ from rescind.ledger.records import Branch, ModelId
 _INK = "#010203"
 _COLOURS = ("#3d7dca", "#c2571a", "#5b8c2a", "#a0529c", "#8a7a1f")
 _FAINT = "#8c8c8c"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An SVG element and the text that stands for it."""
-
-    svg: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +91,10 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
         axes.set_yticks([-number for number in lines], [f"branch {number}" for number in lines])
         axes.set_ylim(-max(lines) - 0.6, 0.4)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("rounds of training behind the model")
+        axes.set_xlabel("rounds of training before the model")
         if not scale:
             axes.set_xticks([])
-            axes.set_xlabel("training, later to the right")
+            axes.set_xlabel("order of training: later is further right")
 
     words = [f"branch {number}{f' with {line.rounds} rounds' if scale else ''}" for number, line in lines.items()]
     return _picture("tree", draw, 1.1 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
@@ -139,8 +132,8 @@ def accuracies(
                 xs, ys = zip(*points, strict=True)
                 name = label if number == max(branches) else None
                 axes.plot(xs, ys, style, marker=marker, markersize=4, color=colour, linewidth=1.6, label=name)
-        axes.set_xlabel("rounds of training behind the model" if 0 in lines else "rounds since the last restart")
-        axes.set_ylabel("accuracy")
+        axes.set_xlabel("rounds of training before the model" if 0 in lines else "rounds since the last restart")
+        axes.set_ylabel("share of examples that are right")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         _legend(axes)
@@ -179,8 +172,8 @@ def sensitivities(
                 color=_INK,
                 fontsize=8,
             )
-        axes.set_xlabel("rounds of training behind the model")
-        axes.set_ylabel("may have moved it by")
+        axes.set_xlabel("rounds of training before the model")
+        axes.set_ylabel("how far a client may have moved it")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _legend(axes)
 
@@ -213,8 +206,8 @@ def noises(promises: Mapping[str, Promise]) -> Picture:
             axes.plot([promise.sigma], [promise.epsilon], "o", color=colour, markersize=6)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("noise on every parameter (sigma)")
-        axes.set_ylabel("epsilon promised")
+        axes.set_xlabel("noise on every number of the model (sigma)")
+        axes.set_ylabel("epsilon (smaller promises more)")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:g}")
         _legend(axes)
@@ -238,8 +231,8 @@ def powers(claims: Mapping[str, Callable[[float], float]]) -> Picture:
             axes.plot(rates, chances, color=colour, linewidth=1.6, label=name)
         axes.plot(rates, rates, color=_FAINT, linewidth=1, linestyle=":", label="guessing")
         axes.set_xscale("log")
-        axes.set_xlabel("outsiders wrongly accused")
-        axes.set_ylabel("chance of recognising a forgotten client")
+        axes.set_xlabel("share of outsiders who are wrongly accused")
+        axes.set_ylabel("chance of recognising the forgotten")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2%}" if value < 0.01 else f"{value:.0%}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         _legend(axes)

@@ -1,0 +1,222 @@
+"""A request in short, for somebody who has never seen a certificate: everything follows from what is stated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from rescind.certificates.predicate import Names, Predicate
+from rescind.certificates.wording import format_exactly, format_share
+
+# Up to which chance, at 1% of outsiders wrongly accused, an attack's advantage is called so; see docs/guarantees.md.
+_JUDGED = (
+    (0.025, "That is hardly better than guessing."),
+    (0.06, "That is a small advantage: an attack that wants to be sure finds next to nothing."),
+    (0.15, "That protects little where an attacker cares about this very participant. Ask whether it has to be so."),
+)
+_WEAK = "That is weak: it says something about the average, hardly anything about one participant. Ask for more."
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a page says first.
+
+    ``grade`` is fine, weak or wrong; ``chance`` is the most that an attack reaches where it wrongly accuses ``rate``
+    of outsiders, None where nothing limits it.
+    """
+
+    grade: str
+    verdict: str
+    chance: float | None
+    rate: float
+    limit: str
+    in_time: bool
+    served: str
+    answers: tuple[tuple[str, str], ...]
+    steps: tuple[str, ...]
+
+
+def summarise(predicate: Predicate, signed: str) -> Summary:
+    """Say what was asked, done and promised, whether it is enough and in time; ``signed`` says by whom, if at all."""
+    rate, chance = _power(predicate)
+    asked, due, served = map(day_of, (predicate.asked, predicate.deadline, predicate.erasure.completed))
+    in_time = served <= due
+    judged = _judge(predicate, chance)
+    weak = judged == _WEAK
+    grade = "wrong" if chance is None else "weak" if weak or not in_time or not signed else "fine"
+    stays = len(predicate.erasure.stays + predicate.erasure.unreachable)
+    return Summary(
+        grade=grade,
+        verdict=_verdict(predicate, weak),
+        chance=chance,
+        rate=rate,
+        limit=_limit(predicate, chance),
+        in_time=in_time,
+        served=_waited(asked, due, served),
+        answers=(
+            ("Who asked, and for what?", _asked(predicate, asked)),
+            ("What was done?", _done(predicate)),
+            ("What is promised?", _promised(predicate)),
+            ("What could an attacker still tell?", _left(predicate, chance, rate)),
+            ("Is that enough?", judged),
+            (
+                "Was it in time?",
+                f"{'Yes' if in_time else 'No'}. It was asked on {asked}, due on {due} and served on {served}: "
+                f"{_waited(asked, due, served)}.",
+            ),
+            (
+                "What is left of the forgotten?",
+                f"Traces of {stays} kinds, listed as still there below. And every copy that was handed out before: "
+                "nobody can call those back.",
+            ),
+        ),
+        steps=tuple(_steps(predicate, chance is None or weak, in_time, signed)),
+    )
+
+
+def describe_operator(names: Names) -> str:
+    """Say who runs which federation, as far as that has a name."""
+    if names.operator is None:
+        return "the operator" + (f" of the federation {names.federation}" if names.federation else "")
+    return names.operator + (f", which runs the federation {names.federation}," if names.federation else "")
+
+
+def day_of(time: str) -> date:
+    """Return the day of a recorded time, in UTC as all days of a page are."""
+    return datetime.fromisoformat(time).astimezone(UTC).date()
+
+
+def count(number: int, one: str) -> str:
+    """Return a number of things in words."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
+def _power(predicate: Predicate) -> tuple[float, float | None]:
+    if predicate.guarantee is not None:
+        stated = predicate.guarantee.powers[-1]
+        return stated.false_positive_rate, stated.true_positive_rate
+    # Whoever was never in a model is found by guessing only.
+    return 0.01, None if predicate.mode == "heuristic" else 0.01
+
+
+def _limit(predicate: Predicate, chance: float | None) -> str:
+    if chance is None:
+        return "no limit is proven"
+    return "no more than guessing" if predicate.mode == "exact" else f"at most {format_share(chance)}"
+
+
+def _judge(predicate: Predicate, chance: float | None) -> str:
+    if chance is None:
+        return "No. Nothing is proven, so do not count this as forgotten."
+    if predicate.mode == "exact":
+        return "Of the model itself more is not possible: an attack on it can only guess."
+    return next((words for most, words in _JUDGED if chance <= most), _WEAK)
+
+
+def _verdict(predicate: Predicate, weak: bool) -> str:
+    if predicate.mode == "heuristic":
+        return "Not proven: nobody can say what the model still knows"
+    if predicate.mode == "exact":
+        whom = "these rows" if predicate.scope == "records" else "whoever left"
+        return f"Forgotten: the model was made without the data of {whom}"
+    return (
+        "Forgotten weakly: what the model can still tell has a high limit"
+        if weak
+        else ("Forgotten: what the model can still tell has a proven limit")
+    )
+
+
+def _asked(predicate: Predicate, asked: date) -> str:
+    several, names = len(predicate.forgotten), predicate.names
+    who = "a participant" if several == 1 else f"{several} participants"
+    model = f"the model {names.model}" if names.model else "the model"
+    what = (
+        f"that {model} forgets some of their rows; they stay"
+        if predicate.scope == "records"
+        else f"to be forgotten by {model}"
+    )
+    called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
+    return (
+        f"On {asked} {who} asked {describe_operator(names)} {what}. Names are erased. A certificate says {called} in "
+        "place of the name: a participant shows with its receipt that this is itself."
+    )
+
+
+def _done(predicate: Predicate) -> str:
+    if predicate.mode == "heuristic":
+        done = f"Something was tried that no proof covers: {predicate.reasons[0]}."
+    elif predicate.mode == "exact":
+        done = "The model in use comes from a line of training in which the forgotten never took part."
+    elif predicate.rounds is not None:
+        done = (
+            "In every round of training each contribution was kept short and random noise was added, which hides "
+            "whoever left. Training then went on with the others."
+        )
+    else:
+        done = (
+            "Training went back to an earlier model. Random noise was added to it, which hides what was left of the "
+            "forgotten. Then the others trained on."
+        )
+    if predicate.solving is not None:
+        done += " The last layer was computed from sums over the others' rows."
+    return f"{done} {ERASURES[predicate.erasure.level]}"
+
+
+ERASURES = {
+    "purge": "All that had been computed from their data was deleted here, but for what is listed as still there.",
+    "output": "Only what is not needed any more was deleted: models and numbers from before are still here.",
+}
+
+
+def _promised(predicate: Predicate) -> str:
+    stated = predicate.guarantee
+    if stated is None:
+        return predicate.claim
+    return (
+        "A limit on how well anybody who has the released model can tell whether they ever took part. In the "
+        f"certificate's words: {predicate.claim} Epsilon is {format_exactly(stated.epsilon)}, delta "
+        f"{format_exactly(stated.delta)}, for {count(stated.releases, 'released model')}. The next answer says what "
+        "that comes to."
+    )
+
+
+def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
+    guessing = f"{100 * rate:g}%"
+    if chance is None:
+        return "That is not known: nothing limits it."
+    if predicate.mode == "exact":
+        return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases."
+    return (
+        f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
+        f"a chance of at most {format_share(chance)}. Guessing: {guessing}."
+    )
+
+
+def _waited(asked: date, due: date, served: date) -> str:
+    took = (
+        "on the day it was asked" if served == asked else f"{count((served - asked).days, 'day')} after it was asked"
+    )
+    spare = (due - served).days
+    return f"{took}, {count(abs(spare), 'day')} {'before it was due' if spare >= 0 else 'too late'}"
+
+
+def _steps(predicate: Predicate, too_little: bool, in_time: bool, signed: str) -> Iterator[str]:
+    operator = predicate.names.operator or "the operator"
+    if too_little:
+        yield (
+            f"Ask {operator} to train again without the data (exact), or for a smaller epsilon. What is here is not "
+            "enough to call somebody forgotten."
+        )
+    if not in_time:
+        yield "Tell whoever asked why it took longer, and note it: the law gives a month, or three with a reason."
+    if signed:
+        yield f"Compare the fingerprint with {operator} by another way, a call or a letter: {signed}."
+    else:
+        yield f"Ask {operator} for something signed and its public key, and have it checked: rescind verify."
+    yield (
+        f"Ask {operator} where backups lie, and models that were handed out earlier. They are not covered, and have "
+        "to be dealt with apart."
+    )
+    yield "Tell whoever asked what was done. With its receipt it finds itself here."
+    yield "Keep this page with what was signed."
