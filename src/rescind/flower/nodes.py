@@ -6,7 +6,7 @@ import base64
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -46,6 +46,7 @@ class Nodes:
         grid: the ServerApp's.
         remaining: gives those of some names who may take part.
         known: gives the names of everybody who ever took part.
+        barred: gives those of some clients, by name with what people call each, who may not come back.
         least: how many who may take part have to be connected before a round begins.
         timeout: how many seconds to wait for them.
         authenticated: whether names are keys, None if the first look is to decide that.
@@ -56,11 +57,12 @@ class Nodes:
         grid: Grid,
         remaining: Callable[[Sequence[str]], list[str]],
         known: Callable[[], Sequence[str]],
+        barred: Callable[[Mapping[str, str]], Set[str]],
         least: int,
         timeout: float,
         authenticated: bool | None,
     ) -> None:
-        self._grid, self._remaining, self._known = grid, remaining, known
+        self._grid, self._remaining, self._known, self._barred = grid, remaining, known, barred
         self._least, self._timeout = least, timeout
         self._told: dict[int, str] = {}
         self._patience = Patience()
@@ -74,16 +76,20 @@ class Nodes:
         self._patience.begin_turn()
 
     def connected(self) -> dict[str, Member]:
-        """Return who is connected, sorted by name; waits until enough are that may take part."""
+        """Return who is connected and was not forgotten, sorted by name; waits until enough are who may take part."""
         members: dict[str, Member] = {}
+        barred: Set[str] = frozenset()
 
         def enough() -> int:
-            nonlocal members
+            nonlocal members, barred
             members = self._members()
-            ready = len(self._remaining(sorted(members)))
+            barred = self._barred({name: member.label for name, member in members.items()})
+            for name in sorted(barred):
+                self._warn_of(members[name].node)
+            ready = len(self._remaining(sorted(members.keys() - barred)))
             if len(members) >= self._least > ready:
                 # Somebody has left; whoever else is known may only be late.
-                could = len(self._remaining(sorted({*members, *self._known()})))
+                could = len(self._remaining(sorted({*members, *self._known()} - barred)))
                 if could < self._least:
                     raise ValueError(
                         f"{could} clients may take part, and the strategy wants {self._least}: lower its "
@@ -92,7 +98,7 @@ class Nodes:
             return ready
 
         self._wait(enough)
-        return {name: members[name] for name in sorted(members)}
+        return {name: members[name] for name in sorted(members.keys() - barred)}
 
     def _wait(self, count: Callable[[], int]) -> None:
         deadline, announced = time.monotonic() + self._timeout, -1
@@ -157,6 +163,14 @@ class Nodes:
                 "key its ClientApp needs rescind.flower.identify in @app.query(). It is asked again, ever more seldom"
             )
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
+
+    def _warn_of(self, node: int) -> None:
+        """Say that a forgotten participant is there, without its name: Flower keeps the log."""
+        bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
+        self._warn(
+            f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind readmit "
+            "HISTORY NAME --reason REASON"
+        )
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

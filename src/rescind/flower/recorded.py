@@ -349,7 +349,7 @@ def _engine(
     begun = bool(history.timeline.branches)
     authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
     staying = partial(_staying, history)
-    nodes = Nodes(grid, staying, lambda: list(history.known_names()), least, timeout, authenticated)
+    nodes = Nodes(grid, staying, lambda: list(history.known_names()), history.barred, least, timeout, authenticated)
     frozen = {name: array.numpy() for name, array in arrays.items() if name not in trained}
     if isinstance(strategy.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}
@@ -438,7 +438,7 @@ def _warn(history: History, model_id: ModelId) -> None:
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
-    """Return the commands that bar the clients of open requests, by request, while their names are still known."""
+    """Return how to bar the clients of open requests, by request, while their names are still known."""
     if not engine.nodes.authenticated:
         return {}
     members = engine.members
@@ -447,7 +447,10 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
         if asked.request.scope is PrivacyScope.RECORDS:
             continue
         commands[asked.number] = [
-            f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
+            f"with: flwr supernode unregister {members[name].node} FEDERATION"
+            if name in members
+            else "by unregistering its node; it is not connected, and this shows its number: flwr supernode list "
+            "FEDERATION"
             for name in history.names(asked.request.group)
         ]
     return commands
@@ -488,4 +491,4 @@ def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
                 *(candidate.sigma, outcome.rounds),
             )
         for command in commands.get(asked.number, ()):
-            _LOG.info("rescind: bar a key of request %d for good with: %s", asked.number, command)
+            _LOG.info("rescind: bar a key of request %d for good %s", asked.number, command)
