@@ -61,13 +61,13 @@ def verify(
                 witnessed=frozenset().union(*map(read_heads, witness or ())),
                 annex=None if annex is None else read_content(annex),
             )
-        found = None if receipt is None else find_client(read_receipt(receipt), checked.statement.predicate)
+        finding = None if receipt is None else find_client(read_receipt(receipt), checked.statement.predicate)
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
             html.write_text(render_page(checked, made), encoding="utf-8")
-    if found is not None:
+    if finding is not None:
         # Not on the page: that is for others, too.
-        checked = replace(checked, holds=(*checked.holds, found))
+        checked = replace(checked, holds=(*checked.holds, finding))
     result = {
         "verified": True,
         "holds": list(checked.holds),
