@@ -147,6 +147,14 @@ def test_a_reason_is_given_and_names_nobody(history: History, reason: str, refus
     assert history.head == head
 
 
+def test_a_short_name_within_other_words_is_no_name(history: History) -> None:
+    history.label({LEAVER: "act"})
+    forget(history, LEAVER)
+    with pytest.raises(ValueError, match="names the client"):
+        history.readmit("act", "Act has signed")
+    assert history.readmit("act", WHY)
+
+
 def test_a_readmission_that_was_cut_off_is_done_or_not(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(history, LEAVER)
     written = history.ledger.append

@@ -24,5 +24,5 @@ def readmit(
     """
     with open_existing(history) as opened:
         clients = opened.readmit(name, reason)
-    words = [f"{name} may take part again, as a new client: nothing leads from it to the one that was forgotten."]
+    words = [f"{name} may take part again, as a new client. Its request is certified of earlier models only."]
     show({"readmitted": list(clients), "reason": reason}, words, as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -186,7 +187,7 @@ def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int
     ``name`` is its name or its label, which may have been several clients'.
     """
     _check_reason(reason, "nobody is readmitted")
-    if name.casefold() in reason.casefold():
+    if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", reason, re.IGNORECASE):
         raise ValueError("the reason names the client: it is recorded for good, so say it without the name")
     # Whoever could change the list would have somebody else readmitted.
     ledger.check_stamps()
