@@ -149,13 +149,17 @@ def forgotten(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return folder
 
 
-def test_an_annex_is_written_for_its_owner_alone_and_checked(forgotten: Path, tmp_path: Path) -> None:
+def test_an_annex_is_written_for_its_owner_alone_and_checked(
+    forgotten: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     certificate, annex = tmp_path / "certificate.json", tmp_path / "annex.json"
+    (tmp_path / "pyproject.toml").write_text("[tool.flwr.app]")
     for name in ("operator", "officer"):
         words = ("certify", forgotten, 1, "--key", tmp_path / name, "-o", certificate, "--annex", annex)
         result = said(*words)
         assert result.exit_code == 0, result.output
         assert annex.stat().st_mode & 0o777 == 0o600
+        assert f"'{annex}' is private" in caplog.text
     both = ("--key", tmp_path / "operator.pub", "--key", tmp_path / "officer.pub")
     result = said("verify", certificate, *both, "--annex", annex)
     assert result.exit_code == 0, result.output
@@ -347,3 +351,83 @@ def test_help_comes_in_less_than_half_of_flwrs_time() -> None:
             spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             best[name] = min(best[name], spent)
     assert best["rescind"] < 0.5 * best["flwr"]
+
+
+KEY, OTHER_KEY = "SHA256:pn0mSy3a", "SHA256:Bt3eM0aw"
+
+
+def test_a_receipt_finds_its_client_in_a_certificate_by_name_or_key(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    with History(folder) as history:
+        # A clinic whose key was replaced, and which is called as people call it.
+        history.ledger.register([KEY, OTHER_KEY], "2026-11-01T12:00:00+00:00")
+        history.label(dict.fromkeys([KEY, OTHER_KEY], "Clinic of the South"))
+    files = [tmp_path / "south.json", tmp_path / "one.json", tmp_path / "two.json"]
+    named = [word for path in files[:2] for word in ("--receipt", path)]
+    added = said("request", "add", folder, "Clinic of the South", "clinic-1", *named)
+    assert added.exit_code == 0, added.output
+    assert said("request", "add", folder, "clinic-2", "--receipt", files[2]).exit_code == 0
+    south, one = (json.loads(path.read_text()) for path in files[:2])
+    assert set(south["names"]) == {KEY, OTHER_KEY}
+    assert set(one["names"]) == {"clinic-1"}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+    # Nothing of anybody else.
+    assert "clinic-1" not in files[0].read_text()
+    assert not any(word in files[1].read_text() for word in ("SHA256", "South", *south["names"].values()))
+    assert not any(salt in added.output for salt in (*south["names"].values(), *one["names"].values()))
+
+    with History(folder) as history:
+        Revocable(history, simulation(4, rate=1.0), seed=b"s").forget(Scratch(), Rounds(1))
+    said("key", "new", tmp_path / "operator")
+    certificate, page = tmp_path / "certificate.json", tmp_path / "page.html"
+    assert said("certify", folder, 1, "--key", tmp_path / "operator", "-o", certificate).exit_code == 0
+    words = ["verify", certificate, "--key", tmp_path / "operator.pub", "--receipt"]
+    found = said(*words, files[1], "--html", page)
+    assert found.exit_code == 0, found.output
+    assert "clinic-1 is among the forgotten\n" in found.output
+    assert "clinic-1" not in page.read_text()
+    by_key = said(*words, files[0], "--json")
+    assert json.loads(by_key.output)["holds"][-1] == (
+        f"Clinic of the South is among the forgotten, as {KEY} and {OTHER_KEY}"
+    )
+    other = said(*words, files[2])
+    assert other.exit_code == 17
+    assert "not verified: clinic-2 is not among the forgotten: the receipt is for request 2" in other.output
+    one["names"]["clinic-1"] = south["names"][KEY]
+    files[1].write_text(json.dumps(one))
+    assert said(*words, files[1]).exit_code == 17
+    for broken in ("", "[]", json.dumps(one | {"more": 1}), json.dumps(one | {"names": {"clinic-1": "ab"}})):
+        files[1].write_text(broken)
+        assert "is no receipt" in said(*words, files[1]).output
+
+
+def test_a_receipt_is_not_written_over_anything(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("mine")
+    for wrong in (["there"], ["none/receipt"], ["one", "two"]):
+        files = [word for name in wrong for word in ("--receipt", tmp_path / name)]
+        assert said("request", "add", folder, "clinic-1", *files).exit_code == 1
+    both = said("request", "add", folder, "clinic-1", "clinic-2", "--receipt", tmp_path / "one")
+    assert "2 client(s) ask, and --receipt names 1 file(s)" in both.output
+    assert said("request", "list", folder).output == ""
+    assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_a_forgotten_client_is_readmitted_with_a_reason(forgotten: Path) -> None:
+    words = ("readmit", forgotten, "clinic-1", "--reason")
+    assert said("readmit", forgotten, "clinic-1").exit_code == 2
+    for name, reason, hint in (
+        ("clinic-1", " ", "give a reason"),
+        ("clinic-2", "why", "nobody called 'clinic-2' was forgotten"),
+    ):
+        refused = said("readmit", forgotten, name, "--reason", reason)
+        assert refused.exit_code == 1
+        assert hint in refused.output
+    assert "may take part again, as a new client" in said(*words, "a new contract\x1b[2J").output
+    assert "was readmitted already" in said(*words, "once more").output
+    (line,) = said("request", "list", forgotten).output.splitlines()
+    assert line.endswith("\tserved, readmitted since")
+    with History(forgotten) as history:
+        Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(2))
+        assert "clinic-1" in history.known_names()

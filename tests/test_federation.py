@@ -304,6 +304,7 @@ def test_one_hospital_leaves_by_a_plan_with_noise_from_a_later_round(happened: H
 def test_who_left_is_not_asked_again_though_it_is_connected(happened: Happened) -> None:
     assert happened.newest == ModelId(1, 2)
     assert "model 1.2 with 3 of 3 clients" in happened.third_log
+    assert happened.third_log.count("a forgotten participant is connected (node ") == 1
     # The first run's id is in the node's log; those of the runs after the request are not.
     assert happened.node_log.count("rescind: trained for model 0.") == ROUNDS
     assert "trained for model 1." not in happened.node_log

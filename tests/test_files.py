@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tracemalloc
+import zipfile
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from flwr.cli.build import build_fab_from_disk
 from typer.testing import CliRunner
 
 from rescind import History
@@ -19,11 +24,14 @@ from rescind.certificates.predicate import Statement
 from rescind.checkpoints.tensors import read
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.engines.accuracies import Accuracies
+from rescind.engines.rows import commit_rows
 from rescind.engines.stops import Rounds
 from rescind.errors import DamagedCheckpointError, LockedError, UnsafePermissionsError
 from rescind.forgetting import Revocable
 from rescind.testing.small import simulation
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 PASSPHRASE = "correct horse battery"  # noqa: S105
 LARGE = 3 * 2**30
 WRITER = """
@@ -123,3 +131,65 @@ def test_a_deleted_lock_file_lets_no_second_writer_in(folder: Path) -> None:
                     pass
         finally:
             process.kill()
+
+
+# What is private stays out of what a Flower app sends to its participants
+
+APP = '[project]\nname = "app"\nversion = "1.0.0"\n[tool.flwr.app]\npublisher = "us"\n'
+OUTSIDE = "is private, and lies in the folder of a Flower app"
+
+
+def make_private_files(folder: Path) -> set[str]:
+    """Write one private file of each kind that the library writes, and return their names."""
+    create_key(folder / "operator.key", PASSPHRASE)
+    with History(folder / "history") as history:
+        Accuracies(folder / "accuracies.jsonl", history, simulation(3))
+    commit_rows(folder / "receipts.json", 1, np.zeros((1, 2)), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    return {"operator.key", "history/ledger.sqlite", "history.secret", "accuracies.jsonl", "receipts.json"}
+
+
+@pytest.mark.parametrize(
+    ("project", "ignored", "warned"),
+    [
+        (APP, "", True),
+        (APP + 'fab-exclude = ["data/**"]\n', "*.csv", True),
+        (APP + 'fab-include = ["*", "!annex.json"]\n', "", True),
+        (APP + 'fab-include = "no list"', "", True),
+        (APP + 'fab-include = ["app/**/*.py"]\n', "", False),
+        (APP + 'fab-exclude = ["out/**"]\n', "", False),
+        (APP, "out/\n", False),
+        ('[project]\nname = "something else"\n', "", False),
+        ("no project [", "", False),
+    ],
+)
+def test_a_private_file_that_flower_would_send_is_warned_of(
+    project: str, ignored: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(project)
+    (tmp_path / ".gitignore").write_text(ignored)
+    (tmp_path / "out").mkdir()
+    files = make_private_files(tmp_path / "out")
+    said = {line.split("'")[1] for line in caplog.messages if OUTSIDE in line}
+    assert said == ({str(tmp_path / "out" / name) for name in files} if warned else set())
+    assert all("fab-include" in line for line in caplog.messages if OUTSIDE in line)
+
+
+def test_a_command_says_it_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(APP)
+    command = [sys.executable, "-c", "from rescind.cli import app; app()", "init", "history"]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stderr.count(OUTSIDE) == 2
+    assert OUTSIDE not in done.stdout
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+@pytest.mark.parametrize("name", ["hospitals", "images"])
+def test_an_example_sends_its_code_and_nothing_that_was_left_in_its_folder(name: str, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / name, tmp_path / name)
+    make_private_files(tmp_path / name)
+    for left in ("annex.json", "certificate.json", "report.html", "flwr-home/config.toml", "keys/names.json"):
+        (tmp_path / name / left).parent.mkdir(exist_ok=True)
+        (tmp_path / name / left).write_text("{}")
+    with zipfile.ZipFile(BytesIO(build_fab_from_disk(tmp_path / name))) as packed:
+        sent = {Path(entry) for entry in packed.namelist()} - {Path("pyproject.toml"), Path(".info/CONTENT")}
+    assert sent == {path.relative_to(EXAMPLES / name) for path in (EXAMPLES / name / name).glob("*.py")}

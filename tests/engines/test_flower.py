@@ -373,6 +373,90 @@ def test_a_request_by_label_is_about_every_key_that_was_called_so(history: Histo
     assert len(history.clients(["clinic-4"])) == 2
 
 
+class Renewed(InProcessGrid):
+    """A Grid on which clinic-1 has a new key under its old name."""
+
+    @staticmethod
+    def key(name: str) -> bytes:
+        return InProcessGrid.key("a new key" if name == "clinic-1" else name)
+
+
+OLD_KEY, NEW_KEY = (fingerprint(on.key("clinic-1")) for on in (InProcessGrid, Renewed))
+
+
+def renewed() -> InProcessGrid:
+    return Renewed(client_app(), {name: {"client-id": name} for name in CLINICS})
+
+
+def trained_on(on: InProcessGrid) -> set[str]:
+    return {name for name, kind in on.sent if kind == "train"}
+
+
+@pytest.mark.parametrize("make", [lambda: grid(authenticated=True), renewed, grid], ids=["key", "label", "name"])
+def test_who_was_forgotten_is_ignored_until_it_is_readmitted(
+    history: History, caplog: pytest.LogCaptureFixture, make: Callable[[], InProcessGrid]
+) -> None:
+    strategy, keys = recorded(history), make is not grid
+    rescind.flower.run(strategy, grid(authenticated=keys), initial(), num_rounds=2)
+    (old,) = history.clients(["clinic-1"])
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    rescind.flower.run(strategy, grid(authenticated=keys), initial(), num_rounds=1)
+    ignored = make()
+    with caplog.at_level("INFO", "flwr"):
+        rescind.flower.run(strategy, ignored, initial(), num_rounds=3)
+    assert trained_on(ignored) == set(CLINICS) - {"clinic-1"}
+    assert not {NEW_KEY, OLD_KEY, "clinic-1"} & history.known_names().keys()
+    node = ignored.ids["clinic-1"]
+    assert caplog.text.count(f"a forgotten participant is connected (node {node}) and ignored") == 1
+    assert (f"flwr supernode unregister {node} FEDERATION" in caplog.text) is keys
+    assert "rescind readmit HISTORY NAME" in caplog.text
+    assert "clinic-1" not in caplog.text
+
+    assert history.readmit("clinic-1", "a new contract") == (old,)
+    again = make()
+    rescind.flower.run(strategy, again, initial(), num_rounds=4)
+    assert trained_on(again) == set(CLINICS)
+    (new,) = history.clients(["clinic-1"])
+    assert new != old
+    assert history.verify() == []
+
+
+def test_a_new_key_under_the_name_of_somebody_who_waits_is_ignored(history: History) -> None:
+    strategy = recorded(history)
+    rescind.flower.run(strategy, grid(authenticated=True), initial(), num_rounds=2)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    on = renewed()
+    rescind.flower.run(strategy, on, initial(), num_rounds=1)
+    assert trained_on(on) == set(CLINICS) - {"clinic-1"}
+
+
+def test_a_key_that_stays_is_not_barred_by_the_name_that_it_shared(history: History) -> None:
+    strategy = recorded(history)
+    rescind.flower.run(strategy, grid(authenticated=True), initial(), num_rounds=1)
+    rescind.flower.run(strategy, renewed(), initial(), num_rounds=2)
+    history.ask([OLD_KEY], Budget(1.0, 1e-5))
+    rescind.flower.run(strategy, renewed(), initial(), num_rounds=1)
+    on = renewed()
+    rescind.flower.run(strategy, on, initial(), num_rounds=2)
+    assert trained_on(on) == set(CLINICS)
+    assert NEW_KEY in history.known_names()
+
+
+def test_of_somebody_who_left_and_is_away_it_is_said_how_its_node_is_found(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log used to say `unregister NODE-ID`, which nobody can run."""
+    strategy, on = recorded(history), grid(authenticated=True)
+    rescind.flower.run(strategy, on, initial(), num_rounds=2)
+    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    on.gone.add("clinic-1")
+    with caplog.at_level("INFO", "flwr"):
+        rescind.flower.run(strategy, on, initial(), num_rounds=1)
+    (said,) = (line for line in caplog.messages if "bar a key of request 1" in line)
+    assert said.endswith("this shows its number: flwr supernode list FEDERATION")
+    assert "supernode unregister" not in caplog.text
+
+
 # Hostile replies
 
 HOSTILE: dict[str, tuple[str, Callable[[RecordDict], None]]] = {}

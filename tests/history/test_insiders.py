@@ -106,6 +106,8 @@ EDITS = {
     "the newest entry deleted": "DELETE FROM journal WHERE sequence = (SELECT max(sequence) FROM journal)",
     "suppression emptied": "DELETE FROM suppression",
     "suppression replaced": "UPDATE suppression SET digest = 'ab'",
+    "an erased name of somebody else": "UPDATE suppression SET pseudonym = 3",
+    "an erased name twice": "INSERT INTO suppression SELECT digest, 3 FROM suppression",
     "the erased name back": "INSERT INTO identity SELECT * FROM old.identity WHERE name = 'clinic-6'",
     "the erased name as another client": """INSERT INTO identity (pseudonym, name, nonce)
         SELECT 11, name, nonce FROM old.identity WHERE name = 'clinic-6'""",
@@ -162,11 +164,13 @@ OF_SQLITE = {
     "a trigger": """CREATE TRIGGER keep BEFORE DELETE ON identity
         BEGIN INSERT INTO kept VALUES (9, old.pseudonym, old.name); END""",
     "a column that computes": "ALTER TABLE identity ADD COLUMN shadow text GENERATED ALWAYS AS (name) VIRTUAL",
-    "a constraint": """CREATE TABLE other (digest TEXT NOT NULL, PRIMARY KEY (digest), CHECK (digest <> 'clinic-6'));
+    "a constraint": """CREATE TABLE other (digest TEXT NOT NULL, pseudonym INTEGER NOT NULL,
+        PRIMARY KEY (digest, pseudonym), CHECK (digest <> 'clinic-6'));
         INSERT INTO other SELECT * FROM suppression; DROP TABLE suppression;
         ALTER TABLE other RENAME TO suppression""",
-    "a constraint gone": """CREATE TABLE other (digest TEXT NOT NULL); INSERT INTO other SELECT * FROM suppression;
-        DROP TABLE suppression; ALTER TABLE other RENAME TO suppression""",
+    "a constraint gone": """CREATE TABLE other (digest TEXT NOT NULL, pseudonym INTEGER NOT NULL);
+        INSERT INTO other SELECT * FROM suppression; DROP TABLE suppression;
+        ALTER TABLE other RENAME TO suppression""",
     "statistics": "ANALYZE main",
     "numbers in the wrong type": "UPDATE kept SET model = 'text'",
     "an entry without a time": "UPDATE journal SET time = 'zz' WHERE sequence = (SELECT max(sequence) FROM journal)",
@@ -383,6 +387,7 @@ def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"", 
         ("extension", {"request": 9, "deadline": "2027-01-01T00:00:00+00:00", "reason": "none"}),
         ("label", {"labels": []}),
         ("doubt lifted", {"reason": "nothing"}),
+        ("readmission", {"clients": [7], "reason": "nothing"}),
         ("erasure", None),
     ],
 )
@@ -462,14 +467,20 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
 ANOTHER_LIST = "UPDATE suppression SET digest = substr(digest, 9) || substr(digest, 1, 8)"
 
 
-@pytest.mark.parametrize("statement", ["DELETE FROM suppression", ANOTHER_LIST])
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM suppression", ANOTHER_LIST, "UPDATE suppression SET pseudonym = 3"]
+)
 def test_nobody_trains_with_another_list_of_erased_names(statement: str, made: Made, copy: Path) -> None:
     """Who was forgotten would take part again as somebody new, and the next erasure commit to the other list."""
     with History(copy, create=False) as history:
         number = history.ask(["clinic-5"], Budget(5.0, 1e-5))
         edited(copy, made.before, statement)
         head, federation = history.head, Revocable(history, engine(), update_interval=2)
-        for act in (lambda: federation.train(Rounds(9)), lambda: federation.forget(Scratch(), Rounds(1))):
+        for act in (
+            lambda: federation.train(Rounds(9)),
+            lambda: federation.forget(Scratch(), Rounds(1)),
+            lambda: history.readmit("clinic-6", "a new contract"),
+        ):
             with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
                 act()
         assert (history.head, number) == (head, 2)
@@ -539,6 +550,16 @@ def test_an_erasure_of_whoever_did_not_ask_is_noticed(made: Made, copy: Path) ->
     appended(copy, "erasure", {**plan.body, "clients": [1]})
     with History(copy, create=False) as history:
         assert any("about other clients" in each for each in history.verify())
+
+
+def test_a_readmission_is_no_problem_and_one_of_somebody_who_was_not_forgotten_is(made: Made, copy: Path) -> None:
+    with History(copy, create=False) as history:
+        (old,) = history.readmit("clinic-6", "a new contract")
+        assert history.verify() == told(copy) == []
+    appended(copy, "readmission", {"clients": [old + 1], "reason": "none"})
+    assert any(f"readmits client {old + 1}, who was not forgotten by then" in each for each in told(copy))
+    with History(copy, create=False) as history, pytest.raises(BrokenHistoryError, match="who was not forgotten"):
+        Revocable(history, engine(), update_interval=2).train(Rounds(9))
 
 
 def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None:

@@ -129,6 +129,14 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both("erase_identities", group(*clients))
 
     @rule(clients=CLIENTS)
+    def readmit(self, clients):
+        self.both("readmit", clients, "a reason", NOW)
+
+    @rule(names=st.lists(st.sampled_from(NAMES), max_size=3))
+    def forgotten(self, names):
+        self.both("forgotten", names, ["north", "south"])
+
+    @rule(clients=CLIENTS)
     def erase_keys(self, clients):
         self.both("erase_keys", group(*clients))
 

@@ -51,3 +51,9 @@ class AnnexMismatchError(CertificateError):
     """The annex at hand does not belong to the certificate, or does not fit it."""
 
     exit_code = 16
+
+
+class ReceiptMismatchError(CertificateError):
+    """Whose receipt it is was not forgotten by the request that the certificate is about."""
+
+    exit_code = 17

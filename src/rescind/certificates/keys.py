@@ -13,7 +13,7 @@ from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import UnusableKeyError
 from rescind.certificates.sealing import encrypt_key
-from rescind.private_files import open_private, read_bounded
+from rescind.private_files import open_private, read_bounded, warn_if_packed
 
 _SHORTEST_PASSPHRASE = 12
 _LONGEST = 16 * 1024
@@ -46,6 +46,7 @@ def create_key(path: str | os.PathLike[str], passphrase: str) -> Path:
             raise
         taken = f"{error.filename} is there already: keys are not overwritten, choose another name"
         raise UnusableKeyError(taken) from error
+    warn_if_packed(target)
     return public
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli import certify, doctor, doubts, erase, init, key, plan, report, request, status, verify
+from rescind.cli import certify, doctor, doubts, erase, init, key, plan, readmit, report, request, status, verify
 
 app = typer.Typer(
     name="rescind",
@@ -38,6 +38,7 @@ app.add_typer(request.app, name="request")
 app.command("plan")(plan.plan)
 app.command("doubts")(doubts.doubts)
 app.command("erase")(erase.erase)
+app.command("readmit")(readmit.readmit)
 app.add_typer(key.app, name="key")
 app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)

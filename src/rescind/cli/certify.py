@@ -36,7 +36,7 @@ def certify(
         from rescind.certificates.keys import load_signer
         from rescind.certificates.models import find_model
         from rescind.history.outcomes import claim_of
-        from rescind.private_files import open_private, read_bounded
+        from rescind.private_files import open_private, read_bounded, warn_if_packed
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
         claim = claim_of(opened.timeline, number)
@@ -53,6 +53,7 @@ def certify(
         if annex is not None and secret is not None:
             with open(annex, "wb", opener=open_private) as file:
                 file.write(secret)
+            warn_if_packed(annex)
         output.write_bytes(content)
     predicate = statement.predicate
     result = {

@@ -46,7 +46,7 @@ def report(
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.verification import verify
         from rescind.engines.accuracies import read_accuracies
-        from rescind.private_files import open_private
+        from rescind.private_files import open_private, warn_if_packed
 
         keys = [load_public_key(path) for path in key or []]
         page = written(
@@ -60,4 +60,6 @@ def report(
         )
         with open(output, "w", encoding="utf-8", opener=open_private if private else None) as file:
             file.write(page)
+        if private:
+            warn_if_packed(output)
     show({"file": str(output), "private": private}, [f"The report is in {output}."], as_json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,27 +28,41 @@ def add(
     ] = False,
     epsilon: Annotated[float, typer.Option(help="The guarantee's epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The guarantee's delta.")] = 1e-5,
+    receipt: Annotated[
+        list[Path] | None,
+        typer.Option(help="A new file for the receipt; once for each CLIENT, in their order. For that client alone."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Record that clients ask to be forgotten; the federation's next run carries it out.
 
-    Example: rescind request add hospital-history switzerland --epsilon 5
+    Example: rescind request add hospital-history switzerland --epsilon 5 --receipt switzerland.json
     Example: rescind request add hospital-history hungary --records
     """
     with open_existing(history) as opened:
+        from rescind.certificates.receipts import Receipt, write_receipt
         from rescind.core.calibration import Budget
         from rescind.core.facts import PrivacyScope
 
+        files = _receipt_files(list(dict.fromkeys(clients)), receipt or [])
+        groups = {client: opened.clients([client]) for client in files}
         scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
         number = opened.ask(clients, Budget(epsilon, delta), scope=scope)
         asked = opened.timeline.open_requests[number]
         names = opened.names(asked.request.group)
         receipts = {name: opened.receipt(name) for name in names}
+        for client, path in files.items():
+            own = {name: receipts[name] for name in opened.names(groups[client])}
+            write_receipt(path, Receipt(run=opened.identifier, request=number, called=client, names=own))
     everybody = ", ".join(dict.fromkeys(clients))
     asked_for = "without noise" if records else f"for epsilon {epsilon:g} and delta {delta:g}"
     words = [
         f"Request {number} is recorded, {asked_for}, to be served by {asked.deadline[:10]}.",
-        *(f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}" for name in receipts),
+        *(f"The receipt of {client} is in {path}: give it to {client} alone." for client, path in files.items()),
+        *(
+            f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}"
+            for name in (() if files else receipts)
+        ),
         *(_next_for_rows(everybody, number) if records else _next_for_clients(everybody)),
     ]
     show({"request": number, "deadline": asked.deadline, "receipts": receipts}, words, as_json)
@@ -70,7 +86,8 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "scope": asked.request.scope.value,
                 "epsilon": asked.request.budget.epsilon,
                 "delta": asked.request.budget.delta,
-                "state": _state(asked, asked.number in done),
+                "state": _state(asked, asked.number in done)
+                + (", readmitted since" if opened.timeline.readmitted(asked.number) else ""),
                 "deadline": asked.deadline[:10],
             }
             for asked, clients in zip(everything, names, strict=True)
@@ -122,6 +139,18 @@ def withdraw(
     with open_existing(history) as opened:
         opened.withdraw(number, reason)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
+
+
+def _receipt_files(clients: Sequence[str], paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the file for each client's receipt; checked up front: once the request is recorded it is too late."""
+    if paths and (len(paths), len(set(paths))) != (len(clients), len(clients)):
+        raise ValueError(
+            f"{len(clients)} client(s) ask, and --receipt names {len(set(paths))} file(s): name one for each"
+        )
+    for path in paths:
+        if path.exists() or not path.parent.is_dir():
+            raise ValueError(f"{path} is there already, or its folder is not: choose another file for the receipt")
+    return dict(zip(clients, paths, strict=False))
 
 
 def _next_for_clients(clients: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -26,19 +27,24 @@ def verify(
         typer.Option(help="Heads from clients' logs, to check that the history was not rewritten or rolled back."),
     ] = None,
     annex: Annotated[Path | None, typer.Option(help="The operator's annex, to check it against this.")] = None,
+    receipt: Annotated[
+        Path | None, typer.Option(help="A client's receipt, to tell whether that client is among the forgotten.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a certificate offline, and say what holds, what is assumed and what is not claimed.
 
     Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
-    signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex.
+    signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex;
+    17 the receipt's client is not in it.
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
     with report_errors("not verified: "), ExitStack() as open_:
         from rescind.certificates.files import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.page import render_page
+        from rescind.certificates.receipts import find_client, read_receipt
         from rescind.certificates.verification import explain
         from rescind.certificates.verification import verify as verified
         from rescind.history.witnesses import read_heads
@@ -55,9 +61,13 @@ def verify(
                 witnessed=frozenset().union(*map(read_heads, witness or ())),
                 annex=None if annex is None else read_content(annex),
             )
+        finding = None if receipt is None else find_client(read_receipt(receipt), checked.statement.predicate)
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
             html.write_text(render_page(checked, made), encoding="utf-8")
+    if finding is not None:
+        # Not on the page: that is for others, too.
+        checked = replace(checked, holds=(*checked.holds, finding))
     result = {
         "verified": True,
         "holds": list(checked.holds),

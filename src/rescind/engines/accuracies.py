@@ -16,7 +16,7 @@ from rescind.engines.engine import Engine
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
 from rescind.ledger.records import ModelId
-from rescind.private_files import open_private
+from rescind.private_files import open_private, warn_if_packed
 
 _PARTS = ("retain", "forget", "test")
 
@@ -49,6 +49,7 @@ class Accuracies:
     ) -> None:
         if interval < 1:
             raise ValueError(f"interval is {interval}; measure every round (1), or every so many")
+        warn_if_packed(path)
         self._path, self._history, self._engine = Path(path), history, engine
         self._forget, self._interval = list(forget), interval
 

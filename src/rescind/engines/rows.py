@@ -21,7 +21,7 @@ from rescind.core.arrays import Tensor
 from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint
 from rescind.ledger.commitments import KEY_BYTES, follow_path, merkle_paths, merkle_root, row_leaf
-from rescind.private_files import open_private
+from rescind.private_files import open_private, warn_if_packed
 from rescind.texts import is_digest
 
 # Beside a row at least so many leaves that are none: how many rows were named is nobody's business.
@@ -84,6 +84,7 @@ def commit_rows(
     file = Path(path)
     kept = _read(file)
     if str(request) not in kept:
+        warn_if_packed(file)
         indices = np.flatnonzero(left_out).tolist()
         salts = [secrets.token_bytes(KEY_BYTES) for _ in indices]
         leaves = [

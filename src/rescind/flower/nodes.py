@@ -94,20 +94,24 @@ class Nodes:
         self._patience.begin_turn()
 
     def connected(self) -> dict[str, Member]:
-        """Return who is connected, sorted by name; waits until enough are that may take part."""
+        """Return who is connected and was not forgotten, sorted by name; waits until enough are who may take part."""
         members: dict[str, Member] = {}
 
         def look() -> _Look:
             nonlocal members
-            members = self._members()
-            self.ready = len(self._roster.stay(sorted(members)))
-            return self._compare(members)
+            everybody = self._members()
+            barred = self._roster.barred({name: member.label for name, member in everybody.items()})
+            for name in sorted(barred):
+                self._warn_of(everybody[name].node)
+            members = {name: everybody[name] for name in sorted(everybody.keys() - barred)}
+            self.ready = len(self._roster.stay(list(members)))
+            return self._compare(members, nobody=not everybody)
 
         self._wait(look)
-        return {name: members[name] for name in sorted(members)}
+        return members
 
-    def _compare(self, members: Mapping[str, Member]) -> _Look:
-        """Return how those connected compare with those who are waited for."""
+    def _compare(self, members: Mapping[str, Member], *, nobody: bool) -> _Look:
+        """Return how those connected compare with those who are waited for; ``nobody`` if none are connected."""
         if self.ready >= self._least:
             return _Look(self.ready, self._least)
         known, left = self._roster.known(), self._roster.left()
@@ -121,7 +125,7 @@ class Nodes:
             )
         absent = [label for name, label in known.items() if name not in members]
         # If all who are connected have left, nobody is waited for; while nobody is, somebody may come.
-        return _Look(self.ready, max(wanted, 0 if members else 1), absent)
+        return _Look(self.ready, max(wanted, int(nobody)), absent)
 
     def _wait(self, take: Callable[[], _Look]) -> None:
         begun, announced = time.monotonic(), None
@@ -198,6 +202,14 @@ class Nodes:
             failed = "answered without saying" if node in self._nameless else f"did not say in {wait:g} s"
             self._say(f"node {node} {failed} who it is. {IDENTIFY}. It is asked again, ever more seldom")
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
+
+    def _warn_of(self, node: int) -> None:
+        """Say that a forgotten participant is there, without its name: Flower keeps the log."""
+        bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
+        self._say(
+            f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind readmit "
+            "HISTORY NAME --reason REASON"
+        )
 
     def _say(self, message: str, level: int = logging.WARNING) -> None:
         if message not in self._warned:

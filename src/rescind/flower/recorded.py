@@ -427,7 +427,7 @@ def _warn(history: History, model_id: ModelId) -> None:
 
 
 def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
-    """Return the commands that bar the clients of open requests, by request, while their names are still known."""
+    """Return how to bar the clients of open requests, by request, while their names are still known."""
     if not engine.nodes.authenticated:
         return {}
     members = engine.members
@@ -436,7 +436,10 @@ def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
         if asked.request.scope is PrivacyScope.RECORDS:
             continue
         commands[asked.number] = [
-            f"flwr supernode unregister {members[name].node if name in members else 'NODE-ID'} FEDERATION"
+            f"with: flwr supernode unregister {members[name].node} FEDERATION"
+            if name in members
+            else "by unregistering its node; it is not connected, and this shows its number: flwr supernode list "
+            "FEDERATION"
             for name in history.names(asked.request.group)
         ]
     return commands
@@ -486,4 +489,4 @@ def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
                 *(candidate.sigma, outcome.rounds),
             )
         for command in commands.get(asked.number, ()):
-            _LOG.info("rescind: bar a key of request %d for good with: %s", asked.number, command)
+            _LOG.info("rescind: bar a key of request %d for good %s", asked.number, command)

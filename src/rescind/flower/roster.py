@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rescind.core.facts import PrivacyScope
@@ -29,6 +29,10 @@ class Roster:
         staying = self.stay(sorted(pseudonyms))
         called = self.history.describe_groups([[pseudonyms[name]] for name in staying])
         return {name: label for name, (label,) in zip(staying, called, strict=True)}
+
+    def barred(self, labels: Mapping[str, str]) -> Set[str]:
+        """Return who of some was forgotten and not readmitted, by name with what people call each."""
+        return self.history.barred(labels)
 
     def left(self) -> int:
         """Return how many have left, or asked to."""

@@ -23,7 +23,14 @@ from rescind.core.sensitivity import first_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
 from rescind.errors import refuse_changes
-from rescind.history.events import ErasureFinished, RepliesRejected, StretchKept, record, write_body
+from rescind.history.events import (
+    ClientsReadmitted,
+    ErasureFinished,
+    RepliesRejected,
+    StretchKept,
+    record,
+    write_body,
+)
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
 from rescind.history.naming import check_names
 from rescind.history.numbers import check_numbers
@@ -235,21 +242,29 @@ def free_names(ledger: Ledger, timeline: Timeline) -> None:
 
 def suppression_digest(ledger: Ledger) -> str:
     """Commit to the list by which erased names are recognised, and to the run's secret."""
-    listed = ",".join(ledger.erased_name_digests())
+    listed = ",".join(f"{digest} {client}" for digest, client in ledger.erased_name_digests())
     return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
 
 
 def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
-    """Compare the list by which erased names are recognised with what the last erasure left."""
+    """Compare the list by which erased names are recognised with what the last erasure left.
+
+    And those who were readmitted with those who were erased before.
+    """
     left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
     erased = {client for deletion in timeline.deletions for client in deletion.plan.clients} - timeline.returning
     listed = ledger.erased_name_digests()
-    if len(list(filter(is_digest, listed))) != len(erased):
+    if {client for digest, client in listed if is_digest(digest)} != erased:
         yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
     if left and left[-1] != suppression_digest(ledger):
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
     elif not left and listed:
         yield "names are listed as erased, and no erasure says so"
+    for entry, event in timeline.of(ClientsReadmitted):
+        before = timeline.until(entry.sequence).deletions
+        unknown = set(event.clients).difference(*(deletion.plan.clients for deletion in before if deletion.completed))
+        if unknown:
+            yield f"entry {entry.sequence} readmits client {min(unknown)}, who was not forgotten by then"
 
 
 def check_suppression(ledger: Ledger) -> None:

@@ -15,7 +15,7 @@ from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode_fields, encode
 from rescind.history.run import Run
-from rescind.ledger.contract import BRANCH, LABEL, LONGEST_NAME, REGISTRATION, REJECTION, REMAINS, Ledger
+from rescind.ledger.contract import BRANCH, LABEL, LONGEST_NAME, READMISSION, REGISTRATION, REJECTION, REMAINS, Ledger
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
 from rescind.texts import is_plain, make_plain
 
@@ -56,6 +56,14 @@ class ClientsLabelled:
     """People call clients otherwise: each pseudonym with the commitment to its new label."""
 
     labels: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsReadmitted:
+    """The names that forgotten ``clients`` had may be registered again, and why."""
+
+    clients: tuple[int, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,7 @@ Event: TypeAlias = (
     | RunNamed
     | ClientsRegistered
     | ClientsLabelled
+    | ClientsReadmitted
     | RepliesRejected
     | RequestFiled
     | RequestWithdrawn
@@ -223,6 +232,7 @@ EVENTS: Mapping[str, type[Event]] = {
     BRANCH: Branch,
     REGISTRATION: ClientsRegistered,
     LABEL: ClientsLabelled,
+    READMISSION: ClientsReadmitted,
     REJECTION: RepliesRejected,
     "request": RequestFiled,
     "withdrawal": RequestWithdrawn,

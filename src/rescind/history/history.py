@@ -127,6 +127,7 @@ class History:
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+        self._barred: dict[tuple[int, tuple[tuple[str, str], ...]], frozenset[str]] = {}
         self._read = (Timeline(), 0)
         self._numbers: dict[bytes, int] = {}
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
@@ -365,7 +366,7 @@ class History:
         if unknown:
             gone, unsure = set[str](), ""
             try:
-                gone = self.ledger.forgotten(unknown)
+                gone = self.ledger.forgotten(unknown, unknown)
             except (MissingSecretError, UnsafePermissionsError) as missing:
                 unsure = f". Whether it was forgotten cannot be told: {missing}"
             if gone:
@@ -507,12 +508,42 @@ class History:
         return list(remaining)
 
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
-        known = self.ledger.pseudonyms(names)
-        leaving = {
-            client for filed in self.timeline.requests if not filed.withdrawn for client in filed.request.group
-        }
+        known, leaving = self.ledger.pseudonyms(names), self._leaving()
         gone = self.ledger.forgotten([name for name in names if name not in known])
         return [name for name in names if name not in gone and known.get(name) not in leaving]
+
+    def _leaving(self) -> set[int]:
+        return {client for filed in self.timeline.requests if not filed.withdrawn for client in filed.request.group}
+
+    def barred(self, labels: Mapping[str, str]) -> frozenset[str]:
+        """Return which clients are forgotten ones: by their names, or new names under labels of those who left.
+
+        Args:
+            labels: what people call the clients, by name.
+
+        Returns:
+            the names of those who stay outside until they are readmitted.
+
+        Raises:
+            MissingSecretError: the secret file is not at hand, by which forgotten names are recognised.
+        """
+        asked = (self.timeline.last, tuple(labels.items()))
+        barred = self._barred.get(asked)
+        if barred is None:
+            barred = self._found_barred(labels)
+            self._barred = {asked: barred}
+        return barred
+
+    def _found_barred(self, labels: Mapping[str, str]) -> frozenset[str]:
+        known = self.ledger.pseudonyms(list(labels))
+        # Whoever is known is its name, whatever people call it.
+        new = {name: label for name, label in labels.items() if name not in known}
+        if not new:
+            return frozenset()
+        leaving, called = self._leaving(), self.ledger.labels()
+        gone = self.ledger.forgotten(list(new), list(new.values()))
+        gone.update(label for client, label in called.items() if client in leaving)
+        return frozenset(name for name, label in new.items() if name in gone or label in gone)
 
     def waiting(self) -> list[FiledRequest]:
         """Return the open requests whose clients the newest model knows.
@@ -851,6 +882,27 @@ class History:
         names = replace(before, **{what: name for what, name in said.items() if name is not None})
         if names != before:
             record(self.ledger, names, self._now())
+
+    def readmit(self, name: str, reason: str) -> tuple[int, ...]:
+        """Record that a forgotten client may take part again, as a new one, and why; also while training runs.
+
+        What is recorded from then on may know its data: its request is no longer certified of later models.
+
+        Args:
+            name: the client's name or label; a label stands for everybody who had it.
+            reason: why, without the name: it is recorded for good.
+
+        Returns:
+            the pseudonyms that it had.
+
+        Raises:
+            UnknownClientError: nobody who was called so was forgotten.
+            ValueError: a request about the client has not been served to its end, it was readmitted already, or the
+                reason is empty, too long or names the client.
+            BrokenHistoryError: somebody changed the ledger, the list of erased names for instance.
+            MissingSecretError: the secret file is not at hand.
+        """
+        return requests.readmit(self.ledger, name, reason, self._clock())
 
     def record_plan(self, plan: RecordedPlan) -> RecordedPlan:
         """Record how open requests are going to be served.

@@ -12,7 +12,7 @@ from rescind.errors import HistoryError, IncompleteHistoryError, NoHistoryError
 from rescind.ledger.contract import Ledger
 from rescind.ledger.sql import SqlLedger
 from rescind.ledger.strays import DATABASE, STORES
-from rescind.private_files import check_private
+from rescind.private_files import check_private, warn_if_packed
 
 _POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
@@ -79,6 +79,8 @@ def _check_folder(folder: Path, *, create: bool) -> Path:
         raise NoHistoryError(
             f"{folder} holds other files and no history: check the path; a new history needs a new or an empty folder"
         )
+    if not names:
+        warn_if_packed(folder / DATABASE)
     if not folder.exists():
         folder.mkdir(parents=True)
         folder.chmod(0o700)

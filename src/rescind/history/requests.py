@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +18,8 @@ from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
 from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
-from rescind.errors import MissingSecretError, UnsafePermissionsError
+from rescind.errors import MissingSecretError, UnknownClientError, UnsafePermissionsError
+from rescind.history.erasure import check_suppression
 from rescind.history.events import (
     DeadlineExtended,
     DoubtsLifted,
@@ -33,6 +35,7 @@ from rescind.history.events import (
 from rescind.history.lineage import branch_exits, lineage_of, newest_model
 from rescind.history.naming import check_names
 from rescind.history.obligations import find_obligations, hidden_together
+from rescind.history.outcomes import find_outcomes
 from rescind.history.run import Run
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import ROUND, Ledger
@@ -42,8 +45,8 @@ from rescind.ledger.records import Branch, ErasurePlan, ModelId
 _MOST_EXTENDED = 61
 # A certificate lists them all, and one that nobody reads is not signed.
 MOST_CLIENTS = 10_000
-# A report shows it in full.
-_LONGEST_REASON = 1000
+# An operator's own words stay in the journal for good.
+LONGEST_REASON = 1000
 # What a plan depends on, beside the rounds.
 _CHANGES = (Run, Branch, ErasurePlan, EndByData, TrainingDoubted, DoubtsLifted, MeanMissed)
 
@@ -83,9 +86,7 @@ def withdraw(ledger: Ledger, number: int, time: datetime, reason: str = "") -> N
 def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
     """Record that an open request may be served later, and why; returns the new deadline."""
     filed = check_open(Timeline.read(ledger), number)
-    if not reason.strip():
-        raise ValueError("give a reason: without one a deadline is not extended")
-    _check_length(reason)
+    _check_reason(reason, "a deadline is not extended")
     deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), _MOST_EXTENDED + 1))
     latest = datetime.fromisoformat(filed.first_deadline) + timedelta(days=_MOST_EXTENDED)
     if days < 1 or deadline > latest:
@@ -97,8 +98,8 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
 
 
 def _check_length(reason: str) -> None:
-    if len(reason) > _LONGEST_REASON:
-        raise ValueError(f"the reason has {len(reason)} characters: say it in {_LONGEST_REASON} at most")
+    if len(reason) > LONGEST_REASON:
+        raise ValueError(f"the reason has {len(reason)} characters: at most {LONGEST_REASON} are recorded")
 
 
 def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[str]]:
@@ -178,13 +179,59 @@ def settle(ledger: Ledger, number: int, time: str) -> None:
 
 def lift_doubts(ledger: Ledger, reason: str, time: datetime) -> tuple[Doubt, ...]:
     """Record why the declared training is right all the same; return the doubts that this lifts."""
-    if not reason.strip():
-        raise ValueError("give a reason: without one a doubt is not lifted")
+    _check_reason(reason, "a doubt is not lifted")
     lifted = Timeline.read(ledger).standing_doubts
     if not lifted:
         raise ValueError("there is no doubt to lift: `rescind doubts` lists what was recorded")
     record(ledger, DoubtsLifted(reason), time.isoformat())
     return lifted
+
+
+def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int, ...]:
+    """Record that a forgotten client may take part again, as a new one, and why; return its old pseudonyms.
+
+    ``name`` is its name or its label, which may have been several clients'.
+    """
+    _check_reason(reason, "nobody is readmitted")
+    if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", reason, re.IGNORECASE):
+        raise ValueError("the reason names the client: it is recorded for good, so say it without the name")
+    # Whoever could change the list would have somebody else readmitted.
+    ledger.check_stamps()
+    check_suppression(ledger)
+    timeline = Timeline.read(ledger)
+    erased = ledger.erased_as([name], [name]).get(name, set())
+    present = {client for client, label in ledger.labels().items() if label == name}
+    clients = erased.union(present, ledger.pseudonyms([name]).values())
+    _check_served(timeline, clients)
+    if not erased:
+        raise UnknownClientError(
+            f"nobody called {name!r} was forgotten here: there is nothing to readmit"
+            + (", it may take part" if clients else "")
+        )
+    again = erased - ledger.readmitted()
+    if not again:
+        raise ValueError(f"{name!r} was readmitted already: it may take part")
+    ledger.readmit(sorted(again), reason, time.isoformat())
+    return tuple(sorted(again))
+
+
+def _check_served(timeline: Timeline, clients: Collection[int]) -> None:
+    """Refuse clients of a request that has not been served to its end, with the erasure."""
+    done = {filed.number for outcome in find_outcomes(timeline) for filed in outcome.asked}
+    erasing = {number for deletion in timeline.unfinished_deletions for number in deletion.plan.requests}
+    for filed in timeline.requests:
+        asked = not filed.withdrawn and not filed.request.group.isdisjoint(clients)
+        if asked and (filed.number not in done or filed.number in erasing):
+            raise ValueError(
+                f"request {filed.number} is about this client and not served to its end, with the erasure: start the "
+                "federation's next run (or withdraw a request that is open), then readmit"
+            )
+
+
+def _check_reason(reason: str, otherwise: str) -> None:
+    if not reason.strip():
+        raise ValueError(f"give a reason: without one {otherwise}")
+    _check_length(reason)
 
 
 def hidden_at(

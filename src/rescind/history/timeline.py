@@ -13,6 +13,7 @@ from rescind.errors import NoHistoryError
 from rescind.history.events import (
     EVENTS,
     BranchRetrained,
+    ClientsReadmitted,
     DeadlineExtended,
     DoubtsLifted,
     EndByData,
@@ -215,6 +216,15 @@ class Timeline:
                 stay = frozenset[int]().union(*(groups[rows] for rows in served & records))
                 returning |= stay.difference(gone, *(groups[for_good] for for_good in open_ - records))
         return returning
+
+    def readmitted(self, number: int) -> int | None:
+        """Return the number of the first entry that lets a client of a request take part again, if there is one.
+
+        Models that were recorded after it may know the client's data again.
+        """
+        group = self.requests[number - 1].request.group
+        entries = (entry.sequence for entry, event in self.of(ClientsReadmitted) if group & set(event.clients))
+        return next(entries, None)
 
     @cached_property
     def plans(self) -> dict[int, RecordedPlan]:

@@ -29,15 +29,15 @@ from rescind.ledger.commitments import (
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.texts import is_digest
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 LONGEST_NAME = 256
 
 # The kinds of entries that a ledger writes of its own accord.
-ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS = (
+ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS, READMISSION = (
     *("round", "branch", "registration", "label"),
-    *("rejection", "remains"),
+    *("rejection", "remains", "readmission"),
 )
 
 ABSENT_ROUNDS = np.dtype([("round", "<i8"), ("factor", "<f8"), ("rounding", "<f8")])
@@ -65,8 +65,8 @@ class Ledger(ABC):
     there. Readers see whole transactions only.
 
     **One writer.** ``writing`` holds the run for one process; a second is refused with ``LockedError``, which names
-    the holder, and the death of the holder frees it. Only ``append``, ``register`` and ``label`` may be called
-    without it: a request can arrive while training runs.
+    the holder, and the death of the holder frees it. Only ``append``, ``register``, ``label`` and ``readmit`` may be
+    called without it: a request can arrive while training runs.
 
     **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
     either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
@@ -194,7 +194,7 @@ class Ledger(ABC):
             the pseudonyms in the order of the names; the new ones share one entry.
 
         Raises:
-            ForgottenClientError: the identity of some name was erased; nothing is written.
+            ForgottenClientError: the identity of some name was erased, and not readmitted; nothing is written.
             MissingSecretError: some name is new, and the secret is not at hand.
             ValueError: something is no name.
         """
@@ -263,14 +263,33 @@ class Ledger(ABC):
     def _pseudonyms(self, names: list[str]) -> dict[str, int]:
         """Look up names that are fit."""
 
-    def forgotten(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names whose identity was erased; only a keyed digest of each is left to tell.
+    def forgotten(self, names: Sequence[str], labels: Sequence[str] = ()) -> set[str]:
+        """Return those of some names and labels whose client was erased, and not readmitted since.
 
         Args:
             names: the names.
+            labels: the labels.
 
         Returns:
-            the erased ones among them.
+            those among them that may not come back.
+
+        Raises:
+            MissingSecretError: the secret that keys the digests is not at hand.
+            ValueError: something is no name.
+        """
+        erased = self.erased_as(names, labels)
+        readmitted = self.readmitted() if erased else set()
+        return {name for name, clients in erased.items() if not clients <= readmitted}
+
+    def erased_as(self, names: Sequence[str], labels: Sequence[str] = ()) -> dict[str, set[int]]:
+        """Return the pseudonyms of erased clients by their names and labels; only keyed digests are left to tell.
+
+        Args:
+            names: the names to look for.
+            labels: the labels to look for.
+
+        Returns:
+            the pseudonyms by name or label, also of readmitted clients, without what was not erased.
 
         Raises:
             MissingSecretError: the secret that keys the digests is not at hand.
@@ -278,11 +297,42 @@ class Ledger(ABC):
         """
         secret = self.outside_secret(RETURNING)
         digests = {name_digest(secret, name).hex(): name for name in check_names_fit(names)}
-        return {digests[digest] for digest in self._erased_among(digests)}
+        digests |= {label_digest(secret, label).hex(): label for label in check_names_fit(labels)}
+        erased: dict[str, set[int]] = {}
+        for digest, client in self._erased_among(digests):
+            erased.setdefault(digests[digest], set()).add(client)
+        return erased
 
     @abstractmethod
-    def _erased_among(self, digests: Collection[str]) -> Iterable[str]:
-        """Return those of the digests that are of erased names."""
+    def _erased_among(self, digests: Collection[str]) -> Iterable[tuple[str, int]]:
+        """Return those of the digests that are of erased names or labels, each with a pseudonym that had it."""
+
+    def readmit(self, clients: Sequence[int], reason: str, time: str) -> Entry:
+        """Let erased names and labels be registered again, under new pseudonyms.
+
+        The digests stay: that clients were readmitted is in the journal alone, which nobody without the secret can
+        add to.
+
+        Args:
+            clients: the pseudonyms that the names had.
+            reason: why.
+            time: when, in ISO 8601.
+
+        Returns:
+            the entry.
+
+        Raises:
+            MissingSecretError: the secret is not at hand.
+        """
+        return self.append(READMISSION, {"clients": sorted(clients), "reason": reason}, time)
+
+    def readmitted(self) -> set[int]:
+        """Return the pseudonyms whose names may be registered again.
+
+        Returns:
+            the pseudonyms.
+        """
+        return {client for entry in self.entries(READMISSION) for client in entry.body["clients"]}
 
     def label(self, labels: Mapping[str, str], time: str) -> None:
         """Record what people call clients.
@@ -517,8 +567,8 @@ class Ledger(ABC):
     def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         """Delete the names of clients, with labels and nonces.
 
-        A keyed digest stays, so that a returning name is recognised, and the name's leaf, so that the others' still
-        verify.
+        Keyed digests of name and label stay, so that a returning client is recognised, and the name's leaf, so that
+        the others' still verify.
 
         Args:
             clients: their pseudonyms.
@@ -653,11 +703,11 @@ class Ledger(ABC):
         refuse_changes(added + changed)
 
     @abstractmethod
-    def erased_name_digests(self) -> list[str]:
-        """Return the keyed digests by which erased names are recognised.
+    def erased_name_digests(self) -> list[tuple[str, int]]:
+        """Return the keyed digests by which erased names and labels are recognised.
 
         Returns:
-            the digests in hexadecimal, sorted.
+            the digests in hexadecimal, each with the pseudonym that the name or label belonged to; sorted.
         """
 
     @abstractmethod
@@ -705,6 +755,19 @@ def bind_secret(outside: bytes, secret: bytes) -> bytes:
 def name_digest(secret: bytes, name: str) -> bytes:
     """Return what stays of an erased name: enough to recognise it, with the secret of names, and not to read it."""
     return hmac.digest(secret, name.encode(), "sha256")
+
+
+def label_digest(secret: bytes, label: str) -> bytes:
+    """Return what stays of an erased label. No name has a NUL, so it is no name's digest."""
+    return name_digest(secret, f"\0{label}")
+
+
+def erased_digests(secret: bytes, client: int, name: str, label: str | None) -> list[tuple[str, int]]:
+    """Return what stays of an erased client, by which its name and what people called it are recognised."""
+    digests = [name_digest(secret, name)]
+    if label is not None and label != name:
+        digests.append(label_digest(secret, label))
+    return [(digest.hex(), client) for digest in digests]
 
 
 def check_digest(digest: str) -> None:

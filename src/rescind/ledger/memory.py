@@ -20,7 +20,7 @@ from rescind.ledger.contract import (
     Ledger,
     bind_secret,
     derive_secret,
-    name_digest,
+    erased_digests,
     normalise_body,
 )
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
@@ -39,7 +39,7 @@ class MemoryLedger(Ledger):
         self._nonces: dict[int, bytes] = {}
         self._name_leaves: dict[int, bytes] = {}
         self._labels: dict[int, str] = {}
-        self._erased: set[str] = set()
+        self._erased: set[tuple[str, int]] = set()
         self._keys: dict[int, bytes] = {}
         self._last_rounds: dict[int, int] = {}
         self._rounds: dict[ModelId, RoundRecord] = {}
@@ -97,8 +97,8 @@ class MemoryLedger(Ledger):
     def _pseudonyms(self, names: list[str]) -> dict[str, int]:
         return {name: self._names[name] for name in names if name in self._names}
 
-    def _erased_among(self, digests: Collection[str]) -> set[str]:
-        return self._erased.intersection(digests)
+    def _erased_among(self, digests: Collection[str]) -> list[tuple[str, int]]:
+        return [(digest, client) for digest, client in self._erased if digest in digests]
 
     def _identities_of(self, names: Collection[str]) -> Iterator[tuple[int, str, str | None, bytes]]:
         for name, client in self._pseudonyms(list(names)).items():
@@ -161,7 +161,9 @@ class MemoryLedger(Ledger):
     def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         for client, name in self.names(clients).items():
             if not may_return:
-                self._erased.add(name_digest(self.outside_secret(RETURNING), name).hex())
+                self._erased.update(
+                    erased_digests(self.outside_secret(RETURNING), client, name, self._labels.get(client))
+                )
             self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
             self._labels.pop(self._names.pop(name), None)
 
@@ -197,7 +199,7 @@ class MemoryLedger(Ledger):
         secret, written = self.outside_secret(STAMPS), zip(self._entries, self._stamps, strict=True)
         return [entry.sequence for entry, stamped in written if stamp(secret, entry.head) != stamped]
 
-    def erased_name_digests(self) -> list[str]:
+    def erased_name_digests(self) -> list[tuple[str, int]]:
         return sorted(self._erased)
 
     def strays(self) -> Iterator[str]:

@@ -146,7 +146,14 @@ identity = Table(
 )
 
 # In hexadecimal, because SQLite can be given a list of texts and not a list of bytes.
-suppression = Table("suppression", TABLES, Column("digest", _BYTEWISE, primary_key=True))
+suppression = Table(
+    "suppression",
+    TABLES,
+    Column("digest", _BYTEWISE, nullable=False),
+    _number("pseudonym"),
+    # Two who left may have been called the same.
+    PrimaryKeyConstraint("digest", "pseudonym"),
+)
 
 kept = Table(
     "kept",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rescind.errors import HistoryError, MissingSecretError
 from rescind.ledger.commitments import KEY_BYTES
-from rescind.private_files import check_private, sync
+from rescind.private_files import check_private, sync, warn_if_packed
 
 _CONTENT = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}\n?")
 _HOW = "name it with History(..., secret=...), on the command line with RESCIND_SECRET"
@@ -39,6 +39,7 @@ def make_secret(path: Path | None) -> bytes:
                 f"{path}, the secret file of the new history, cannot be made ({error.strerror}): choose another "
                 f"place, and {_HOW}"
             ) from error
+        warn_if_packed(path)
     _drop_other_names(path)
     return read_secret(path)
 

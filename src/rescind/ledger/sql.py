@@ -43,7 +43,7 @@ from rescind.ledger.contract import (
     Ledger,
     bind_secret,
     derive_secret,
-    name_digest,
+    erased_digests,
     normalise_body,
 )
 from rescind.ledger.databases import Database, Postgresql, Sqlite
@@ -182,10 +182,11 @@ class SqlLedger(Ledger):
         # Unpacked, because asking a thousand rows for their columns by name takes as long as the query.
         return {name: pseudonym for name, pseudonym in rows}  # noqa: C416
 
-    def _erased_among(self, digests: Collection[str]) -> Sequence[str]:
+    def _erased_among(self, digests: Collection[str]) -> list[tuple[str, int]]:
         table = schema.suppression
         with self._connected() as connection:
-            return connection.execute(select(table.c.digest).where(among(table.c.digest, digests))).scalars().all()
+            rows = connection.execute(select(table).where(among(table.c.digest, digests))).all()
+        return [(digest, client) for digest, client in rows]
 
     def _identities_of(self, names: Collection[str]) -> Sequence[Any]:
         return self._rows_of_identities(among(schema.identity.c.name, names))
@@ -310,9 +311,9 @@ class SqlLedger(Ledger):
         chosen_names = among(table.c.pseudonym, clients.tolist())
         with self._transaction() as connection:
             rows = self._rows_of_identities(chosen_names)
-            barred = [] if may_return else rows
-            _insert(connection, schema.suppression, [(name_digest(secret, row.name).hex(),) for row in barred])
-            for client, name, _, nonce in rows:
+            for client, name, label, nonce in rows:
+                if not may_return:
+                    _insert(connection, schema.suppression, erased_digests(secret, client, name, label))
                 chosen, leaf = schema.client.c.pseudonym == client, name_leaf(nonce, client, name)
                 connection.execute(update(schema.client).where(chosen).values(name_leaf=leaf))
             connection.execute(delete(table).where(chosen_names))
@@ -362,10 +363,11 @@ class SqlLedger(Ledger):
         with self._connected() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
             return [row.sequence for row in rows if not _is_stamped(row, secret)]
 
-    def erased_name_digests(self) -> list[str]:
+    def erased_name_digests(self) -> list[tuple[str, int]]:
         table = schema.suppression
         with self._connected() as connection:
-            return list(connection.execute(select(table.c.digest).order_by(table.c.digest)).scalars())
+            rows = connection.execute(select(table).order_by(table.c.digest, table.c.pseudonym)).all()
+        return [(digest, client) for digest, client in rows]
 
     def strays(self) -> Iterator[str]:
         with self._connected() as connection:

@@ -1,0 +1,175 @@
+"""Who was forgotten comes back by a command that is recorded, and not otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rescind import History
+from rescind.core.calibration import Budget
+from rescind.core.facts import PrivacyScope, Sampling
+from rescind.engines.stops import Rounds
+from rescind.errors import ForgottenClientError, UnknownClientError
+from rescind.forgetting import Revocable
+from rescind.history.erasure import Eraser
+from rescind.history.requests import LONGEST_REASON
+from rescind.methods import Exact, Scratch
+from rescind.testing.small import simulation
+
+LEAVER, LABEL, WHY = "clinic-2", "Clinic of the North", "a new contract"
+BUDGET = Budget(5.0, 1e-5)
+
+
+@pytest.fixture(params=["memory", "folder"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[History]:
+    with History.in_memory() if request.param == "memory" else History(tmp_path / "history") as opened:
+        federation(opened).train(Rounds(2))
+        opened.label({LEAVER: LABEL})
+        yield opened
+
+
+def federation(history: History) -> Revocable:
+    return Revocable(history, simulation(4, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
+
+
+def forget(history: History, *names: str) -> int:
+    number = history.ask(names, BUDGET)
+    federation(history).forget(Scratch(), Rounds(1))
+    return number
+
+
+@pytest.mark.parametrize("name", [LEAVER, LABEL])
+def test_a_readmitted_client_is_a_new_one_that_can_leave_again(history: History, name: str) -> None:
+    (old,) = history.clients([LEAVER])
+    number = forget(history, LEAVER)
+    assert history.remaining([LEAVER]) == []
+    assert history.barred({LEAVER: "x", "a new key": LABEL, "a new one": "x"}) == {LEAVER, "a new key"}
+    assert history.timeline.readmitted(number) is None
+    assert history.readmit(name, WHY) == (old,)
+    assert history.remaining([LEAVER]) == [LEAVER]
+    assert history.barred({LEAVER: "x", "a new key": LABEL}) == set()
+    (entry,) = history.ledger.entries("readmission")
+    assert entry.body == {"clients": [old], "reason": WHY}
+    assert history.timeline.readmitted(number) == entry.sequence
+    federation(history).train(Rounds(3))
+    (new,) = history.clients([LEAVER])
+    assert new not in (old, *history.timeline.forgotten)
+    assert history.verify() == []
+
+    second = forget(history, LEAVER)
+    assert history.remaining([LEAVER]) == []
+    assert history.timeline.readmitted(second) is None
+    with pytest.raises(ForgottenClientError, match=LEAVER):
+        history.ledger.register([LEAVER], "2026-11-01T12:00:00+00:00")
+    assert history.readmit(LEAVER, WHY) == (new,)
+    assert history.verify() == []
+
+
+def test_who_was_not_forgotten_is_not_readmitted(history: History) -> None:
+    forget(history, LEAVER)
+    with pytest.raises(UnknownClientError, match="nobody called 'nobody' was forgotten here"):
+        history.readmit("nobody", WHY)
+    with pytest.raises(UnknownClientError, match=r"nobody called 'clinic-1' was forgotten here.*it may take part"):
+        history.readmit("clinic-1", WHY)
+
+
+def test_who_stays_without_some_rows_is_not_readmitted(history: History) -> None:
+    history.ask([LEAVER], BUDGET, scope=PrivacyScope.RECORDS)
+    federation(history).forget(Exact(), Rounds(1))
+    with pytest.raises(UnknownClientError, match="it may take part"):
+        history.readmit(LEAVER, WHY)
+
+
+def test_who_was_readmitted_is_not_readmitted_again(history: History) -> None:
+    forget(history, LEAVER)
+    history.readmit(LABEL, WHY)
+    head = history.head
+    for name in (LEAVER, LABEL):
+        with pytest.raises(ValueError, match="was readmitted already"):
+            history.readmit(name, WHY)
+    assert history.head == head
+
+
+def test_nobody_is_readmitted_before_the_request_is_served_with_its_erasure(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = history.ask([LEAVER], BUDGET)
+    refusal = f"request {number} is about this client and not served to its end"
+    for name in (LEAVER, LABEL):
+        with pytest.raises(ValueError, match=refusal):
+            history.readmit(name, WHY)
+    whole = Eraser.steps
+    for step in range(6):
+        with monkeypatch.context() as cut:
+            cut.setattr(Eraser, "steps", lambda *of, step=step: [*whole(*of)[:step], dying])
+            with pytest.raises(KeyboardInterrupt):
+                federation(history).forget(Scratch(), Rounds(1))
+        with pytest.raises(ValueError, match=refusal):
+            history.readmit(LEAVER, WHY)
+    federation(history).forget(Scratch(), Rounds(1))
+    assert history.readmit(LEAVER, WHY)
+    assert history.verify() == []
+
+
+class Dying:
+    def run(self) -> None:
+        raise KeyboardInterrupt
+
+
+dying = Dying()
+
+
+def test_a_label_is_not_readmitted_while_another_key_under_it_waits(history: History) -> None:
+    history.label({"clinic-1": LABEL})
+    forget(history, LEAVER)
+    history.ask(["clinic-1"], BUDGET)
+    with pytest.raises(ValueError, match="request 2 is about this client"):
+        history.readmit(LABEL, WHY)
+    history.withdraw(2)
+    assert history.readmit(LABEL, WHY)
+
+
+@pytest.mark.parametrize(
+    ("reason", "refusal"),
+    [
+        (" ", "give a reason: without one nobody is readmitted"),
+        ("x" * (LONGEST_REASON + 1), "at most 1000 are recorded"),
+        ("CLINIC-2 has a new contract", "names the client"),
+    ],
+)
+def test_a_reason_is_given_and_names_nobody(history: History, reason: str, refusal: str) -> None:
+    forget(history, LEAVER)
+    head = history.head
+    with pytest.raises(ValueError, match=refusal):
+        history.readmit(LEAVER, reason)
+    assert history.head == head
+
+
+def test_a_short_name_within_other_words_is_no_name(history: History) -> None:
+    history.label({LEAVER: "act"})
+    forget(history, LEAVER)
+    with pytest.raises(ValueError, match="names the client"):
+        history.readmit("act", "Act has signed")
+    assert history.readmit("act", WHY)
+
+
+def test_a_readmission_that_was_cut_off_is_done_or_not(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(history, LEAVER)
+    written = history.ledger.append
+    for done in (False, True):
+        with monkeypatch.context() as cut:
+
+            def append(*entry: object, done: bool = done) -> None:
+                if done:
+                    written(*entry)  # type: ignore[arg-type]
+                raise KeyboardInterrupt
+
+            cut.setattr(history.ledger, "append", append)
+            with pytest.raises(KeyboardInterrupt):
+                history.readmit(LEAVER, WHY)
+        assert history.remaining([LEAVER]) == [LEAVER] * done
+        assert history.verify() == []
+    with pytest.raises(ValueError, match="was readmitted already"):
+        history.readmit(LEAVER, WHY)
