@@ -41,10 +41,6 @@ MODES = {
     "instance": "the limit holds for this federation as it was, with the values that are listed taken as fixed",
     "heuristic": "something was tried, and nothing is proven of it",
 }
-LEVELS = {
-    "purge": "all that was computed from the data of whoever left is deleted here, but for what is still there",
-    "output": "only what is not needed any more was deleted; models and numbers from before are still here",
-}
 LOSSES = {
     "SoftmaxL2": "softmax regression with an L2 term",
     "LogisticL2": "logistic regression with an L2 term",

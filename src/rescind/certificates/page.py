@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from rescind.certificates.drawings import draw_chances, draw_days
 from rescind.certificates.fragments import (
-    LEVELS,
     LOSSES,
     MODES,
     escape,
@@ -20,7 +19,7 @@ from rescind.certificates.fragments import (
     render_opening,
     render_table,
 )
-from rescind.certificates.summary import day_of, summarise
+from rescind.certificates.summary import LEVELS, day_of, summarise
 from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
 from rescind.certificates.wording import format_at_most, format_exactly, format_share
 
@@ -69,7 +68,7 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
 
 def _request(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     predicate = verified.statement.predicate
-    yield from ((what, name) for what, name in predicate.names if name is not None)
+    yield from ((role, name) for role, name in predicate.names if name is not None)
     yield "number", f"{predicate.request} of history {predicate.run}"
     yield "asked", _time(predicate.asked)
     yield "due", _time(predicate.deadline)

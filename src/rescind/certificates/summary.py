@@ -17,6 +17,11 @@ _JUDGED = (
 )
 _WEAK = "That is weak: it says something about the average, hardly anything about one participant. Ask for more."
 
+LEVELS = {
+    "purge": "all that was computed from the data of whoever left is deleted, but for what is listed as still there",
+    "output": "only what is not needed any more is deleted: models and numbers from before are still there",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -120,25 +125,22 @@ def _verdict(predicate: Predicate, weak: bool) -> str:
     if predicate.mode == "exact":
         whom = "these rows" if predicate.scope == "records" else "whoever left"
         return f"Forgotten: the model was made without the data of {whom}"
-    return (
-        "Forgotten weakly: what the model can still tell has a high limit"
-        if weak
-        else ("Forgotten: what the model can still tell has a proven limit")
-    )
+    limit = "what the model can still tell has a"
+    return f"Forgotten weakly: {limit} high limit" if weak else f"Forgotten: {limit} proven limit"
 
 
 def _asked(predicate: Predicate, asked: date) -> str:
     several, names = len(predicate.forgotten), predicate.names
     who = "a participant" if several == 1 else f"{several} participants"
     model = f"the model {names.model}" if names.model else "the model"
-    what = (
+    wish = (
         f"that {model} forgets some of their rows; they stay"
         if predicate.scope == "records"
         else f"to be forgotten by {model}"
     )
     called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
     return (
-        f"On {asked} {who} asked {describe_operator(names)} {what}. Names are erased. A certificate says {called} in "
+        f"On {asked} {who} asked {describe_operator(names)} {wish}. Names are erased. A certificate says {called} in "
         "place of the name: a participant shows with its receipt that this is itself."
     )
 
@@ -160,13 +162,7 @@ def _done(predicate: Predicate) -> str:
         )
     if predicate.solving is not None:
         done += " The last layer was computed from sums over the others' rows."
-    return f"{done} {ERASURES[predicate.erasure.level]}"
-
-
-ERASURES = {
-    "purge": "All that had been computed from their data was deleted here, but for what is listed as still there.",
-    "output": "Only what is not needed any more was deleted: models and numbers from before are still here.",
-}
+    return f"{done} Here {LEVELS[predicate.erasure.level]}."
 
 
 def _promised(predicate: Predicate) -> str:

@@ -17,7 +17,6 @@ from markupsafe import Markup
 from rescind import __version__
 from rescind.certificates.drawings import Picture, draw_chances, draw_days
 from rescind.certificates.fragments import (
-    LEVELS,
     LOSSES,
     MODES,
     escape,
@@ -31,7 +30,7 @@ from rescind.certificates.fragments import (
 )
 from rescind.certificates.issue import attack_power_of, gather_claims
 from rescind.certificates.predicate import Names, Predicate
-from rescind.certificates.summary import Summary, day_of, summarise
+from rescind.certificates.summary import LEVELS, Summary, day_of, summarise
 from rescind.certificates.verification import VerifiedCertificate, describe_noise
 from rescind.certificates.wording import describe_names
 from rescind.core.calibration import sensitivity_threshold
@@ -88,8 +87,8 @@ class Served:
         """The verdict and its three facts."""
         sealed = ("not signed", "nothing signed was given to this report")
         if self.certificate is not None:
-            what = "its signed report" if self.predicate.mode == "heuristic" else "its certificate"
-            sealed = ("signed", f"{what} was verified for this page")
+            signed = "its signed report" if self.predicate.mode == "heuristic" else "its certificate"
+            sealed = ("signed", f"{signed} was verified for this page")
         return _join(render_banner(self.summary, sealed, about=self.name.capitalize(), level=3))
 
     @property
@@ -213,7 +212,8 @@ def _common(predicates: Sequence[Predicate]) -> dict[str, Sequence[Any]]:
         return {}
     first, *others = map(_lists_of, predicates)
     return {
-        kind: [line for line in lines if all(line in each[kind] for each in others)] for kind, lines in first.items()
+        kind: [line for line in lines if all(line in other[kind] for other in others)]
+        for kind, lines in first.items()
     }
 
 
