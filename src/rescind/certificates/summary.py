@@ -18,7 +18,7 @@ _JUDGED = (
 _WEAK = "That is weak: it says something about the average, hardly anything about one participant. Ask for more."
 
 LEVELS = {
-    "purge": "all that was computed from the data of whoever left is deleted, but for what is listed as still there",
+    "purge": "all that was computed from the data that had to go is deleted, but for what is listed as still there",
     "output": "only what is not needed any more is deleted: models and numbers from before are still there",
 }
 
@@ -130,18 +130,14 @@ def _verdict(predicate: Predicate, weak: bool) -> str:
 
 
 def _asked(predicate: Predicate, asked: date) -> str:
-    several, names = len(predicate.forgotten), predicate.names
+    several, names, rows = len(predicate.forgotten), predicate.names, predicate.scope == "records"
     who = "a participant" if several == 1 else f"{several} participants"
     model = f"the model {names.model}" if names.model else "the model"
-    wish = (
-        f"that {model} forgets some of their rows; they stay"
-        if predicate.scope == "records"
-        else f"to be forgotten by {model}"
-    )
+    wish = f"that {model} forgets some of their rows; they stay" if rows else f"to be forgotten by {model}"
     called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
     return (
-        f"On {asked} {who} asked {describe_operator(names)} {wish}. Names are erased. A certificate says {called} in "
-        "place of the name: a participant shows with its receipt that this is itself."
+        f"On {asked} {who} asked {describe_operator(names)} {wish}.{'' if rows else ' Names are erased.'} A "
+        f"certificate says {called} in place of the name: a participant shows with its receipt that this is itself."
     )
 
 
@@ -149,7 +145,8 @@ def _done(predicate: Predicate) -> str:
     if predicate.mode == "heuristic":
         done = f"Something was tried that no proof covers: {predicate.reasons[0]}."
     elif predicate.mode == "exact":
-        done = "The model in use comes from a line of training in which the forgotten never took part."
+        whom = "these rows were never used" if predicate.scope == "records" else "the forgotten never took part"
+        done = f"The model in use comes from a line of training in which {whom}."
     elif predicate.rounds is not None:
         done = (
             "In every round of training each contribution was kept short and random noise was added, which hides "
