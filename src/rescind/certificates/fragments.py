@@ -113,6 +113,14 @@ def render_banner(summary: Summary, sealed: tuple[str, str], about: str = "", le
     yield "</ul></section>"
 
 
+def render_changes(lines: Sequence[str]) -> Iterator[str]:
+    """Warn of what the history has changed since something was signed."""
+    if lines:
+        yield '<div class="wrong"><h2>Since then</h2>'
+        yield from _items(lines, set(_TERMS))
+        yield "</div>"
+
+
 def render_answers(summary: Summary, unchecked: Sequence[str]) -> Iterator[str]:
     """Answer an officer's questions, each in a sentence or two."""
     yield "<dl>"
