@@ -80,7 +80,7 @@ def summarise(predicate: Predicate, signed: str) -> Summary:
     )
 
 
-def describe_operator(names: Names) -> str:
+def _describe_operator(names: Names) -> str:
     """Say who runs which federation, as far as that has a name."""
     if names.operator is None:
         return "the operator" + (f" of the federation {names.federation}" if names.federation else "")
@@ -136,7 +136,7 @@ def _asked(predicate: Predicate, asked: date) -> str:
     wish = f"that {model} forgets some of their rows; they stay" if rows else f"to be forgotten by {model}"
     called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
     return (
-        f"On {asked} {who} asked {describe_operator(names)} {wish}.{'' if rows else ' Names are erased.'} A "
+        f"On {asked} {who} asked {_describe_operator(names)} {wish}.{'' if rows else ' Names are erased.'} A "
         f"certificate says {called} in place of the name: a participant shows with its receipt that this is itself."
     )
 
@@ -180,9 +180,10 @@ def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
         return "That is not known: nothing limits it."
     if predicate.mode == "exact":
         return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases."
+    given = ", given what is listed as taken as constants" if predicate.constants else ""
     return (
         f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
-        f"a chance of at most {format_share(chance)}. Guessing: {guessing}."
+        f"a chance of at most {format_share(chance)}{given}. Guessing: {guessing}."
     )
 
 
