@@ -258,11 +258,11 @@ Change = Callable[[random.Random, Any], Any]
 # Every fact of a certificate: how it is altered, and the words by which verification names it as not checked.
 FACTS: dict[str, tuple[str, Change]] = {
     **{
-        f"names.{what}": (
+        f"names.{role}": (
             "what operator, federation and model are called",
             lambda rng, _: rng.choice((None, rng.randbytes(4).hex())),
         )
-        for what in ("operator", "federation", "model")
+        for role in ("operator", "federation", "model")
     },
     "run": ("of which history", lambda rng, _: rng.randbytes(8).hex()),
     "request": ("which request", lambda rng, _: rng.randint(1, 10**6)),

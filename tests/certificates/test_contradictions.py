@@ -179,9 +179,9 @@ def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
 ) -> None:
     history, found = instance
     line = (
-        "which request and model of which history it is about, which mode it is and why, whose removal is hidden, "
-        "who was forgotten, what commits to their rows, the epsilon, delta and releases that were asked for, and "
-        "when it was asked, due and completed"
+        "what operator, federation and model are called, which request and model of which history it is about, "
+        "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
+        "epsilon, delta and releases that were asked for, and when it was asked, due and completed"
     )
     assert any(each.startswith(line) for each in checked(found).unchecked)
     assert not any(each.startswith(line) for each in checked(found, history=history).unchecked)

@@ -51,6 +51,13 @@ def test_the_verdict_and_its_three_facts_come_first(mode: Mode) -> None:
     assert re.findall(r"<(?:script|link|img|iframe)|(?:src|href)=", text) == []
 
 
+def test_what_has_changed_since_is_told_before_the_answers() -> None:
+    found = VerifiedCertificate(golden(Mode.EXACT), (SIGNED,), (), ("nothing is proven any more",))
+    text = render_page(found, "today")
+    assert text.index("</section>") < text.index("<li>nothing is proven any more</li>") < text.index("<dl>")
+    assert "Nothing is left that this page says" in text
+
+
 def test_names_are_left_out_where_there_are_none() -> None:
     nobody = Names(operator=None, federation=None, model=None)
     assert "participants asked the operator to be forgotten by the model." in page(Mode.EXACT, names=nobody)

@@ -41,10 +41,6 @@ MODES = {
     "instance": "the limit holds for this federation as it was, with the values that are listed taken as fixed",
     "heuristic": "something was tried, and nothing is proven of it",
 }
-LEVELS = {
-    "purge": "all that was computed from the data of whoever left is deleted here, but for what is still there",
-    "output": "only what is not needed any more was deleted; models and numbers from before are still here",
-}
 LOSSES = {
     "SoftmaxL2": "softmax regression with an L2 term",
     "LogisticL2": "logistic regression with an L2 term",
@@ -115,6 +111,14 @@ def render_banner(summary: Summary, sealed: tuple[str, str], about: str = "", le
     yield f'<section class="banner {summary.grade}"><h{level}>{escape(heading)}</h{level}><ul class="facts">'
     yield from (f"<li><strong>{escape(word)}</strong> {escape(sentence)}</li>" for word, sentence in facts)
     yield "</ul></section>"
+
+
+def render_changes(lines: Sequence[str]) -> Iterator[str]:
+    """Warn of what the history has changed since something was signed."""
+    if lines:
+        yield '<div class="wrong"><h2>Since then</h2>'
+        yield from _items(lines, set(_TERMS))
+        yield "</div>"
 
 
 def render_answers(summary: Summary, unchecked: Sequence[str]) -> Iterator[str]:

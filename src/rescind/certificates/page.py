@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from rescind.certificates.drawings import draw_chances, draw_days
 from rescind.certificates.fragments import (
-    LEVELS,
     LOSSES,
     MODES,
     escape,
@@ -15,12 +14,13 @@ from rescind.certificates.fragments import (
     render_answers,
     render_assumptions,
     render_banner,
+    render_changes,
     render_figure,
     render_list,
     render_opening,
     render_table,
 )
-from rescind.certificates.summary import day_of, summarise
+from rescind.certificates.summary import LEVELS, day_of, summarise
 from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
 from rescind.certificates.wording import format_at_most, format_exactly, format_share
 
@@ -39,6 +39,7 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
             *render_opening(predicate.title),
             f"<h1>{escape(predicate.title)}</h1>",
             *render_banner(summary, ("signed", "and unchanged since; by whose key is said below")),
+            *render_changes(verified.since),
             *render_answers(summary, verified.unchecked),
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             "<h2>When</h2>",
@@ -50,7 +51,6 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
             "<h2>What an attack could reach</h2>",
             render_figure(draw_chances({"with this model": summary.chance}, summary.rate)),
             "<h2>In full</h2>",
-            *render_list("Since then", verified.since),
             *render_list("Why it is no certificate", predicate.reasons),
             *render_assumptions("Rests on", predicate.assumptions),
             *render_list("Still there of the forgotten", predicate.erasure.stays + predicate.erasure.unreachable),
@@ -69,7 +69,7 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
 
 def _request(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     predicate = verified.statement.predicate
-    yield from ((what, name) for what, name in predicate.names if name is not None)
+    yield from ((role, name) for role, name in predicate.names if name is not None)
     yield "number", f"{predicate.request} of history {predicate.run}"
     yield "asked", _time(predicate.asked)
     yield "due", _time(predicate.deadline)

@@ -17,6 +17,11 @@ _JUDGED = (
 )
 _WEAK = "That is weak: it says something about the average, hardly anything about one participant. Ask for more."
 
+LEVELS = {
+    "purge": "all that was computed from the data that had to go is deleted, but for what is listed as still there",
+    "output": "only what is not needed any more is deleted: models and numbers from before are still there",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -75,7 +80,7 @@ def summarise(predicate: Predicate, signed: str) -> Summary:
     )
 
 
-def describe_operator(names: Names) -> str:
+def _describe_operator(names: Names) -> str:
     """Say who runs which federation, as far as that has a name."""
     if names.operator is None:
         return "the operator" + (f" of the federation {names.federation}" if names.federation else "")
@@ -120,26 +125,19 @@ def _verdict(predicate: Predicate, weak: bool) -> str:
     if predicate.mode == "exact":
         whom = "these rows" if predicate.scope == "records" else "whoever left"
         return f"Forgotten: the model was made without the data of {whom}"
-    return (
-        "Forgotten weakly: what the model can still tell has a high limit"
-        if weak
-        else ("Forgotten: what the model can still tell has a proven limit")
-    )
+    limit = "what the model can still tell has a"
+    return f"Forgotten weakly: {limit} high limit" if weak else f"Forgotten: {limit} proven limit"
 
 
 def _asked(predicate: Predicate, asked: date) -> str:
-    several, names = len(predicate.forgotten), predicate.names
+    several, names, rows = len(predicate.forgotten), predicate.names, predicate.scope == "records"
     who = "a participant" if several == 1 else f"{several} participants"
     model = f"the model {names.model}" if names.model else "the model"
-    what = (
-        f"that {model} forgets some of their rows; they stay"
-        if predicate.scope == "records"
-        else f"to be forgotten by {model}"
-    )
+    wish = f"that {model} forgets some of their rows; they stay" if rows else f"to be forgotten by {model}"
     called = ", ".join(digest[:8] for digest in predicate.forgotten[:3]) + (", and so on" if several > 3 else "")
     return (
-        f"On {asked} {who} asked {describe_operator(names)} {what}. Names are erased. A certificate says {called} in "
-        "place of the name: a participant shows with its receipt that this is itself."
+        f"On {asked} {who} asked {_describe_operator(names)} {wish}.{'' if rows else ' Names are erased.'} A "
+        f"certificate says {called} in place of the name: a participant shows with its receipt that this is itself."
     )
 
 
@@ -147,7 +145,8 @@ def _done(predicate: Predicate) -> str:
     if predicate.mode == "heuristic":
         done = f"Something was tried that no proof covers: {predicate.reasons[0]}."
     elif predicate.mode == "exact":
-        done = "The model in use comes from a line of training in which the forgotten never took part."
+        whom = "these rows were never used" if predicate.scope == "records" else "the forgotten never took part"
+        done = f"The model in use comes from a line of training in which {whom}."
     elif predicate.rounds is not None:
         done = (
             "In every round of training each contribution was kept short and random noise was added, which hides "
@@ -160,13 +159,7 @@ def _done(predicate: Predicate) -> str:
         )
     if predicate.solving is not None:
         done += " The last layer was computed from sums over the others' rows."
-    return f"{done} {ERASURES[predicate.erasure.level]}"
-
-
-ERASURES = {
-    "purge": "All that had been computed from their data was deleted here, but for what is listed as still there.",
-    "output": "Only what is not needed any more was deleted: models and numbers from before are still here.",
-}
+    return f"{done} Here {LEVELS[predicate.erasure.level]}."
 
 
 def _promised(predicate: Predicate) -> str:
@@ -187,9 +180,10 @@ def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
         return "That is not known: nothing limits it."
     if predicate.mode == "exact":
         return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases."
+    given = ", given what is listed as taken as constants" if predicate.constants else ""
     return (
         f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
-        f"a chance of at most {format_share(chance)}. Guessing: {guessing}."
+        f"a chance of at most {format_share(chance)}{given}. Guessing: {guessing}."
     )
 
 

@@ -131,7 +131,7 @@ def write_texts_of(predicate: Predicate) -> dict[str, Any]:
 
 def describe_names(names: Names) -> str:
     """Say what people call operator, federation and model; empty where nothing was said."""
-    return "; ".join(f"{what} {name}" for what, name in names if name is not None)
+    return "; ".join(f"{role} {name}" for role, name in names if name is not None)
 
 
 def format_share(share: float) -> str:

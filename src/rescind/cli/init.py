@@ -47,7 +47,7 @@ def init(
         if existed
         else f"A new history is in {history}. Its secret file is {secret}: keep it, and back it up apart from the "
         "history.",
-        *(f"Its {what} is called {name}." for what, name in names.items() if name is not None),
+        *(f"Its {role} is called {name}." for role, name in names.items() if name is not None),
         "",
         *_SERVER.format(location=history).splitlines(),
     ]

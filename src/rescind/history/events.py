@@ -29,11 +29,11 @@ class RunNamed:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        for what in fields(self):
-            name = getattr(self, what.name)
+        for role in fields(self):
+            name = getattr(self, role.name)
             if name is not None and not (0 < len(name) <= LONGEST_NAME and is_plain(name)):
                 raise ValueError(
-                    f"{make_plain(name)!r:.80} is no name for the {what.name}: give 1 to {LONGEST_NAME} characters "
+                    f"{make_plain(name)!r:.80} is no name for the {role.name}: give 1 to {LONGEST_NAME} characters "
                     "that can be seen, in one line"
                 )
 

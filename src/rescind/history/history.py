@@ -877,9 +877,9 @@ class History:
             ValueError: a name has not 1 to 256 characters, or some that nobody sees.
             MissingSecretError: the secret file is not at hand.
         """
-        said = {"operator": operator, "federation": federation, "model": model}
+        new = {"operator": operator, "federation": federation, "model": model}
         before = self.timeline.names
-        names = replace(before, **{what: name for what, name in said.items() if name is not None})
+        names = replace(before, **{role: name for role, name in new.items() if name is not None})
         if names != before:
             record(self.ledger, names, self._now())
 

@@ -142,7 +142,8 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
 
 
 def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
-    *_, (entry, last) = timeline.of(BranchRetrained)
+    # Later restarts may have trained with a client that was readmitted: nothing is claimed of these for its request.
+    *_, (entry, last) = timeline.until(last_before_readmission(timeline, filed.number)).of(BranchRetrained)
     # A restart that is not trained to its end yet has no model that something could be claimed of.
     then = timeline.until(entry.sequence)
     (owed,) = (obligation for obligation in find_obligations(then) if obligation.number == filed.number)
@@ -157,6 +158,12 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
         planned=then.plans[restart.requests[0]],
         rounds=then.retrained[restart.number].rounds,
     )
+
+
+def last_before_readmission(timeline: Timeline, number: int) -> int:
+    """Return the number of the last entry before a client of a request was readmitted; else of the very last."""
+    readmitted = timeline.readmitted(number)
+    return timeline.last if readmitted is None else readmitted - 1
 
 
 @dataclass(frozen=True, slots=True)

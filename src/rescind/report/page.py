@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from rescind import __version__
-from rescind.certificates.drawings import Picture, draw_chances, draw_days
-from rescind.certificates.fragments import (
-    LEVELS,
-    LOSSES,
-    MODES,
-    escape,
-    fold,
-    render_answers,
-    render_assumptions,
-    render_banner,
-    render_figure,
-    render_list,
-    render_opening,
-)
-from rescind.certificates.issue import attack_power_of, gather_claims
-from rescind.certificates.predicate import Names, Predicate
-from rescind.certificates.summary import Summary, day_of, summarise
+from rescind.certificates.drawings import Picture, draw_chances
+from rescind.certificates.fragments import LOSSES, MODES, escape, render_figure, render_opening
+from rescind.certificates.issue import attack_power_of
+from rescind.certificates.predicate import Names
+from rescind.certificates.summary import LEVELS
 from rescind.certificates.verification import VerifiedCertificate, describe_noise
 from rescind.certificates.wording import describe_names
 from rescind.core.calibration import sensitivity_threshold
 from rescind.core.edges import ErasedStretch
 from rescind.core.sensitivity import client_sensitivities
-from rescind.history.events import DeadlineExtended, RequestWithdrawn
 from rescind.history.history import History
-from rescind.history.outcomes import Outcome, Scores
-from rescind.history.overview import OpenRequest, Overview, open_requests, overview
-from rescind.history.timeline import FiledRequest
+from rescind.history.outcomes import Scores
+from rescind.history.overview import Overview, open_requests, overview
 from rescind.ledger.records import Branch, ModelId
 from rescind.report.pictures import Line, Promise, accuracies, noises, powers, sensitivities, sketch, tree
+from rescind.report.requests import (
+    compare_accuracies,
+    describe_extensions,
+    describe_withdrawals,
+    draw_open_times,
+    draw_times,
+    find_served,
+    join,
+    render_lists,
+)
 from rescind.texts import make_plain
 
 _CURVES = 5
@@ -51,62 +46,6 @@ _MOST_DRAWN = 10
 # What is measured on clients' data is the operator's alone.
 _TEST = {"test": "on held-out data"}
 _PARTS = {"retain": "of the remaining", "forget": "of the forgotten", **_TEST}
-_UNSIGNED = "All of it is the word of whoever keeps this history: nothing signed was given to this report."
-# The lists of a claim, with their titles.
-_LISTS = {
-    "constants": "Taken as constants: given, although data may have decided it",
-    "public": "Public, and not hidden",
-    "assumptions": "Rests on",
-    "stays": "Still there of the forgotten",
-    "not_claimed": "Not claimed",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A request that was served: what may be claimed of it today, what was done for it, what was certified of it."""
-
-    asked: FiledRequest
-    outcome: Outcome
-    predicate: Predicate
-    certificate: VerifiedCertificate | None
-    several: bool
-    common: Mapping[str, Sequence[Any]]
-
-    @property
-    def name(self) -> str:
-        """What it is called on the page."""
-        return f"request {self.asked.number}"
-
-    @property
-    def summary(self) -> Summary:
-        """What the page says first of it."""
-        return summarise(self.predicate, self.certificate.holds[0] if self.certificate else "")
-
-    @property
-    def banner(self) -> Markup:
-        """The verdict and its three facts."""
-        sealed = ("not signed", "nothing signed was given to this report")
-        if self.certificate is not None:
-            what = "its signed report" if self.predicate.mode == "heuristic" else "its certificate"
-            sealed = ("signed", f"{what} was verified for this page")
-        return _join(render_banner(self.summary, sealed, about=self.name.capitalize(), level=3))
-
-    @property
-    def answers(self) -> Markup:
-        """An officer's questions; folded where there are several requests."""
-        unchecked = (_UNSIGNED,) if self.certificate is None else self.certificate.unchecked
-        answers = render_answers(self.summary, unchecked)
-        return _join(fold(f"Questions and answers about {self.name}", answers) if self.several else answers)
-
-    @property
-    def lists(self) -> Markup:
-        """What the claim rests on and what it leaves, but for what all requests have in common."""
-        own = {
-            kind: [line for line in lines if line not in self.common.get(kind, ())]
-            for kind, lines in _lists_of(self.predicate).items()
-        }
-        return _render_lists(own)
 
 
 def render_report(
@@ -122,8 +61,8 @@ def render_report(
     ``certificates`` were verified against this history; ``measured`` are accuracies, see ``engines.accuracies``.
     """
     now, measured = now or datetime.now(UTC), measured or {}
-    view, served, drawn = overview(history), _served(history, certificates), gather_lines(history)
-    waiting, notes, names = open_requests(history, view, now), _extensions(history), history.timeline.names
+    view, served, drawn = overview(history), find_served(history, certificates), gather_lines(history)
+    waiting, notes, names = open_requests(history, view, now), describe_extensions(history), history.timeline.names
     claims = {
         request.name: partial(attack_power_of, request.predicate) for request in served if request.predicate.guarantee
     }
@@ -139,7 +78,7 @@ def render_report(
     template = environment.from_string((files("rescind.report") / "report.html").read_text("utf-8"))
     title = "Who was forgotten, and how well" + (f": the federation {names.federation}" if names.federation else "")
     return template.render(
-        opening=_join(render_opening(title)),
+        opening=join(render_opening(title)),
         title=title,
         names=describe_names(Names(**asdict(names))),
         version=__version__,
@@ -149,13 +88,16 @@ def render_report(
         head=history.head.hex(),
         overview=view,
         served=served,
-        common=_render_lists(served[0].common) if served else "",
+        common=render_lists(served[0].common) if served else "",
         waiting=waiting,
         notes=notes,
-        withdrawn=_withdrawals(history),
-        times=[*(_times(history, request, notes) for request in served), *(_open_times(one, now) for one in waiting)],
+        withdrawn=describe_withdrawals(history),
+        times=[
+            *(draw_times(history, request, notes) for request in served),
+            *(draw_open_times(one, now) for one in waiting),
+        ],
         chances=Markup(render_figure(draw_chances(chances, served[0].summary.rate))) if served else "",  # noqa: S704
-        compared=list(_compare(served, measured, _PARTS if private else _TEST, 1 if private else 0)),
+        compared=list(compare_accuracies(served, measured, _PARTS if private else _TEST, 1 if private else 0)),
         facts=history.run.facts,
         loss=LOSSES[type(history.run.facts.training.loss).__name__],
         modes=MODES,
@@ -177,120 +119,10 @@ def _fit(value: object) -> object:
     return Markup(escape(value)) if isinstance(value, str) and not isinstance(value, Markup) else value  # noqa: S704
 
 
-def _join(parts: Iterable[str]) -> Markup:
-    """Return parts of a page, which are escaped already, as one."""
-    return Markup("\n".join(parts))  # noqa: S704
-
-
 def _released(measured: Mapping[ModelId, Scores], newest: ModelId) -> Picture | None:
     """Draw what an officer may see: held-out data, and no model from before the last restart."""
     since = {model_id: scores for model_id, scores in measured.items() if model_id.branch == newest.branch}
     return accuracies(since, {newest.branch: Line(Branch(newest.branch, ""), newest.round, (), ())}, _TEST)
-
-
-def _served(history: History, certificates: Sequence[VerifiedCertificate]) -> list[Served]:
-    verified = {certificate.statement.predicate.request: certificate for certificate in certificates}
-    claims = [
-        (asked, outcome, gather_claims(history, asked.number, history.head)[0])
-        for outcome in history.outcomes()
-        for asked in outcome.asked
-    ]
-    common = _common([predicate for _, _, predicate in claims])
-    return [
-        Served(asked, outcome, predicate, verified.get(asked.number), len(claims) > 1, common)
-        for asked, outcome, predicate in claims
-    ]
-
-
-def _lists_of(predicate: Predicate) -> dict[str, Sequence[Any]]:
-    lists = {kind: getattr(predicate, kind) for kind in _LISTS if kind != "stays"}
-    return lists | {"stays": predicate.erasure.stays + predicate.erasure.unreachable}
-
-
-def _common(predicates: Sequence[Predicate]) -> dict[str, Sequence[Any]]:
-    """Return what is in the same list of every one of several requests."""
-    if len(predicates) < 2:
-        return {}
-    first, *others = map(_lists_of, predicates)
-    return {
-        kind: [line for line in lines if all(line in each[kind] for each in others)] for kind, lines in first.items()
-    }
-
-
-def _render_lists(lists: Mapping[str, Sequence[Any]]) -> Markup:
-    return _join(
-        part
-        for kind, title in _LISTS.items()
-        for part in (render_assumptions if kind == "assumptions" else render_list)(title, lists.get(kind, ()))
-    )
-
-
-def _extensions(history: History) -> dict[int, list[str]]:
-    """Say of each request how its deadline was moved, and why."""
-    notes: dict[int, list[str]] = {}
-    for entry, event in history.timeline.of(DeadlineExtended):
-        told = f"On {day_of(entry.time)} its deadline was moved to {day_of(event.deadline)}: {event.reason}."
-        notes.setdefault(event.request, []).append(told)
-    return notes
-
-
-def _withdrawals(history: History) -> list[str]:
-    """Say which requests were taken back, and why."""
-    taken = {
-        event.request: (day_of(entry.time), event.reason) for entry, event in history.timeline.of(RequestWithdrawn)
-    }
-    filed = [asked for asked in history.timeline.requests if asked.withdrawn]
-    names = history.describe_groups([asked.request.group for asked in filed])
-    told = []
-    for asked, clients in zip(filed, names, strict=True):
-        day, reason = taken[asked.number]
-        why = f": {reason}" if reason else ", and no reason was given"
-        who = f"{', '.join(clients)}; asked on {day_of(asked.time)}"
-        told.append(f"Request {asked.number} ({who}) was withdrawn on {day}{why}.")
-    return told
-
-
-def _times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> Markup:
-    """Draw when a request was asked, served, certified and due."""
-    asked, predicate = request.asked, request.predicate
-    days = {
-        "asked": day_of(predicate.asked),
-        "served": day_of(predicate.erasure.completed),
-        "due": day_of(predicate.deadline),
-    }
-    certified = ""
-    if request.certificate is not None:
-        signed = bytes.fromhex(request.certificate.statement.subject[1].digest.sha256)
-        days["certified"] = max(days["served"], history.entry_times(signed)[-1][0].date())
-        certified = " Certified is the history as it was on that day."
-    if days["due"] != day_of(asked.first_deadline):
-        days["first due"] = day_of(asked.first_deadline)
-    moved = "".join(f" {note}" for note in notes.get(asked.number, ()))
-    return Markup(render_figure(draw_days(days), f"{request.name.capitalize()}, in days.{certified}{moved}"))  # noqa: S704
-
-
-def _open_times(request: OpenRequest, now: datetime) -> Markup:
-    asked = request.asked
-    days = {"asked": day_of(asked.time), "today": now.astimezone(UTC).date(), "due": day_of(asked.deadline)}
-    return Markup(render_figure(draw_days(days), f"Request {asked.number}, which is not served yet, in days."))  # noqa: S704
-
-
-def _compare(
-    served: Sequence[Served], measured: Mapping[ModelId, Scores], parts: Mapping[str, str], digits: int
-) -> Iterator[tuple[str, ...]]:
-    """Say how good the model was before and after each request; an officer sees whole percents of held-out data."""
-    for request in served:
-        branch = request.outcome.branch
-        if branch is None or not measured:
-            continue
-        before = max((model_id for model_id in measured if model_id.branch < branch.number), default=None)
-        own = (model_id for model_id in measured if model_id.branch == branch.number)
-        after = max((model_id for model_id in own if model_id.round <= request.outcome.rounds), default=None)
-        for part, label in parts.items():
-            shares = [None if model_id is None else getattr(measured[model_id], part) for model_id in (before, after)]
-            if any(share is not None for share in shares):
-                told = ("not measured" if share is None else f"{share:.{digits}%}" for share in shares)
-                yield str(request.asked.number), label, *told
 
 
 def gather_lines(history: History) -> dict[int, Line]:

@@ -1,0 +1,201 @@
+"""The requests of a run as a report shows them: what became of each, when, and what was there before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from rescind.certificates.drawings import draw_days
+from rescind.certificates.fragments import (
+    fold,
+    render_answers,
+    render_assumptions,
+    render_banner,
+    render_figure,
+    render_list,
+)
+from rescind.certificates.issue import gather_claims
+from rescind.certificates.predicate import Predicate
+from rescind.certificates.summary import Summary, day_of, summarise
+from rescind.certificates.verification import VerifiedCertificate
+from rescind.history.events import DeadlineExtended, RequestWithdrawn
+from rescind.history.history import History
+from rescind.history.outcomes import Outcome, Scores
+from rescind.history.overview import OpenRequest
+from rescind.history.timeline import FiledRequest
+from rescind.ledger.records import ModelId
+
+_UNSIGNED = "everything: nothing signed was given to this report, so ask for it"
+# The lists of a claim, with their titles.
+_LISTS = {
+    "constants": "Taken as constants: given, although data may have decided it",
+    "public": "Public, and not hidden",
+    "assumptions": "Rests on",
+    "stays": "Still there of the forgotten",
+    "not_claimed": "Not claimed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A request that was served: what may be claimed of it today, what was done for it, what was certified of it."""
+
+    asked: FiledRequest
+    outcome: Outcome
+    predicate: Predicate
+    certificate: VerifiedCertificate | None
+    several: bool
+    common: Mapping[str, Sequence[Any]]
+
+    @property
+    def name(self) -> str:
+        """What it is called on the page."""
+        return f"request {self.asked.number}"
+
+    @property
+    def summary(self) -> Summary:
+        """What the page says first of it."""
+        return summarise(self.predicate, self.certificate.holds[0] if self.certificate else "")
+
+    @property
+    def banner(self) -> Markup:
+        """The verdict and its three facts."""
+        sealed = ("not signed", "nothing signed was given to this report")
+        if self.certificate is not None:
+            signed = "its signed report" if self.predicate.mode == "heuristic" else "its certificate"
+            sealed = ("signed", f"{signed} was verified for this page")
+        return join(render_banner(self.summary, sealed, about=self.name.capitalize(), level=3))
+
+    @property
+    def answers(self) -> Markup:
+        """An officer's questions; folded where there are several requests."""
+        unchecked = (_UNSIGNED,) if self.certificate is None else self.certificate.unchecked
+        answers = render_answers(self.summary, unchecked)
+        return join(fold(f"Questions and answers about {self.name}", answers) if self.several else answers)
+
+    @property
+    def lists(self) -> Markup:
+        """What the claim rests on and what it leaves, but for what all requests have in common."""
+        own = {
+            kind: [line for line in lines if line not in self.common.get(kind, ())]
+            for kind, lines in _lists_of(self.predicate).items()
+        }
+        return render_lists(own)
+
+
+def join(parts: Iterable[str]) -> Markup:
+    """Return parts of a page, which are escaped already, as one."""
+    return Markup("\n".join(parts))  # noqa: S704
+
+
+def find_served(history: History, certificates: Sequence[VerifiedCertificate]) -> list[Served]:
+    """Return the requests that were served, each with its certificate if one was given."""
+    verified = {certificate.statement.predicate.request: certificate for certificate in certificates}
+    claims = [
+        (asked, outcome, gather_claims(history, asked.number, history.head)[0])
+        for outcome in history.outcomes()
+        for asked in outcome.asked
+    ]
+    common = _common([predicate for _, _, predicate in claims])
+    return [
+        Served(asked, outcome, predicate, verified.get(asked.number), len(claims) > 1, common)
+        for asked, outcome, predicate in claims
+    ]
+
+
+def _lists_of(predicate: Predicate) -> dict[str, Sequence[Any]]:
+    lists = {kind: getattr(predicate, kind) for kind in _LISTS if kind != "stays"}
+    return lists | {"stays": predicate.erasure.stays + predicate.erasure.unreachable}
+
+
+def _common(predicates: Sequence[Predicate]) -> dict[str, Sequence[Any]]:
+    """Return what is in the same list of every one of several requests."""
+    if len(predicates) < 2:
+        return {}
+    first, *others = map(_lists_of, predicates)
+    return {
+        kind: [line for line in lines if all(line in other[kind] for other in others)]
+        for kind, lines in first.items()
+    }
+
+
+def render_lists(lists: Mapping[str, Sequence[Any]]) -> Markup:
+    """Fold the lists of a claim away."""
+    return join(
+        part
+        for kind, title in _LISTS.items()
+        for part in (render_assumptions if kind == "assumptions" else render_list)(title, lists.get(kind, ()))
+    )
+
+
+def describe_extensions(history: History) -> dict[int, list[str]]:
+    """Say of each request how its deadline was moved, and why."""
+    notes: dict[int, list[str]] = {}
+    for entry, event in history.timeline.of(DeadlineExtended):
+        told = f"On {day_of(entry.time)} its deadline was moved to {day_of(event.deadline)}: {event.reason}."
+        notes.setdefault(event.request, []).append(told)
+    return notes
+
+
+def describe_withdrawals(history: History) -> list[str]:
+    """Say which requests were taken back, and why."""
+    taken = {
+        event.request: (day_of(entry.time), event.reason) for entry, event in history.timeline.of(RequestWithdrawn)
+    }
+    filed = [asked for asked in history.timeline.requests if asked.withdrawn]
+    names = history.describe_groups([asked.request.group for asked in filed])
+    told = []
+    for asked, clients in zip(filed, names, strict=True):
+        day, reason = taken[asked.number]
+        why = f": {reason}" if reason else ", and no reason was given"
+        who = f"{', '.join(clients)}; asked on {day_of(asked.time)}"
+        told.append(f"Request {asked.number} ({who}) was withdrawn on {day}{why}.")
+    return told
+
+
+def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> Markup:
+    """Draw when a request was asked, served, certified and due."""
+    asked, predicate = request.asked, request.predicate
+    days = {
+        "asked": day_of(predicate.asked),
+        "served": day_of(predicate.erasure.completed),
+        "due": day_of(predicate.deadline),
+    }
+    certified = ""
+    if request.certificate is not None:
+        signed = bytes.fromhex(request.certificate.statement.subject[1].digest.sha256)
+        days["certified"] = max(days["served"], history.entry_times(signed)[-1][0].date())
+        certified = " Certified is the history as it was on that day."
+    if days["due"] != day_of(asked.first_deadline):
+        days["first due"] = day_of(asked.first_deadline)
+    moved = "".join(f" {note}" for note in notes.get(asked.number, ()))
+    return Markup(render_figure(draw_days(days), f"{request.name.capitalize()}, in days.{certified}{moved}"))  # noqa: S704
+
+
+def draw_open_times(request: OpenRequest, now: datetime) -> Markup:
+    """Draw how long a request still has."""
+    asked = request.asked
+    days = {"asked": day_of(asked.time), "today": now.astimezone(UTC).date(), "due": day_of(asked.deadline)}
+    return Markup(render_figure(draw_days(days), f"Request {asked.number}, which is not served yet, in days."))  # noqa: S704
+
+
+def compare_accuracies(
+    served: Sequence[Served], measured: Mapping[ModelId, Scores], parts: Mapping[str, str], digits: int
+) -> Iterator[tuple[str, ...]]:
+    """Say how good the model was before and after each request; an officer sees whole percents of held-out data."""
+    for request in served:
+        branch = request.outcome.branch
+        if branch is None or not measured:
+            continue
+        before = max((model_id for model_id in measured if model_id.branch < branch.number), default=None)
+        own = (model_id for model_id in measured if model_id.branch == branch.number)
+        after = max((model_id for model_id in own if model_id.round <= request.outcome.rounds), default=None)
+        for part, label in parts.items():
+            shares = [None if model_id is None else getattr(measured[model_id], part) for model_id in (before, after)]
+            if any(share is not None for share in shares):
+                told = ("not measured" if share is None else f"{share:.{digits}%}" for share in shares)
+                yield str(request.asked.number), label, *told
