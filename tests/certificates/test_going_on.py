@@ -330,3 +330,33 @@ def test_a_forgotten_client_that_trains_behind_the_noise_is_found(federation: Re
     assert list(find_unfounded(history.timeline, claim, True)) == [
         "clients of request 1 took part after the noise that hides them"
     ]
+
+
+@pytest.mark.parametrize("scope", [PrivacyScope.GROUP, PrivacyScope.SEQUENCE])
+def test_nothing_is_claimed_of_models_that_may_know_a_readmitted_client_again(
+    federation: Revocable, tmp_path: Path, scope: PrivacyScope
+) -> None:
+    """In a sequence the next request hides the first one's client as well."""
+    history = federation.history
+    first = forgotten(federation, "clinic-3", Scratch())
+    second = history.ask(["clinic-4"], BUDGET, scope=scope)
+    federation.forget(Scratch(), Rounds(2))
+    limited = [first, second] if scope is PrivacyScope.SEQUENCE else [first]
+    earlier = {number: certified(federation, number) for number in (first, second)}
+    history.readmit("clinic-3", "it signed a new contract")
+    federation.train(Rounds(4))
+    served = saved(federation, tmp_path)
+    for number in (first, second):
+        about = build_statement(history, number).predicate.model
+        assert about == ("2.2" if number in limited else "2.4")
+        checked(certified(federation, number), federation)
+        if number in limited:
+            with pytest.raises(ValueError, match=r"model 2\.4 is not among those"):
+                build_statement(history, number, model_id=ModelId(2, 4))
+            with pytest.raises(ModelMismatchError):
+                verify(earlier[number], [KEY], model=served, history=history)
+        else:
+            verify(earlier[number], [KEY], model=served, history=history)
+    # A later restart trains with it, too.
+    forgotten(federation, "clinic-5", Scratch())
+    assert build_statement(history, first).predicate.model == "2.2"

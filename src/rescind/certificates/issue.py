@@ -103,7 +103,7 @@ def gather_claims(
     timeline = history.timeline_at(head)
     facts = timeline.facts
     claim = claim_of(timeline, number)
-    model_ids = find_covered(claim, history.newest_at(head))
+    model_ids = find_covered(history, claim, head)
     model_id = model_ids[-1] if model_id is None else model_id
     if model_id not in model_ids:
         raise ValueError(

@@ -12,11 +12,13 @@ from rescind.history.outcomes import Claim
 from rescind.ledger.records import ModelId
 
 
-def find_covered(claim: Claim, newest: ModelId) -> Sequence[ModelId]:
-    """Return the models that a claim is about while ``newest`` is the newest, in order.
+def find_covered(history: History, claim: Claim, head: bytes) -> Sequence[ModelId]:
+    """Return the models that a claim is about at a head, in order.
 
-    Rounds after the end of a restart are post-processing. A later restart is another matter.
+    Rounds after the end of a restart are post-processing. A later restart is another matter, and so are rounds in
+    which a client of the request may have taken part again.
     """
+    newest = history.newest_at(head, claim.readmitted)
     end = claim.model_id or ModelId(newest.branch, 0)
     last = newest.round if newest.branch == end.branch else end.round
     return [ModelId(end.branch, round_) for round_ in range(end.round, last + 1)]
@@ -34,7 +36,7 @@ def find_model(history: History, claim: Claim, path: Path) -> ModelId:
         ValueError: none of them is.
     """
     trained, _ = read_parts(path, [name for name, _, _ in history.run.tensors])
-    model_ids = find_covered(claim, history.newest)
+    model_ids = find_covered(history, claim, history.head)
     model_id = find_by_digest(history, model_ids, digest(trained))
     if model_id is None:
         raise ValueError(

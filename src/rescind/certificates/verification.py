@@ -285,7 +285,7 @@ def find_superseded(predicate: Predicate, history: History) -> Iterator[str]:
         a sentence, if there is a newer model.
     """
     certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
-    newest = find_covered(claim, history.newest)[-1]
+    newest = find_covered(history, claim, history.head)[-1]
     if newest.branch != certified.branch:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
     elif newest.round > certified.round:
@@ -505,7 +505,8 @@ def _check_model(statement: Statement, path: Path, history: History | None) -> s
 def _find_descendant(predicate: Predicate, history: History, model: str) -> ModelId | None:
     """Return the later model of this digest for which the claim holds as well; ``None`` if there is none."""
     certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
-    later = [model_id for model_id in find_covered(claim, history.newest) if model_id.branch == certified.branch]
+    covered = find_covered(history, claim, history.head)
+    later = [model_id for model_id in covered if model_id.branch == certified.branch]
     descendant = find_by_digest(history, [model_id for model_id in later if model_id.round > certified.round], model)
     if descendant is None or any(find_weakened(predicate, history)):
         return None

@@ -176,11 +176,12 @@ class History:
         """
         return self.timeline.until(self._number_of(head))
 
-    def newest_at(self, head: bytes) -> ModelId:
+    def newest_at(self, head: bytes, before: int | None = None) -> ModelId:
         """Return the model that was the newest when a given head was the head of the chain.
 
         Args:
             head: a head that the chain of this history had.
+            before: the number of an entry; models that were recorded after it do not count.
 
         Returns:
             the model's id.
@@ -188,7 +189,8 @@ class History:
         Raises:
             ValueError: the head is not in the chain, or no model was recorded by then.
         """
-        return newest_model_at(self.ledger, self.timeline, self._number_of(head))
+        last = self._number_of(head)
+        return newest_model_at(self.ledger, self.timeline, last if before is None else min(last, before))
 
     def entry_times(self, head: bytes | None = None) -> list[tuple[datetime, int]]:
         """Return the times of the journal's entries, with the entries' numbers.

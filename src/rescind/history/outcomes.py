@@ -63,8 +63,9 @@ class Claim:
     where the clients had never been. The claim rests on ``restart``: the branch whose noise hides the clients, or the
     last one if none has to; with its plan and the rounds trained after it. A request that was settled rests on no
     restart, and has no ``model_id``: it is about the newest branch. ``model`` is the model's digest.
-    ``contradictions`` are what the journal holds against the run's declarations: the reasons, where the mode is
-    ``heuristic`` because of them.
+    ``readmitted`` is the number of the entry from which on models may know one of its clients again: of these nothing
+    is claimed. ``contradictions`` are what the journal holds against the run's declarations: the reasons, where the
+    mode is ``heuristic`` because of them.
     """
 
     outcome: Outcome
@@ -75,6 +76,7 @@ class Claim:
     restart: Branch | None = None
     planned: RecordedPlan | None = None
     rounds: int = 0
+    readmitted: int | None = None
     contradictions: tuple[str, ...] = ()
 
     @property
@@ -129,6 +131,7 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
                     claim = Claim(outcome, filed, _settled(timeline)[number])
                 else:
                     claim = _claim(timeline, outcome, filed)
+                claim = replace(claim, readmitted=timeline.readmitted(number))
                 contradictions = _Against.of(timeline).claim(claim.mode, filed)
                 return replace(claim, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else claim
     filed_requests = {filed.number: filed for filed in timeline.requests}
@@ -142,8 +145,9 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
 
 
 def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
-    # Later restarts may have trained with a client that was readmitted: nothing is claimed of these for its request.
-    *_, (entry, last) = timeline.until(last_before_readmission(timeline, filed.number)).of(BranchRetrained)
+    readmitted = timeline.readmitted(filed.number)
+    before = timeline if readmitted is None else timeline.until(readmitted)
+    *_, (entry, last) = before.of(BranchRetrained)
     # A restart that is not trained to its end yet has no model that something could be claimed of.
     then = timeline.until(entry.sequence)
     (owed,) = (obligation for obligation in find_obligations(then) if obligation.number == filed.number)
@@ -158,12 +162,6 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
         planned=then.plans[restart.requests[0]],
         rounds=then.retrained[restart.number].rounds,
     )
-
-
-def last_before_readmission(timeline: Timeline, number: int) -> int:
-    """Return the number of the last entry before a client of a request was readmitted; else of the very last."""
-    readmitted = timeline.readmitted(number)
-    return timeline.last if readmitted is None else readmitted - 1
 
 
 @dataclass(frozen=True, slots=True)

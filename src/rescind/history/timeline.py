@@ -220,9 +220,12 @@ class Timeline:
     def readmitted(self, number: int) -> int | None:
         """Return the number of the first entry that lets a client of a request take part again, if there is one.
 
-        Models that were recorded after it may know the client's data again.
+        Models that were recorded after it may know the client's data again. A request whose clients are hidden
+        together with those of requests before it is about these, too.
         """
         group = self.requests[number - 1].request.group
+        if self.requests[number - 1].request.scope is PrivacyScope.SEQUENCE:
+            group = group.union(*(filed.request.group for filed in self.requests if filed.served))
         entries = (entry.sequence for entry, event in self.of(ClientsReadmitted) if group & set(event.clients))
         return next(entries, None)
 
