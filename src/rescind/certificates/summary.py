@@ -180,10 +180,10 @@ def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
         return "That is not known: nothing limits it."
     if predicate.mode == "exact":
         return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases."
-    given = ", given what is listed as taken as constants" if predicate.constants else ""
+    condition = ", given what is listed as taken as constants" if predicate.constants else ""
     return (
         f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
-        f"a chance of at most {format_share(chance)}{given}. Guessing: {guessing}."
+        f"a chance of at most {format_share(chance)}{condition}. Guessing: {guessing}."
     )
 
 
