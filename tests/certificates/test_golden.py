@@ -77,6 +77,7 @@ def golden(mode: Mode) -> Statement:
             **texts,
             version=1,
             run="0123456789abcdef",
+            model="1.5",
             names=Names(operator="City Hospitals", federation="heart", model=None),
             request=23,
             asked="2026-11-01T12:00:00+00:00",
