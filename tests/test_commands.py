@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from rescind import History
 from rescind.cli import app
+from rescind.cli.init import _write_arguments
 from rescind.core.calibration import Budget
 from rescind.core.facts import PublicHead, Sampling
 from rescind.engines.stops import Accuracy, Rounds
@@ -447,3 +448,17 @@ def test_a_history_where_nothing_can_be_written_says_what_to_do(
     assert ("unable to open database file" if wal else "attempt to write a readonly database") in result.output
     assert "Copy the whole folder to where you can write" in result.output
     assert "nothing can be written" in said("doctor", folder).output
+
+
+def test_init_shows_a_call_that_opens_this_history_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"history = rescind.History({str(tmp_path / 'history')!r})" in said("init", "history").output
+    settings = {"checkpoints": str(tmp_path / "models"), "run": "spring", "secret": str(tmp_path / "secret")}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RESCIND_{name.upper()}", value)
+    call = _write_arguments("postgresql://recorder@db.example.org/federation")
+    assert call == "'postgresql://recorder@db.example.org/federation', " + ", ".join(
+        f"{name}={value!r}" for name, value in settings.items()
+    )

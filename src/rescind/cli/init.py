@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ _SERVER = """\
 import rescind
 from rescind.flower import Recorded, run
 
-history = rescind.History({location!r})
+history = rescind.History({arguments})
 strategy = Recorded(FedAvg(...), history, training=rescind.LocalTraining(...), trained=["head.weight", "head.bias"])
 run(strategy, grid, arrays, num_rounds=100)
 
@@ -40,6 +41,8 @@ def init(
     with report_errors():
         existed = Path(history).is_dir() and any(Path(history).iterdir())
         with open_history(history, create=True) as opened:
+            # A bucket that is not there is better known now than in the first round.
+            opened.models.stored_bytes()
             opened.name_run(operator=operator, federation=federation, model=model)
             identifier, secret, names = opened.identifier, opened.secret_file, asdict(opened.timeline.names)
     words = [
@@ -49,6 +52,13 @@ def init(
         "history.",
         *(f"Its {role} is called {name}." for role, name in names.items() if name is not None),
         "",
-        *_SERVER.format(location=history).splitlines(),
+        *_SERVER.format(arguments=_write_arguments(history)).splitlines(),
     ]
     show({"history": history, "run": identifier, "new": not existed, "names": names}, words, as_json)
+
+
+def _write_arguments(location: str) -> str:
+    """Return the arguments that open this history in an app, wherever that is run, with what the environment says."""
+    address = location if "://" in location else str(Path(location).absolute())
+    settings = {name: os.environ.get(f"RESCIND_{name.upper()}") for name in ("checkpoints", "run", "secret")}
+    return ", ".join([repr(address), *(f"{name}={value!r}" for name, value in settings.items() if value)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show
+from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show, table
 
 if TYPE_CHECKING:
     from rescind.history.timeline import FiledRequest
@@ -92,7 +92,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
             }
             for asked, clients in zip(everything, names, strict=True)
         ]
-    words = [
+    lines = [
         (
             str(row["request"]),
             row["asked"],
@@ -102,7 +102,8 @@ def list_(history: Location, as_json: AsJson = False) -> None:
         )
         for row in rows
     ]
-    show({"requests": rows}, words, as_json)
+    heads = ("request", "asked", "who leaves", "epsilon, delta", "state")
+    show({"requests": rows}, [table(heads, lines)] if lines else ["no requests"], as_json)
 
 
 @app.command()
