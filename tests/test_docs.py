@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -175,3 +176,27 @@ def test_a_console_shows_what_its_commands_print(path: Path, command: str, shown
     beside = Path(sys.executable).parent / words[0]
     done = subprocess.run([beside, *words[1:]], cwd=path.parent, check=True, capture_output=True, text=True)
     assert done.stdout == shown
+
+
+def test_an_ordinary_app_is_made_revocable_by_a_few_lines_which_the_page_shows(tmp_path: Path) -> None:
+    """The example's patch applies to the example as it is, and adds what docs/flower.md says, and no more."""
+    example = ROOT / "examples" / "network"
+    (patch,) = re.findall(
+        r"<<'END'\n(.*?)^END$", (example / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    page = (ROOT / "docs" / "flower.md").read_text("utf-8")
+    shown = re.findall(r"^```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    parts = re.split(r"^--- a/.*\n", patch, flags=re.MULTILINE)[1:]
+    most = {"network/client_app.py": 3, "network/server_app.py": 12}
+    for part in parts:
+        named, *lines = part.splitlines()
+        file = named.removeprefix("+++ b/")
+        added = [line for line in lines if line.startswith("+")]
+        assert 0 < len(added) <= most.pop(file)
+        (same,) = (block for block in shown if block.splitlines()[0].strip() == f"# {Path(file).name}")
+        assert [line for line in same.splitlines() if line.startswith("+")] == added
+    assert not most
+    shutil.copytree(example / "network", tmp_path / "network")
+    subprocess.run(["patch", "-p1"], input=patch, text=True, cwd=tmp_path, check=True, capture_output=True)  # noqa: S607
+    for file in ("client_app.py", "server_app.py"):
+        compile((tmp_path / "network" / file).read_text("utf-8"), file, "exec")
