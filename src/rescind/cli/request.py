@@ -75,7 +75,8 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     Example: rescind request list hospital-history
     """
     with open_existing(history) as opened:
-        everything = opened.timeline.requests
+        timeline = opened.timeline
+        everything = timeline.requests
         names = opened.describe_groups([asked.request.group for asked in everything])
         done = {asked.number for outcome in opened.outcomes() for asked in outcome.asked}
         rows: list[dict[str, Any]] = [
@@ -87,7 +88,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "epsilon": asked.request.budget.epsilon,
                 "delta": asked.request.budget.delta,
                 "state": _state(asked, asked.number in done)
-                + (", readmitted since" if opened.timeline.readmitted(asked.number) else ""),
+                + (", readmitted since" if timeline.readmitted(asked.number) else ""),
                 "deadline": asked.deadline[:10],
             }
             for asked, clients in zip(everything, names, strict=True)

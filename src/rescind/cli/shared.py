@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rescind.history.history import History
 
 INTERRUPTED = 130
+# More than any table needs.
+_WIDEST = 1_000_000
 
 Location = Annotated[
     str,
@@ -44,8 +46,12 @@ def show(result: Mapping[str, object], words: Iterable[str | Sequence[str] | Tab
         else:
             from rich.console import Console
 
-            # What goes through a pipe is not cut at a terminal's width; and a client may be called "[/]".
-            Console(soft_wrap=True, markup=False, emoji=False).print(line)
+            # A client may be called "[/]".
+            console = Console(soft_wrap=True, markup=False, emoji=False)
+            if not console.is_terminal:
+                # What goes through a pipe is not broken at a terminal's width.
+                console.width = _WIDEST
+            console.print(line)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
