@@ -202,6 +202,9 @@ def test_the_model_in_service_is_certified_though_training_went_on(forgotten: Pa
     shown = " ".join(said("verify", chosen, *check, files["served"]).output.split())
     assert "the model at hand is model 1.3, which was trained on without the forgotten" in shown
     assert said("verify", newest, *check, files["between"]).exit_code == 13
+    again = said(*sign, newest, "--model", files["between"])
+    assert again.exit_code == 1
+    assert "is about model 1.3" in again.output
     refused = said(*sign, tmp_path / "none.json", "--model", files["before"])
     assert (refused.exit_code, (tmp_path / "none.json").exists()) == (1, False)
     assert "holds none of the models that request 1 led to: model 1.1 to model 1.3" in " ".join(

@@ -360,3 +360,4 @@ def test_nothing_is_claimed_of_models_that_may_know_a_readmitted_client_again(
     # A later restart trains with it, too.
     forgotten(federation, "clinic-5", Scratch())
     assert build_statement(history, first).predicate.model == "2.2"
+    assert any("was readmitted" in line for line in checked(earlier[first], federation).since)

@@ -25,6 +25,7 @@ from flwr.serverapp.strategy import (
     Krum,
     Result,
 )
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
@@ -974,6 +975,30 @@ def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None
     key = Ed25519PrivateKey.generate()
     content = sign(statement, [CryptoSigner(key)])
     verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "trained", "words"),
+    [
+        (np.zeros(2, np.float16), None, "the trained tensors are float16: convert"),
+        (np.zeros(2, np.int8), None, "'odd' is int8.* name the tensors that are trained"),
+        (np.zeros(99, np.float16), ["conv"], None),
+        (np.array(3.0), None, None),
+    ],
+)
+def test_what_a_network_can_be_made_of_is_told_before_anything_is_recorded(
+    history: History, tensor: NDArray[Any], trained: list[str] | None, words: str | None
+) -> None:
+    on = InProcessGrid(echoing(), {"a": {}, "b": {}})
+    arrays = ArrayRecord({"odd": Array(tensor), "conv": Array(np.zeros(3, tensor.dtype if words else np.float64))})
+    strategy = Recorded(fedavg(), history, trained=trained)
+    if words is None:
+        rescind.flower.run(strategy, on, arrays, num_rounds=1)
+        assert len(next(iter(history.ledger.rounds(Span(0, 1, 1)))).participants) == 2
+        return
+    with pytest.raises(ValueError, match=words):
+        rescind.flower.run(strategy, on, arrays, num_rounds=1)
+    assert not history.timeline.branches
 
 
 @pytest.mark.parametrize("declared", [False, True])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rescind import History
+from rescind.certificates.issue import build_statement
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
@@ -15,7 +16,7 @@ from rescind.errors import ForgottenClientError, UnknownClientError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.requests import LONGEST_REASON
-from rescind.methods import Exact, Scratch
+from rescind.methods import Exact, FineTuning, Last, Method, Scratch
 from rescind.testing.small import simulation
 
 LEAVER, LABEL, WHY = "clinic-2", "Clinic of the North", "a new contract"
@@ -173,3 +174,42 @@ def test_a_readmission_that_was_cut_off_is_done_or_not(history: History, monkeyp
         assert history.verify() == []
     with pytest.raises(ValueError, match="was readmitted already"):
         history.readmit(LEAVER, WHY)
+
+
+@pytest.mark.parametrize("method", [Last(), FineTuning()])
+def test_who_left_a_trace_is_not_readmitted(history: History, method: Method) -> None:
+    """It could leave again, and get an exact certificate for a model that its first stay is in."""
+    number = history.ask([LEAVER], Budget(8.0, 0.01))
+    federation(history).forget(method, Rounds(2))
+    head = history.head
+    with pytest.raises(ValueError, match=f"by request {number} this client was not forgotten exactly"):
+        history.readmit(LEAVER, WHY)
+    assert history.head == head
+    if isinstance(method, Last):
+        # Another's restart from the beginning takes the trace away.
+        forget(history, "clinic-1")
+        assert history.readmit(LEAVER, WHY)
+
+
+def test_a_sequence_and_a_readmission_do_not_go_together(history: History) -> None:
+    forget(history, LEAVER)
+    waiting = history.ask(["clinic-1"], BUDGET, scope=PrivacyScope.SEQUENCE)
+    with pytest.raises(ValueError, match=f"request {waiting} is to hide everybody who left before it"):
+        history.readmit(LEAVER, WHY)
+    history.withdraw(waiting)
+    history.readmit(LEAVER, WHY)
+    with pytest.raises(ValueError, match="somebody was readmitted: ask with the scope 'group'"):
+        history.ask(["clinic-1"], BUDGET, scope=PrivacyScope.SEQUENCE)
+    assert history.ask(["clinic-1"], BUDGET)
+
+
+def test_rows_that_left_before_their_client_did_are_not_claimed_of_what_it_trains_later(history: History) -> None:
+    rows = history.ask([LEAVER], BUDGET, scope=PrivacyScope.RECORDS)
+    federation(history).forget(Exact(), Rounds(1))
+    federation(history).train(Rounds(2))
+    forget(history, LEAVER)
+    history.readmit(LEAVER, WHY)
+    (entry,) = history.ledger.entries("readmission")
+    assert history.timeline.readmitted(rows) == entry.sequence
+    federation(history).train(Rounds(3))
+    assert build_statement(history, rows).predicate.model == "2.1"

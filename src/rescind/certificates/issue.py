@@ -104,7 +104,10 @@ def gather_claims(
     facts = timeline.facts
     claim = claim_of(timeline, number)
     model_ids = find_covered(history, claim, head)
-    model_id = model_ids[-1] if model_id is None else model_id
+    if model_id is None:
+        # Of the end of a restart the journal has the digest, also when its round is erased.
+        erased = history.digest_of(model_ids[-1]) is None
+        model_id = claim.model_id if erased and claim.model_id else model_ids[-1]
     if model_id not in model_ids:
         raise ValueError(
             f"{model_id} is not among those that request {number} led to: {model_ids[0]} to {model_ids[-1]}"

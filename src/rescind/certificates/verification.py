@@ -285,6 +285,8 @@ def find_superseded(predicate: Predicate, history: History) -> Iterator[str]:
         a sentence, if there is a newer model.
     """
     certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
+    if claim.readmitted is not None:
+        yield "somebody who was forgotten was readmitted: models that were recorded later may know them again"
     newest = find_covered(history, claim, history.head)[-1]
     if newest.branch != certified.branch:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"

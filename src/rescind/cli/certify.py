@@ -41,7 +41,10 @@ def certify(
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
         claim = claim_of(opened.timeline, number)
         again = read_signed(output, opened, number)
-        head, model_id = again or (None, None if model is None else find_model(opened, claim, model))
+        chosen = None if model is None else find_model(opened, claim, model)
+        head, model_id = again or (None, chosen)
+        if chosen not in (None, model_id):
+            raise ValueError(f"{output} is about {model_id}, and {model} is {chosen}: choose another --output")
         with show_progress("looking up what may be claimed"):
             statement = build_statement(opened, number, head=head, model_id=model_id, evidence=measured)
             private = None if annex is None else annex_of(opened, statement)

@@ -53,7 +53,7 @@ def view_array(array: Array, like: Tensor) -> Tensor:
 
 def is_counter(array: Array) -> bool:
     """Return whether an array is one whole number, such as BatchNorm's count of batches, which nobody learns."""
-    return not array.shape and np.issubdtype(np.dtype(array.dtype), np.integer)
+    return not array.shape and array.dtype.startswith(("int", "uint"))
 
 
 def is_usable(tensor: Tensor) -> bool:
@@ -72,5 +72,5 @@ def pack(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tupl
     """Return a whole model as Flower sends it: what is trained, and what is frozen, in the order it had at first."""
     record = ArrayRecord()
     for name in order:
-        record[name] = frozen[name] if name in frozen else Array(np.ascontiguousarray(tensors[name]))
+        record[name] = frozen[name] if name in frozen else Array(np.asarray(tensors[name], order="C"))
     return record

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from flwr.app import ArrayRecord
 
 from rescind.checkpoints.tensors import digest
-from rescind.core.training import LocalTraining
+from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.errors import HistoryError, RunMismatchError
 from rescind.flower.arrays import is_counter, pack
 from rescind.history.history import History
@@ -28,7 +28,8 @@ def find_trained(
     trained = tuple(sorted((name for name in arrays if not is_counter(arrays[name])) if named is None else named))
     unknown = [name for name in trained if name not in arrays]
     if unknown or not trained:
-        raise ValueError(f"trained names {unknown}, and the model has {list(arrays)}")
+        named_wrongly = f"trained names {unknown}" if unknown else "there is nothing to train"
+        raise ValueError(f"{named_wrongly}, and the model has {list(arrays)}")
     # Whoever executes it: nobody's word gives a network the curvature of a head.
     check_head(training.loss, [(name, arrays[name].dtype, tuple(arrays[name].shape)) for name in trained])
     if helper and sorted(name.rpartition(".")[2] for name in trained) != ["bias", "weight"]:
@@ -40,18 +41,26 @@ def find_trained(
     other = [f"{name!r} is {arrays[name].dtype}" for name in trained if arrays[name].dtype != precision]
     if other:
         raise ValueError(
-            f"the training's precision is {precision}, and {', '.join(other)}: convert the initial arrays, or state "
-            "the precision that they have"
+            f"the training's precision is {precision}, and {', '.join(other)}: convert the initial arrays, state the "
+            "precision that they have, or name the tensors that are trained (trained=[...])"
         )
     return trained
 
 
-def find_precision(arrays: ArrayRecord) -> str:
-    """Return the type that most of a model's numbers have."""
+def find_precision(arrays: ArrayRecord, named: Sequence[str] | None) -> str:
+    """Return the type that most of the trained numbers have.
+
+    Raises:
+        ValueError: it is one that models are not computed in here.
+    """
     sizes = Counter[str]()
-    for array in arrays.values():
-        sizes[array.dtype] += math.prod(array.shape)
-    return sizes.most_common(1)[0][0] if sizes else "float32"
+    for name, array in arrays.items():
+        if (named is None or name in named) and "float" in array.dtype:
+            sizes[array.dtype] += math.prod(array.shape)
+    precision = sizes.most_common(1)[0][0] if sizes else "float32"
+    if precision not in UNIT_ROUNDOFF:
+        raise ValueError(f"the trained tensors are {precision}: convert the initial arrays to float32 or float64")
+    return precision
 
 
 def digest_frozen(arrays: ArrayRecord, trained: Sequence[str]) -> str:

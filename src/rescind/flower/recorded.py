@@ -361,7 +361,8 @@ def _engine(
     evaluate_config: ConfigRecord | None,
 ) -> FlowerEngine:
     if strategy.trains_by_own_code:
-        strategy = replace(strategy, training=replace(strategy.training, precision=find_precision(arrays)))
+        precision = find_precision(arrays, strategy.trained)
+        strategy = replace(strategy, training=replace(strategy.training, precision=precision))
     trained = find_trained(arrays, strategy.trained, strategy.training, helper=strategy.helper)
     mean, history = find_average(strategy.strategy), strategy.history
     arrays = begin_alike(history, arrays, trained)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode
-from rescind.history.events import BranchRetrained, RecordedPlan, RequestSettled
+from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode, PrivacyScope
+from rescind.history.events import BranchRetrained, ClientsReadmitted, RecordedPlan, RequestSettled
 from rescind.history.obligations import find_obligations
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasurePlan, ModelId
@@ -132,7 +133,10 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
                 else:
                     claim = _claim(timeline, outcome, filed)
                 claim = replace(claim, readmitted=timeline.readmitted(number))
-                contradictions = _Against.of(timeline).claim(claim.mode, filed)
+                contradictions = (
+                    *_Against.of(timeline).claim(claim.mode, filed),
+                    *_find_back_before(timeline, filed),
+                )
                 return replace(claim, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else claim
     filed_requests = {filed.number: filed for filed in timeline.requests}
     if number not in filed_requests:
@@ -162,6 +166,15 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
         planned=then.plans[restart.requests[0]],
         rounds=then.retrained[restart.number].rounds,
     )
+
+
+def _find_back_before(timeline: Timeline, filed: FiledRequest) -> Iterator[str]:
+    """Say if somebody was back already whom a request hides together with its own clients."""
+    if filed.request.scope is PrivacyScope.SEQUENCE and not filed.settled:
+        branches = (entry.sequence for entry, branch in timeline.of(Branch) if filed.number in branch.requests)
+        served = next(branches, 0)
+        if any(entry.sequence < served for entry, _ in timeline.of(ClientsReadmitted)):
+            yield "somebody whom it hides as well had been readmitted before it was served"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from rescind.core.edges import sorted_group
-from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
+from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
 from rescind.core.summary import Request
@@ -35,7 +35,7 @@ from rescind.history.events import (
 from rescind.history.lineage import branch_exits, lineage_of, newest_model
 from rescind.history.naming import check_names
 from rescind.history.obligations import find_obligations, hidden_together
-from rescind.history.outcomes import find_outcomes
+from rescind.history.outcomes import claim_of, find_outcomes
 from rescind.history.run import Run
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import ROUND, Ledger
@@ -57,6 +57,10 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) ->
         raise ValueError(
             f"a request is about at most {MOST_CLIENTS} clients, as a certificate lists them, and this one is about "
             f"{len(request.group)}: split it"
+        )
+    if request.scope is PrivacyScope.SEQUENCE and ledger.readmitted():
+        raise ValueError(
+            "a sequence hides everybody who left before, and somebody was readmitted: ask with the scope 'group'"
         )
     check_names(ledger, request.group)
     names = ledger.names(sorted_group(request.group)).values()
@@ -211,6 +215,7 @@ def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int
     again = erased - ledger.readmitted()
     if not again:
         raise ValueError(f"{name!r} was readmitted already: it may take part")
+    _check_exact(timeline, again)
     ledger.readmit(sorted(again), reason, time.isoformat())
     return tuple(sorted(again))
 
@@ -226,6 +231,29 @@ def _check_served(timeline: Timeline, clients: Collection[int]) -> None:
                 f"request {filed.number} is about this client and not served to its end, with the erasure: start the "
                 "federation's next run (or withdraw a request that is open), then readmit"
             )
+
+
+def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
+    """Refuse clients of whom the model may still hold a trace, or whom a request that is open is to hide.
+
+    If they came back and left again, nothing would cover both traces together.
+    """
+    done = {filed.number for outcome in find_outcomes(timeline) for filed in outcome.asked}
+    for filed in timeline.requests:
+        sequence = filed.request.scope is PrivacyScope.SEQUENCE
+        if sequence and not filed.withdrawn and filed.number not in done:
+            raise ValueError(
+                f"request {filed.number} is to hide everybody who left before it, and is not served to its end: "
+                "start the federation's next run, then readmit"
+            )
+        if filed.served and not filed.request.group.isdisjoint(clients):
+            mode = claim_of(timeline, filed.number).mode
+            if mode is not Mode.EXACT:
+                raise ValueError(
+                    f"by request {filed.number} this client was not forgotten exactly ({mode.value}): the model may "
+                    "hold a trace of it, and if it came back and left again nothing would cover both. If it "
+                    "was hidden by noise, a later restart from before it joined makes that exact; then readmit it"
+                )
 
 
 def _check_reason(reason: str, otherwise: str) -> None:

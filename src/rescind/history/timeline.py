@@ -218,16 +218,28 @@ class Timeline:
         return returning
 
     def readmitted(self, number: int) -> int | None:
-        """Return the number of the first entry that lets a client of a request take part again, if there is one.
+        """Return the number of the first entry since a request was served that lets a client of it take part again.
 
-        Models that were recorded after it may know the client's data again. A request whose clients are hidden
-        together with those of requests before it is about these, too.
+        Models that were recorded after it may know the client's data again. It is the same client under a later
+        pseudonym, too. A request whose clients are hidden together with those of requests before it is about these.
         """
-        group = self.requests[number - 1].request.group
-        if self.requests[number - 1].request.scope is PrivacyScope.SEQUENCE:
-            group = group.union(*(filed.request.group for filed in self.requests if filed.served))
+        filed, digests = self.requests[number - 1], set(self.requests[number - 1].forgotten)
+        same = [other.request.group for other in self.requests if not digests.isdisjoint(other.forgotten)]
+        if filed.request.scope is PrivacyScope.SEQUENCE and not filed.settled:
+            same += [other.request.group for other in self.requests if other.served]
+        group = filed.request.group.union(*same)
         entries = (entry.sequence for entry, event in self.of(ClientsReadmitted) if group & set(event.clients))
-        return next(entries, None)
+        served = self._served_at(number)
+        return next((entry for entry in entries if served is not None and entry > served), None)
+
+    def _served_at(self, number: int) -> int | None:
+        """Return the number of the entry that served a request, by a restart or without one."""
+        for entry, event in self.moments:
+            if isinstance(event, Branch) and number in event.requests:
+                return entry.sequence
+            if isinstance(event, RequestSettled) and number == event.request:
+                return entry.sequence
+        return None
 
     @cached_property
     def plans(self) -> dict[int, RecordedPlan]:
