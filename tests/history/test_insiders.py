@@ -554,10 +554,14 @@ def test_an_erasure_of_whoever_did_not_ask_is_noticed(made: Made, copy: Path) ->
 
 def test_a_readmission_is_no_problem_and_one_of_somebody_who_was_not_forgotten_is(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        (old,) = history.readmit("clinic-6", "a new contract")
+        # From the beginning: only who is forgotten exactly is readmitted.
+        history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        Revocable(history, engine(), update_interval=2).forget(Scratch(), Rounds(1))
+        history.readmit("clinic-6", "a new contract")
         assert history.verify() == told(copy) == []
-    appended(copy, "readmission", {"clients": [old + 1], "reason": "none"})
-    assert any(f"readmits client {old + 1}, who was not forgotten by then" in each for each in told(copy))
+        other = min(set(range(1, 11)) - history.timeline.forgotten)
+    appended(copy, "readmission", {"clients": [other], "reason": "none"})
+    assert any(f"readmits client {other}, who was not forgotten by then" in each for each in told(copy))
     with History(copy, create=False) as history, pytest.raises(BrokenHistoryError, match="who was not forgotten"):
         Revocable(history, engine(), update_interval=2).train(Rounds(9))
 
