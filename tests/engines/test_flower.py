@@ -1430,3 +1430,12 @@ def test_a_client_loads_nothing_that_it_does_not_need() -> None:
         rescind.flower.walk  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'walk'"):
         rescind.history.walk  # noqa: B018
+
+
+def test_an_accuracy_that_ends_no_training_is_not_logged_as_if_it_did(
+    history: History, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(globals(), "accuracy", lambda *_: 0.76999)
+    rescind.flower.run(recorded(history), grid(), initial(), until=Accuracy(0.77, most=2))
+    assert "have a mean accuracy of 76.9%" in caplog.text
+    assert "77.0" not in caplog.text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import ROUND_FLOOR, Decimal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rescind.engines.stops import format_accuracy
 from rescind.texts import make_plain
 
 _MOST_NAMED = 3
@@ -42,8 +42,3 @@ def bar(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]],
             )
 
         yield show
-
-
-def format_accuracy(accuracy: float) -> str:
-    """Return an accuracy in per cent, rounded down: what has not reached a threshold does not look as if it had."""
-    return f"{Decimal(repr(accuracy)).scaleb(2).quantize(Decimal('0.1'), ROUND_FLOOR)}%"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
 from typing import ClassVar, Protocol
 
 from rescind.core._checks import at_most_one
@@ -161,3 +162,8 @@ class Accuracy:
         if rounds >= self.most:
             return True
         return rounds >= self.least and rounds % self.every == 0 and accuracy() >= self.threshold
+
+
+def format_accuracy(accuracy: float) -> str:
+    """Return an accuracy in per cent, rounded down: what has not reached a threshold does not look as if it had."""
+    return f"{Decimal(repr(accuracy)).scaleb(2).quantize(Decimal('0.1'), ROUND_FLOOR)}%"

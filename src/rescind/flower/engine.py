@@ -23,6 +23,7 @@ from rescind.core.sums import Sums, Wanted, check_both, check_sums, flatten, hea
 from rescind.engines.engine import Answers, Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
+from rescind.engines.stops import format_accuracy
 from rescind.flower.arrays import pack
 from rescind.flower.grid import FilteredGrid
 from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
@@ -240,7 +241,7 @@ class FlowerEngine:
             _LOG.warning("rescind: no client tells a metric %r in evaluation", self.settings.accuracy)
             return None
         mean = math.fsum(sorted(told)) / len(told)
-        _LOG.info("rescind: %d clients have a mean accuracy of %.1f %%", len(told), 100 * mean)
+        _LOG.info("rescind: %d clients have a mean accuracy of %s", len(told), format_accuracy(mean))
         return mean
 
     def test_accuracy(self, model: Mapping[str, Tensor]) -> None:
