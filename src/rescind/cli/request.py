@@ -75,10 +75,12 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     Example: rescind request list hospital-history
     """
     with open_existing(history) as opened:
+        from rescind.history.outcomes import find_finished
+
         timeline = opened.timeline
         everything = timeline.requests
         names = opened.describe_groups([asked.request.group for asked in everything])
-        done = {asked.number for outcome in opened.outcomes() for asked in outcome.asked}
+        done = find_finished(timeline)
         rows: list[dict[str, Any]] = [
             {
                 "request": asked.number,

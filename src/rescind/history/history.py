@@ -130,6 +130,7 @@ class History:
         self._barred: dict[tuple[int, tuple[tuple[str, str], ...]], frozenset[str]] = {}
         self._read = (Timeline(), 0)
         self._numbers: dict[bytes, int] = {}
+        self._newest: dict[int, ModelId] = {}
         self._seen, self._known, self._unknown = -1, list[FiledRequest](), list[FiledRequest]()
         self._looked: ModelId | None = None
 
@@ -190,7 +191,11 @@ class History:
             ValueError: the head is not in the chain, or no model was recorded by then.
         """
         last = self._number_of(head)
-        return newest_model_at(self.ledger, self.timeline, last if before is None else min(last, before))
+        last = last if before is None else min(last, before)
+        # A report asks for it once a request, and there may be many of both; what was the newest then stays so.
+        if last not in self._newest:
+            self._newest[last] = newest_model_at(self.ledger, self.timeline, last)
+        return self._newest[last]
 
     def entry_times(self, head: bytes | None = None) -> list[tuple[datetime, int]]:
         """Return the times of the journal's entries, with the entries' numbers.
@@ -532,11 +537,11 @@ class History:
         asked = (self.timeline.last, tuple(labels.items()))
         barred = self._barred.get(asked)
         if barred is None:
-            barred = self._found_barred(labels)
+            barred = self._find_barred(labels)
             self._barred = {asked: barred}
         return barred
 
-    def _found_barred(self, labels: Mapping[str, str]) -> frozenset[str]:
+    def _find_barred(self, labels: Mapping[str, str]) -> frozenset[str]:
         known = self.ledger.pseudonyms(list(labels))
         # Whoever is known is its name, whatever people call it.
         new = {name: label for name, label in labels.items() if name not in known}
@@ -785,7 +790,8 @@ class History:
             UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
             ValueError: nobody is named, ``budget`` is no budget, ``releases`` is below 1, another request is about
                 some of these clients already, the deadline is out of range, there are more clients than a certificate
-                can list, or this machine's clock is not set.
+                can list, it is to hide everybody who left and somebody was readmitted, or this machine's clock is not
+                set.
             BrokenHistoryError: somebody changed the ledger, a name for instance.
             MissingSecretError: the secret file is not at hand.
         """
@@ -899,8 +905,9 @@ class History:
 
         Raises:
             UnknownClientError: nobody who was called so was forgotten.
-            ValueError: a request about the client has not been served to its end, it was readmitted already, or the
-                reason is empty, too long or names the client.
+            ValueError: a request about the client has not been served to its end, or not exactly, one that is to hide
+                everybody who left is open, it was readmitted already, or the reason is empty, too long or names the
+                client.
             BrokenHistoryError: somebody changed the ledger, the list of erased names for instance.
             MissingSecretError: the secret file is not at hand.
         """

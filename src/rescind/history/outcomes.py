@@ -119,6 +119,11 @@ def find_outcomes(timeline: Timeline) -> list[Outcome]:
     return list(outcomes.values())
 
 
+def find_finished(timeline: Timeline) -> set[int]:
+    """Return the numbers of all requests that were served to the end."""
+    return {filed.number for outcome in find_outcomes(timeline) for filed in outcome.asked}
+
+
 def claim_of(timeline: Timeline, number: int) -> Claim:
     """Return what may be claimed of a request that was served to the end.
 
@@ -128,11 +133,11 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
     for outcome in find_outcomes(timeline):
         for filed in outcome.asked:
             if filed.number == number:
+                readmitted = timeline.readmitted(number)
                 if filed.settled:
-                    claim = Claim(outcome, filed, _settled(timeline)[number])
+                    claim = Claim(outcome, filed, _settled(timeline)[number], readmitted=readmitted)
                 else:
-                    claim = _claim(timeline, outcome, filed)
-                claim = replace(claim, readmitted=timeline.readmitted(number))
+                    claim = _claim(timeline, outcome, filed, readmitted)
                 contradictions = (
                     *_Against.of(timeline).claim(claim.mode, filed),
                     *_find_back_before(timeline, filed),
@@ -148,8 +153,7 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
     )
 
 
-def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
-    readmitted = timeline.readmitted(filed.number)
+def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest, readmitted: int | None) -> Claim:
     before = timeline if readmitted is None else timeline.until(readmitted)
     *_, (entry, last) = before.of(BranchRetrained)
     # A restart that is not trained to its end yet has no model that something could be claimed of.
@@ -165,14 +169,14 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest) -> Claim:
         restart=restart,
         planned=then.plans[restart.requests[0]],
         rounds=then.retrained[restart.number].rounds,
+        readmitted=readmitted,
     )
 
 
 def _find_back_before(timeline: Timeline, filed: FiledRequest) -> Iterator[str]:
     """Say if somebody was back already whom a request hides together with its own clients."""
     if filed.request.scope is PrivacyScope.SEQUENCE and not filed.settled:
-        branches = (entry.sequence for entry, branch in timeline.of(Branch) if filed.number in branch.requests)
-        served = next(branches, 0)
+        served = timeline.served_at(filed.number) or 0
         if any(entry.sequence < served for entry, _ in timeline.of(ClientsReadmitted)):
             yield "somebody whom it hides as well had been readmitted before it was served"
 

@@ -11,6 +11,7 @@ from rescind.core.edges import NOBODY, ErasedStretch, RoundEdge, find_members, s
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
+from rescind.history.outcomes import find_finished
 from rescind.history.progress import report_progress
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
@@ -97,8 +98,9 @@ def overview(history: History, most: int | None = 10) -> Overview:
 
 def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
     """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
-    done = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
-    return tuple(asked for asked in history.timeline.requests if not asked.withdrawn and asked.number not in done)
+    timeline = history.timeline
+    done = find_finished(timeline)
+    return tuple(asked for asked in timeline.requests if not asked.withdrawn and asked.number not in done)
 
 
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:

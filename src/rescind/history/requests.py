@@ -35,7 +35,7 @@ from rescind.history.events import (
 from rescind.history.lineage import branch_exits, lineage_of, newest_model
 from rescind.history.naming import check_names
 from rescind.history.obligations import find_obligations, hidden_together
-from rescind.history.outcomes import claim_of, find_outcomes
+from rescind.history.outcomes import claim_of, find_finished
 from rescind.history.run import Run
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import ROUND, Ledger
@@ -222,7 +222,7 @@ def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int
 
 def _check_served(timeline: Timeline, clients: Collection[int]) -> None:
     """Refuse clients of a request that has not been served to its end, with the erasure."""
-    done = {filed.number for outcome in find_outcomes(timeline) for filed in outcome.asked}
+    done = find_finished(timeline)
     erasing = {number for deletion in timeline.unfinished_deletions for number in deletion.plan.requests}
     for filed in timeline.requests:
         asked = not filed.withdrawn and not filed.request.group.isdisjoint(clients)
@@ -238,7 +238,7 @@ def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
 
     If they came back and left again, nothing would cover both traces together.
     """
-    done = {filed.number for outcome in find_outcomes(timeline) for filed in outcome.asked}
+    done = find_finished(timeline)
     for filed in timeline.requests:
         sequence = filed.request.scope is PrivacyScope.SEQUENCE
         if sequence and not filed.withdrawn and filed.number not in done:

@@ -229,10 +229,10 @@ class Timeline:
             same += [other.request.group for other in self.requests if other.served]
         group = filed.request.group.union(*same)
         entries = (entry.sequence for entry, event in self.of(ClientsReadmitted) if group & set(event.clients))
-        served = self._served_at(number)
+        served = self.served_at(number)
         return next((entry for entry in entries if served is not None and entry > served), None)
 
-    def _served_at(self, number: int) -> int | None:
+    def served_at(self, number: int) -> int | None:
         """Return the number of the entry that served a request, by a restart or without one."""
         for entry, event in self.moments:
             if isinstance(event, Branch) and number in event.requests:
