@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +38,11 @@ from rescind.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"
+NOISED_APP = Path(__file__).parent / "noised"
+STAGED = Path(__file__).parent / "staged"
 NAMES = ("cleveland", "hungary", "switzerland", "long_beach_va")
 HUNGARY = "hungary"
+ANCHORS = ("cleveland", HUNGARY)
 ROUNDS = 3
 SECONDS = 400.0
 
@@ -81,6 +86,7 @@ class Happened:
     second_log: str
     third_log: str
     node_log: str
+    answered: int
     refused: str
 
 
@@ -249,6 +255,88 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
     )
 
 
+# A network in two stages, on the same federation
+
+
+def kill_in_second_round(deployment: Deployment, names: Sequence[str], own: Mapping[str, str]) -> None:
+    """Start a run, and kill its ServerApp with SIGKILL while these nodes work at its second round."""
+
+    def count_received() -> list[int]:
+        return [deployment.node_log(name).count("Received successfully") for name in names]
+
+    wanted, end = [received + 2 for received in count_received()], monotonic() + SECONDS
+    number = deployment.run(STAGED, **own)
+    # A node that waits for a message's arrays when the ServerApp dies would wait for them for most of a minute.
+    while count_received() != wanted:
+        assert monotonic() < end, deployment.log(number)
+        sleep(0.05)
+    (server_app,) = deployment.server_apps()
+    os.kill(server_app, signal.SIGKILL)
+
+
+def test_a_network_in_two_stages_forgets_and_survives_the_death_of_its_server(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "a passphrase for tests")
+    history = tmp_path / "history"
+    own = {"history": str(history), "model": str(tmp_path / "model.safetensors")}
+
+    # The ServerApp dies in the body's second round; the next run goes on there.
+    kill_in_second_round(deployment, ANCHORS, own)
+    with History(history) as opened:
+        assert opened.newest == ModelId(0, 1)
+    finish(deployment, deployment.run(STAGED, **own))
+    first = load_file(own["model"])
+    with History(history) as opened:
+        about, newest = whose_rows(opened, 0), opened.newest
+    assert about == [set(ANCHORS)] * 2 + [set(NAMES)] * (newest.round - 2)
+
+    # Switzerland is no anchor, and leaves. The ServerApp dies while it solves.
+    command("request", "add", history, "switzerland")
+    remaining = tuple(name for name in NAMES if name != "switzerland")
+    kill_in_second_round(deployment, remaining, own)
+    with History(history) as opened:
+        assert opened.newest == ModelId(1, 1)
+    finish(deployment, deployment.run(STAGED, **own))
+    statement = certify(tmp_path, 1)
+    assert (statement["mode"], statement["body"]) == ("exact", {"model": "0.2", "anchors": 2})
+    second = load_file(own["model"])
+    assert second["body"].tobytes() == first["body"].tobytes()
+    assert differences(second, first, "head.weight", "head.bias") >= 0.1
+    with History(history) as opened:
+        assert opened.timeline.branches[1].parent == ModelId(0, 2)
+        assert whose_rows(opened, 1) == [set(remaining)] * opened.newest.round
+    # An undisturbed federation that never had it trains the same body, and solves for the same head.
+    others = train_staged_here(tmp_path / "here", *remaining)
+    assert differences(second, others, "body") <= 1e-12
+    assert differences(second, others, "head.weight", "head.bias") <= 1e-3
+
+    # An anchor leaves: the body's rounds are made again, without it.
+    command("request", "add", history, HUNGARY)
+    finish(deployment, deployment.run(STAGED, **own))
+    statement = certify(tmp_path, 2)
+    assert (statement["mode"], statement["body"]) == ("exact", {"model": "2.2", "anchors": 1})
+    with History(history) as opened:
+        assert opened.timeline.branches[2].parent == ModelId(0, 0)
+        about = whose_rows(opened, 2)
+        assert opened.verify() == []
+    assert about == [{"cleveland"}] * 2 + [{"cleveland", "long_beach_va"}] * (len(about) - 2)
+    third, others = load_file(own["model"]), train_staged_here(tmp_path / "there", "cleveland", "long_beach_va")
+    assert differences(third, second, "body") >= 0.01
+    assert differences(third, others, "body") <= 1e-12
+    assert differences(third, others, "head.weight", "head.bias") <= 1e-3
+
+
+def train_staged_here(folder: Path, *names: str) -> dict[str, Any]:
+    """Run the app in this process with some hospitals only, and return the model."""
+    folder.mkdir()
+    own = {"history": str(folder / "history"), "model": str(folder / "model.safetensors")}
+    app = importlib.import_module("tests.staged.staged.apps")
+    nodes = {name: {"data": str(hospital(name)), "client-id": name} for name in names}
+    app.main(InProcessGrid(app.client, nodes), Context(1, 1, {}, RecordDict(), own))
+    return load_file(own["model"])
+
+
 def test_who_withdrew_is_left_out_of_the_evaluation_too(tmp_path: Path) -> None:
     (tmp_path / "withdrawn").write_text("2 17\n3 40\n")
     own = {"data": str(hospital(HUNGARY)), "withdrawn": str(tmp_path / "withdrawn")}
@@ -261,11 +349,47 @@ def test_who_withdrew_is_left_out_of_the_evaluation_too(tmp_path: Path) -> None:
     assert (metrics["num-examples"], metrics["accuracy"]) == (len(labels), np.mean(labels == 0))
 
 
+# Noise in every round
+
+
+def test_a_hospital_is_forgotten_strictly_by_a_whole_network_whose_rounds_are_noised(
+    deployment: Deployment, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "a passphrase for tests")
+    own = folder / "noised"
+    own.mkdir()
+
+    def go(rounds: int) -> str:
+        (own / "model.safetensors").unlink(missing_ok=True)
+        number, end = deployment.run(NOISED_APP, **config(own, num_rounds=rounds)), monotonic() + SECONDS
+        # To ask Flower meanwhile would take the cores from the federation; the model is the last thing that is made.
+        while not (own / "model.safetensors").exists() and monotonic() < end:
+            sleep(0.1)
+        return finish(deployment, number)
+
+    go(1)
+    command("request", "add", own / "history", "long_beach_va", "--epsilon", "8", "--delta", "0.01")
+    log = go(0)
+    assert "request 1 is served (strict): back to model 0.1, noise 0, 0 rounds of retraining" in log
+    said = certify(own, 1)
+    assert (said["mode"], said["model"]) == ("strict", "1.0")
+    assert said["facts"]["sources"]["training"] == Source.DECLARED.value
+    rounds = said["rounds"]
+    assert (rounds["rounds"], rounds["participations"]) == (1, 1)
+    z = rounds["sigma"] * rounds["denominator"] / rounds["clip"] * (1 - 1e-4)
+    assert rounds["noise_multiplier"] == pytest.approx(z, rel=1e-12)
+    assert rounds["mu"] == pytest.approx(1 / z, rel=1e-6)
+    with History(own / "history") as history:
+        assert history.verify() == []
+
+
 @pytest.fixture(scope="module")
 def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened:
     assert trained.rounds
     # Who withdrew in the story did not here.
     withdrawn(folder).unlink(missing_ok=True)
+    # To other apps, which have histories of their own.
+    answered = deployment.node_log("switzerland").count("answered for model")
     command("request", "add", folder / "history", "switzerland", "--epsilon", "10", "--delta", "0.01")
     second_log = run(deployment, folder, num_rounds=1)
     # Switzerland's SuperNode is still connected.
@@ -279,7 +403,8 @@ def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened
     with History(folder / "history") as history:
         (outcome,) = history.outcomes()
         newest, problems = history.newest, history.verify()
-    return Happened(folder, outcome, newest, problems, second_log, third_log, node_log, str(refusal.value))
+    refused = str(refusal.value)
+    return Happened(folder, outcome, newest, problems, second_log, third_log, node_log, answered, refused)
 
 
 def test_all_hospitals_train_and_are_known_by_their_keys(trained: Trained) -> None:
@@ -308,7 +433,7 @@ def test_who_left_is_not_asked_again_though_it_is_connected(happened: Happened) 
     # The first run's id is in the node's log; those of the runs after the request are not.
     assert happened.node_log.count("rescind: trained for model 0.") == ROUNDS
     assert "trained for model 1." not in happened.node_log
-    assert "answered for model" not in happened.node_log
+    assert happened.node_log.count("answered for model") == happened.answered
 
 
 def test_who_left_is_refused_once_its_key_is_barred(happened: Happened) -> None:
@@ -354,9 +479,10 @@ def test_the_released_model_is_saved(happened: Happened) -> None:
 # Parity: what the federation trained is what everybody else trains
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> float:
+def differences(one: dict[str, Any], other: dict[str, Any], *names: str) -> float:
     return max(
-        float(np.linalg.norm(one[name] - other[name]) / np.linalg.norm(other[name])) for name in ("weight", "bias")
+        float(np.linalg.norm(one[name] - other[name]) / np.linalg.norm(other[name]))
+        for name in names or ("weight", "bias")
     )
 
 

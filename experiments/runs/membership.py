@@ -49,11 +49,16 @@ def gained(engine: Simulation, model: Model, reference: Model, shard: Shard) -> 
 
 def told_apart(engine: Simulation, model: Model, reference: Model, left: Compared, never: Compared) -> float:
     """Return how often an example of who left looks more like one than an example of its kind that nobody had."""
-    shares, weights = [], []
     own, other = (gained(engine, model, reference, each.shard) for each in (left, never))
-    for kind in np.unique(left.kinds):
-        inside, outside = own[left.kinds == kind], other[never.kinds == kind]
-        if len(outside):
-            shares.append(mannwhitneyu(inside, outside).statistic / (len(inside) * len(outside)))
-            weights.append(len(inside))
+    return told_apart_by(own, left.kinds, other, never.kinds)
+
+
+def told_apart_by(inside: Floats, kinds: NDArray[np.int64], outside: Floats, others: NDArray[np.int64]) -> float:
+    """Return how often a score of one sort is above one of the other, each held against those of its own kind."""
+    shares, weights = [], []
+    for kind in np.unique(kinds):
+        own, other = inside[kinds == kind], outside[others == kind]
+        if len(other):
+            shares.append(mannwhitneyu(own, other).statistic / (len(own) * len(other)))
+            weights.append(len(own))
     return float(np.average(shares, weights=weights))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
+from typing import cast
 
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
@@ -20,10 +21,10 @@ from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.solving import Solving
 from rescind.core.summary import Request, Summary
 from rescind.core.training import UNIT_ROUNDOFF
-from rescind.engines.engine import Engine
+from rescind.engines.engine import Engine, StagedEngine
 from rescind.engines.server import Average, Server, check_server, draw_noise, norm
 from rescind.engines.solving import check_solvable, solve
-from rescind.engines.stops import NotBefore, Stop
+from rescind.engines.stops import NotBefore, Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
 from rescind.errors import ROWS_NEED, PendingRequestError, StalePlanError
 from rescind.history.events import RecordedPlan
@@ -109,11 +110,14 @@ class Revocable:
         _check_stop(until)
         with self._recording() as recorder:
             self._check_free()
+            self._check_unstaged()
             train(self.engine, recorder, self._present(), until, self.server, self._show, self._is_held)
             return recorder.model_id
 
     def solve(self, solving: Solving = _AS_USUAL) -> ModelId:
         """Solve the newest branch's head over the rows of everybody who may take part, in place of training it.
+
+        Of a network in two stages the anchors train the body first, as far as it is not whole.
 
         If a request arrives from somebody whom the newest model knows, it stops after the round that is under way.
 
@@ -133,8 +137,7 @@ class Revocable:
         with self._recording() as recorder:
             self._check_free()
             # The rounds that the branch has already are not the solver's.
-            last = replace(solving, most_rounds=recorder.model_id.round + solving.most_rounds)
-            solve(self.engine, recorder, self._present(), last, self._show, self._is_held)
+            self._solve(recorder, solving, recorder.model_id.round, self._is_held)
             return recorder.model_id
 
     def plan(self, method: Method, *numbers: int) -> RecordedPlan:
@@ -280,6 +283,8 @@ class Revocable:
             candidate = self._assess(method, candidate, summary, requests)
         elif candidate.mode is not Mode.HEURISTIC or candidate.sigma:
             raise ValueError(f"{method.name} does not certify, and its plan claims {candidate.mode.value}")
+        if candidate.solving is None:
+            self._check_unstaged()
         rows = [request.group for request in requests if request.scope is PrivacyScope.RECORDS]
         if any(first_joined(summary.edges, group) < candidate.node.index for group in rows):
             raise ValueError(f"{method.name} goes on from a model that knows the rows: {ROWS_NEED}")
@@ -376,7 +381,7 @@ class Revocable:
         if plan.method != str(method):
             raise ValueError(f"request {branch.requests[0]} is being served by {plan.method}: go on with that method")
         if plan.candidate.solving:
-            solve(self.engine, recorder, self._present(), plan.candidate.solving, self._show)
+            self._solve(recorder, plan.candidate.solving)
             recorder.record_retrained()
             return
         server = self.server
@@ -387,6 +392,40 @@ class Revocable:
         # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
         train(self.engine, recorder, self._present(), until, server, self._show)
         recorder.record_retrained()
+
+    def _solve(
+        self, recorder: Recorder, solving: Solving, begun: int = 0, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Train what is missing of a body, then solve the head; ``begun`` rounds of the branch do not count."""
+        anchors = self._anchors(recorder)
+        while left := recorder.body_rounds_left:
+            until = Rounds(recorder.model_id.round + left)
+            train(self.engine, recorder, anchors, until, self.server, self._show, interrupted)
+            if interrupted():
+                return
+        recorder.finish_body()
+        last = replace(solving, most_rounds=max(begun, recorder.body_rounds_here) + solving.most_rounds)
+        solve(self.engine, recorder, self._present(), last, self._show, interrupted)
+
+    def _anchors(self, recorder: Recorder) -> Callable[[], Sequence[str]]:
+        """Return a function that tells who may train a body now, and names them first."""
+
+        def present() -> Sequence[str]:
+            engine = cast(StagedEngine, self.engine)
+            names = self.history.remaining(engine.anchors)
+            if not names:
+                raise ValueError(
+                    "none of the anchors is here, or left, to train the body: name others, or wait for them"
+                )
+            recorder.name_anchors(names, getattr(engine, "labels", {}))
+            return names
+
+        return present
+
+    def _check_unstaged(self) -> None:
+        """Refuse to train a network in two stages as if it had one: the head is solved, with everybody."""
+        if self.engine.facts.stages is not None:
+            raise ValueError("a network in two stages is not trained as a whole: use solve(), and Solve() to forget")
 
     def _waiting(self, recorder: Recorder) -> list[FiledRequest]:
         """Return the open requests; those whose clients the newest model does not know are settled here and now."""

@@ -11,15 +11,17 @@ from dataclasses import replace
 from typing import Protocol
 
 from rescind.core.arrays import Tensor
+from rescind.core.facts import DpFedAvg
 from rescind.engines.stops import Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
+from rescind.history.lineage import find_body
 from rescind.history.outcomes import Outcome
 from rescind.history.overview import find_unfinished
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.methods import Exact, Method, Sifu, Solve
+from rescind.methods import Dp, Exact, Method, Sifu, Solve
 
 
 class Outlet(Protocol):
@@ -67,6 +69,7 @@ def serve(
         RunMismatchError: the run that was recorded is another one.
     """
     history, placed = federation.history, None
+    solve = solve or federation.engine.facts.stages is not None
     chosen = method or (Solve() if solve else choose_method(federation))
 
     def begin(plan: RecordedPlan) -> None:
@@ -88,7 +91,9 @@ def serve(
         with suppress(PendingRequestError):
             if not _is_solved(history):
                 heeding.solve() if solve else heeding.train(until)
-        if not history.timeline.open_requests:
+        # Somebody who asked in the middle of a body may have thought better of it.
+        unfinished = federation.engine.facts.stages and find_body(history.timeline, history.newest) is None
+        if not history.timeline.open_requests and not unfinished:
             newest = history.newest
             model = history.model(newest)
             if outlet is not None and placed != newest:
@@ -101,6 +106,8 @@ def serve(
 def choose_method(federation: Revocable) -> Method:
     """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing.
 
+    Where every round is noised that noise hides, unless an earlier plan has looked at data.
+
     Args:
         federation: who trains, and where it is recorded.
 
@@ -110,6 +117,10 @@ def choose_method(federation: Revocable) -> Method:
     history = federation.history
     begun = [asked.number for asked in find_unfinished(history) if asked.branch is not None]
     planned = {history.timeline.plans[number].method for number in begun}
+    if isinstance(federation.engine.facts.public, DpFedAvg):
+        timeline = history.timeline
+        served = (timeline.plans[number] for branch in timeline.branches.values() for number in branch.requests)
+        return Dp() if all(plan.public_plan for plan in served) else Exact()
     contradicted = bool(history.timeline.branches) and history.facts.contradictions
     if federation.engine.facts.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()

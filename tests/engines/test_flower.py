@@ -1439,3 +1439,31 @@ def test_an_accuracy_that_ends_no_training_is_not_logged_as_if_it_did(
     rescind.flower.run(recorded(history), grid(), initial(), until=Accuracy(0.77, most=2))
     assert "have a mean accuracy of 76.9%" in caplog.text
     assert "77.0" not in caplog.text
+
+
+def test_what_people_call_a_client_is_written_with_its_first_round(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that arrives meanwhile holds the model back, and the client may be gone in the next round."""
+    asked: list[int] = []
+
+    def ask(_: RecordDict, context: Context) -> None:
+        if not asked and str(context.node_config["client-id"]) == "clinic-2":
+            asked.append(history.ask(["clinic-3"], Budget(1.0, 1e-5)))
+
+    first = grid(authenticated=True)
+    first.gone.add("clinic-1")
+    rescind.flower.run(recorded(history), first, initial(), num_rounds=1)
+    joining = grid(ask, authenticated=True)
+    seen: list[str] = []
+
+    def die(*_: object) -> None:
+        seen.append("a plan")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recorded_module, "_tell_plan", die)
+    with pytest.raises(KeyboardInterrupt):
+        rescind.flower.run(recorded(history), joining, initial(), num_rounds=2)
+    assert asked
+    assert seen
+    assert history.clients(["clinic-1"]) == history.clients([OLD_KEY])

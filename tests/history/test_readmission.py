@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.requests import LONGEST_REASON
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch
-from rescind.testing.small import simulation
+from rescind.simulation import Simulation, SoftmaxHead
+from rescind.testing import small
 
 LEAVER, LABEL, WHY = "clinic-2", "Clinic of the North", "a new contract"
 BUDGET = Budget(5.0, 1e-5)
@@ -31,14 +33,34 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[History]
         yield opened
 
 
-def federation(history: History) -> Revocable:
-    return Revocable(history, simulation(4, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
+def federation(history: History, key: str = LEAVER) -> Revocable:
+    """Return four clinics, of which the one that leaves has a key."""
+    clinics = small.federation(4)
+    shards = {key if name == LEAVER else name: shard for name, shard in clinics.shards.items()}
+    return Revocable(
+        history,
+        Simulation(
+            replace(clinics, shards=shards),
+            SoftmaxHead(small.FEATURES, small.CLASSES),
+            small.TRAINING,
+            secret=b"clinics",
+            sampling=Sampling.EVERYBODY,
+            secret_noise=True,
+        ),
+    )
 
 
-def forget(history: History, *names: str) -> int:
+def forget(history: History, *names: str, method: Method = Scratch()) -> int:  # noqa: B008
     number = history.ask(names, BUDGET)
-    federation(history).forget(Scratch(), Rounds(1))
+    federation(history).forget(method, Rounds(1))
     return number
+
+
+def come_back(history: History, key: str, label: str | None) -> None:
+    """Train a round with the leaver's data under another key."""
+    federation(history, key).train(Rounds(history.newest.round + 1))
+    if label:
+        history.label({key: label})
 
 
 @pytest.mark.parametrize("name", [LEAVER, LABEL])
@@ -213,3 +235,74 @@ def test_rows_that_left_before_their_client_did_are_not_claimed_of_what_it_train
     assert history.timeline.readmitted(rows) == entry.sequence
     federation(history).train(Rounds(3))
     assert build_statement(history, rows).predicate.model == "2.1"
+
+
+def test_who_comes_back_under_another_key_and_leaves_again_is_barred_by_all_it_was_called(history: History) -> None:
+    forget(history, LEAVER)
+    history.readmit(LABEL, WHY)
+    come_back(history, "a new key", LABEL)
+    second = forget(history, "a new key", method=Last())
+    head = history.head
+    assert history.remaining([LEAVER]) == []
+    assert history.barred({LEAVER: "x", "a third key": LABEL}) == {LEAVER, "a third key"}
+    with pytest.raises(ForgottenClientError, match=LEAVER):
+        history.ledger.register([LEAVER], "2026-11-01T12:00:00+00:00")
+    for name in (LEAVER, LABEL, "a new key"):
+        with pytest.raises(ValueError, match=f"by request {second} this client was not forgotten exactly"):
+            history.readmit(name, WHY)
+    assert history.head == head
+
+
+def test_that_many_come_back_at_once_is_looked_up_once(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"clinic-{number}" for number in range(3)]
+    forget(history, *names)
+    for name in names:
+        history.readmit(name, WHY)
+    forget(history, "clinic-3")
+    looked: list[object] = []
+    linked = type(history.ledger).linked
+    monkeypatch.setattr(type(history.ledger), "linked", lambda *of: looked.append(of) or linked(*of))
+    assert history.ledger.forgotten([*names, "clinic-3"], names) == {"clinic-3"}
+    assert len(looked) == 1
+
+
+def test_a_label_that_was_left_out_the_second_time_bars_too(history: History) -> None:
+    forget(history, LEAVER)
+    history.readmit(LEAVER, WHY)
+    come_back(history, LEAVER, None)
+    history.ask([LEAVER], BUDGET)
+    assert history.barred({"a new key": LABEL}) == {"a new key"}
+    federation(history).forget(Scratch(), Rounds(1))
+    assert history.barred({"a new key": LABEL}) == {"a new key"}
+    assert history.readmit(LABEL, WHY)
+    assert history.barred({"a new key": LABEL}) == set()
+
+
+def test_clients_are_linked_by_whoever_is_there_too(history: History) -> None:
+    """A first key and a second label are the same participant, as it has come back with both."""
+    forget(history, LEAVER)
+    history.readmit(LEAVER, WHY)
+    history.label({"clinic-1": "the other label"})
+    come_back(history, LEAVER, "the other label")
+    forget(history, "clinic-1")
+    assert history.barred({"a new key": LABEL}) == {"a new key"}
+    assert history.verify() == []
+
+
+def test_two_keys_under_one_label_are_readmitted_together(history: History) -> None:
+    history.label({"clinic-1": LABEL})
+    numbers = [forget(history, LEAVER), forget(history, "clinic-1")]
+    assert len(history.readmit(LEAVER, WHY)) == 2
+    (entry,) = history.ledger.entries("readmission")
+    assert [history.timeline.readmitted(number) for number in numbers] == [entry.sequence] * 2
+    assert history.remaining([LEAVER, "clinic-1"]) == [LEAVER, "clinic-1"]
+    assert history.verify() == []
+
+
+def test_a_key_is_not_readmitted_if_another_under_its_label_left_a_trace(history: History) -> None:
+    history.label({"clinic-1": LABEL})
+    forget(history, LEAVER)
+    federation(history).train(Rounds(2))
+    trace = forget(history, "clinic-1", method=Last())
+    with pytest.raises(ValueError, match=f"by request {trace} this client was not forgotten exactly"):
+        history.readmit(LEAVER, WHY)

@@ -1,1 +1,1 @@
-"""A hundred clients train the head of a public feature extractor on images; one of them is forgotten."""
+"""A hundred clients train a network on images, in two stages; one of them is forgotten exactly."""

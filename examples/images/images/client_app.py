@@ -1,24 +1,19 @@
-"""What runs at a client: the frozen extractor turns its images into rows once, our helper trains the head on them."""
+"""What runs at a client: an anchor trains the body by code of its own, and everybody answers for the head."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.typing import NDArray
 
 import rescind.flower
 from images import digits
-from images.model import Model, features
+from images.model import Model, features, train_body
 
 # A simulation runs as many clients at a time as there are cores.
 torch.set_num_threads(1)
 
 app = ClientApp()
-
-# A process of the simulation serves many clients, in many rounds; the extractor stays the same.
-_ROWS: dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]] = {}
 
 
 @app.query()
@@ -29,18 +24,14 @@ def query(msg: Message, context: Context) -> Message:
 
 @app.train()
 def train(msg: Message, context: Context) -> Message:
-    """Train as the server says."""
-    return rescind.flower.train_head(msg, context, *own_rows(context, msg.content.array_records["arrays"]))
-
-
-def own_rows(context: Context, arrays: ArrayRecord) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the features of this client's images by the extractor that the server sent, and their digits."""
+    """Answer the server's question for the head, or train the body."""
     # What a SuperNode names goes before what the run says.
     config = {**context.run_config, **context.node_config}
-    partition = int(config["partition-id"])
-    if partition not in _ROWS:
-        images, labels = digits.share(str(config["data"]), partition, int(config["num-partitions"]))
-        model = Model()
-        model.load_state_dict(arrays.to_torch_state_dict())
-        _ROWS[partition] = features(model, images), labels
-    return _ROWS[partition]
+    images, labels = digits.share(str(config["data"]), int(config["partition-id"]), int(config["num-partitions"]))
+    model = Model()
+    model.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
+    if rescind.flower.is_question(msg):
+        return rescind.flower.train_head(msg, context, features(model, images), labels)
+    train_body(model, images, labels, int(config["passes"]), float(config["learning-rate"]))
+    metrics = MetricRecord({"num-examples": len(labels)})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=msg)

@@ -1,4 +1,4 @@
-"""What runs at the coordinator: Flower's FedAvg, recorded, so that a client can be forgotten."""
+"""What runs at the coordinator: Flower's FedAvg, recorded, for a network in two stages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 import rescind
 import rescind.flower
 from images import digits
-from images.model import TRAINED, Model, features
-
-# The largest learning rate that drives no two models apart is 2 / beta = 1.998, beta = (row_norm^2 + 1) / 2 + l2.
-TRAINING = rescind.LocalTraining(
-    steps=5, learning_rate=1.99, loss=rescind.SoftmaxL2(l2=0.001, row_norm=1.0), precision="float64"
-)
+from images.model import HEAD, Model, features
 
 app = ServerApp()
 
@@ -25,26 +20,31 @@ def main(grid: Grid, context: Context) -> None:
     """Forget whoever asked for it, then train on."""
     config = context.run_config
     images, labels = digits.test(str(config["data"]))
-    model = Model()
-    arrays = ArrayRecord(model.state_dict())
-    rows, truth = torch.from_numpy(features(model, images)).double(), torch.from_numpy(labels)
+    model, truth = Model(), torch.from_numpy(labels)
 
     @torch.no_grad()
     def evaluate(_: int, arrays: ArrayRecord) -> MetricRecord:
         model.load_state_dict(arrays.to_torch_state_dict())
-        right = model.head(rows).argmax(dim=1) == truth
-        return MetricRecord({"accuracy": float(right.double().mean())})
+        rows = features(model, images)
+        heads = {"aux": model.aux, "head": model.head}
+        return MetricRecord(
+            {n: float((head(rows).argmax(dim=1) == truth).double().mean()) for n, head in heads.items()}
+        )
 
     averaging = FedAvg(fraction_evaluate=0.0, min_available_nodes=int(config["clients"]))
+    stages = rescind.flower.Stages(
+        body_rounds=int(config["body-rounds"]),
+        head=HEAD,
+        loss=rescind.SoftmaxL2(l2=float(config["l2"]), row_norm=1.0),
+    )
     with rescind.History(str(config["history"])) as history:
         strategy = rescind.flower.Recorded(
-            averaging, history, training=TRAINING, trained=TRAINED, rate=float(config["rate"])
+            averaging, history, stages=stages, anchors=[f"client-{at}" for at in range(int(config["anchors"]))]
         )
         rescind.flower.run(
             strategy,
             grid,
-            arrays,
-            num_rounds=int(config["num-rounds"]),
+            ArrayRecord(model.state_dict()),
             evaluate_fn=evaluate,
             save_to=str(config["model"]) or None,
         )

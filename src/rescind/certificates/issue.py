@@ -13,6 +13,7 @@ from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
     STATEMENT_TYPE,
+    Body,
     EpsilonAt,
     Erasure,
     Evidence,
@@ -27,11 +28,13 @@ from rescind.certificates.predicate import (
     Sha256,
     Solving,
     Sources,
+    Stages,
     Statement,
     Subject,
     Training,
 )
 from rescind.certificates.wording import NOISE_SOURCE, SEED, write_texts
+from rescind.core import stages as core
 from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
 from rescind.core.noise import GRID
@@ -43,7 +46,7 @@ from rescind.history.clocks import later
 from rescind.history.codec import encode
 from rescind.history.events import RowsNamed
 from rescind.history.history import History
-from rescind.history.lineage import branch_exits
+from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Claim, Outcome, claim_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
@@ -81,7 +84,10 @@ def build_statement(
     head = head or history.head
     predicate, model = gather_claims(history, number, head, evidence, model_id)
     if model is None:
-        raise ValueError(f"the model that request {number} led to then was erased since: certify it anew")
+        raise ValueError(
+            f"the model that request {number} led to then was erased since: certify it anew. If somebody of it was "
+            "readmitted since, no other model is covered: a certificate from before is what there is"
+        )
     return Statement(
         type_=STATEMENT_TYPE,
         subject=(
@@ -154,6 +160,7 @@ def gather_claims(
         frozen=frozen,
         training=training,
         solving=solving,
+        body=_body(timeline, model_id),
         erasure=Erasure(
             level=outcome.erasure.level.value,
             # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
@@ -254,6 +261,12 @@ def _solving(claim: Claim) -> Solving | None:
     return None if settings is None else Solving(**asdict(settings))
 
 
+def _body(timeline: Timeline, model_id: ModelId) -> Body | None:
+    """Return where the body of a network in two stages was whole, and how many anchors trained it."""
+    body = find_body(timeline, model_id)
+    return None if body is None else Body(model=f"{body.branch}.{body.round}", anchors=len(body.clients))
+
+
 def _rounds(facts: Facts, timeline: Timeline, claim: Claim) -> NoisedRounds | None:
     """Return what hides in DP-FedAvg, where a restart needs no noise of its own."""
     branch = claim.outcome.branch
@@ -283,7 +296,7 @@ def describe_noised_rounds(
 
 def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
     """Return the facts as a certificate states them."""
-    sources = facts.sources
+    sources, stages = facts.sources, facts.stages
     return RecordedFacts(
         sampling=cast(Any, facts.sampling.name.lower()),
         sample=None if facts.sample is None else float(facts.sample),
@@ -291,12 +304,24 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         equal_weights=facts.equal_weights,
         solved=facts.solved,
         parameters=parameters,
+        stages=None if stages is None else _describe_stages(stages),
         sources=Sources(
             training=sources.training.value,
             identity=sources.identity.value,
             distances=sources.distances.value,
             reachable=sources.reachable.value,
         ),
+    )
+
+
+def _describe_stages(stages: core.Stages) -> Stages:
+    loss = stages.loss
+    return Stages(
+        body_rounds=stages.body_rounds,
+        head=stages.head,
+        loss=cast(Any, type(loss).__name__),
+        l2=loss.l2,
+        row_norm=loss.row_norm,
     )
 
 

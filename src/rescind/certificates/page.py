@@ -113,6 +113,12 @@ def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
             f"the head was solved, until its gradient's norm was at most {settings.tolerance:g} or after "
             f"{settings.most_rounds} rounds",
         )
+    if (body := predicate.body) and (stages := predicate.facts.stages):
+        yield (
+            "body of the network",
+            f"whole since model {body.model}, after {stages.body_rounds} rounds with {body.anchors} anchors, and it "
+            "knows nobody else; the head is solved with everybody",
+        )
     yield "parameters (numbers in the model)", str(predicate.facts.parameters)
     yield "weights of participants", "all the same" if predicate.facts.equal_weights else "their numbers of examples"
     if predicate.training.expansion is not None:

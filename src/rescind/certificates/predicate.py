@@ -107,11 +107,29 @@ class Sources(Part):
     reachable: Word
 
 
+class Stages(Part):
+    """A network in two stages: for how many rounds anchors trained its body, and for what loss its head is solved."""
+
+    body_rounds: Count
+    head: tuple[Words, Words]
+    loss: Literal["SoftmaxL2", "LogisticL2", "SquaredL2"]
+    l2: Positive
+    row_norm: Positive
+
+
+class Body(Part):
+    """The body of the model: ``model`` is the first one that has it, ``anchors`` how many clients trained it."""
+
+    model: ModelName
+    anchors: Count
+
+
 class RecordedFacts(Part):
     """The facts from which, with mode, scope and training, every text follows.
 
     ``sample`` is the rate, size or share that ``sampling`` draws, ``batch`` the examples of a local step, None where
-    all are used; ``solved`` says that somewhere the head was solved, ``parameters`` is d.
+    all are used; ``solved`` says that somewhere the head was solved, ``parameters`` is d, ``stages`` is None where
+    the whole model is trained alike.
     """
 
     sampling: Literal["everybody", "poisson", "fixed_size", "fraction"]
@@ -120,6 +138,7 @@ class RecordedFacts(Part):
     equal_weights: bool
     solved: bool
     parameters: Count
+    stages: Stages | None
     sources: Sources
 
 
@@ -212,7 +231,8 @@ class Predicate(Part):
     ``trained`` names the tensors that the model's digest is about, ``frozen`` is the digest of all others, if there
     are any. ``constants`` are what the claim takes as given although data may have decided it, ``public`` what it
     does not hide. ``noise`` or ``rounds`` is what hides. ``solving`` says how the head was solved after the restart,
-    None if it was trained. ``evidence`` was measured, and no claim rests on it.
+    None if it was trained. ``evidence`` was measured, and no claim rests on it. ``body`` is what of a network in two
+    stages nobody but its anchors has trained.
     """
 
     title: Words
@@ -245,6 +265,7 @@ class Predicate(Part):
     not_claimed: tuple[Words, ...]
     reasons: tuple[Words, ...]
     evidence: Annotated[tuple[Evidence, ...], Field(max_length=MOST_EVIDENCE)]
+    body: Body | None
 
 
 class Sha256(Part):

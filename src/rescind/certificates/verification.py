@@ -155,6 +155,8 @@ def verify(
             "epsilon, delta and releases that were asked for, and when it was asked, due and completed: give the "
             "history",
         ]
+        if statement.predicate.body is not None:
+            unchecked.append("which body the model has, and how many anchors trained it: give the history")
     if statement.predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
     noised = statement.predicate.noise is not None
@@ -319,6 +321,7 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         yield f"a statement of this type cannot have the mode {mode.value}"
     if _of_records(predicate) and mode in (Mode.STRICT, Mode.INSTANCE):
         yield f"single records are forgotten without noise, and the mode is {mode.value}"
+    yield from _wrong_stages(predicate, mode)
     for name, text in write_texts_of(predicate).items():
         if getattr(predicate, name) != text:
             yield f"what it says as {name} is not what follows from its mode and the stated facts"
@@ -349,6 +352,33 @@ def _contradictions(statement: Statement) -> Iterator[str]:
     yield from _wrong_noise(predicate, mode)
     yield from _wrong_training(predicate, mode)
     yield from _wrong_guarantee(predicate)
+
+
+def _wrong_stages(predicate: Predicate, mode: Mode) -> Iterator[str]:
+    """Say what of a body and a head does not fit together; only ``exact`` is ever claimed of a network."""
+    stages, body = predicate.facts.stages, predicate.body
+    if stages is None:
+        if body is not None:
+            yield "it names a body, and no stages in which one was trained"
+        return
+    if mode in (Mode.INSTANCE, Mode.STRICT):
+        yield f"of a network in two stages {mode.value} cannot be claimed"
+    if not set(stages.head) < set(predicate.trained) or not _is_head(stages.head):
+        yield "the head that is stated is none of the model that was trained"
+    if body is not None:
+        whole, model = (tuple(map(int, name.split("."))) for name in (body.model, predicate.model))
+        if whole > model or whole[1] < 1 or (whole[0] == 0 and whole[1] < stages.body_rounds):
+            yield f"no body of {stages.body_rounds} rounds can be whole at model {body.model}"
+    if mode is Mode.EXACT and predicate.solving is not None and body is None:
+        yield "its head was solved, and no body is stated that was whole by then"
+
+
+def _is_head(names: Sequence[str]) -> bool:
+    """Return whether these are a head's two tensors, the weight first."""
+    try:
+        return head_names(names) == tuple(names)
+    except ValueError:
+        return False
 
 
 def _of_records(predicate: Predicate) -> bool:
@@ -454,10 +484,10 @@ def _can_be_solved(predicate: Predicate) -> bool:
     """Return whether a head was trained that our helper can sum over, and the facts say that it was solved."""
     facts, training = predicate.facts, predicate.training
     try:
-        head_names(predicate.trained)
+        head_names(facts.stages.head if facts.stages else predicate.trained)
     except ValueError:
         return False
-    head = training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0
+    head = bool(facts.stages) or (training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0)
     masked = facts.sources.distances == Source.REPORTED.value
     return head and facts.solved and not (masked or facts.equal_weights or predicate.rounds)
 

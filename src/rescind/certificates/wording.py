@@ -153,6 +153,8 @@ def _solves(mode: Mode, facts: RecordedFacts, solved: bool) -> Iterator[str]:
     """Say what the other world does where this one solved the head."""
     if facts.solved and mode in (Mode.STRICT, Mode.INSTANCE):
         yield "where the head was solved it is solved there for the others, to the same norm of the gradient"
+    if facts.stages:
+        yield "in both worlds anchors alone train the body, for as many rounds, and then the head alone is solved"
     if solved:
         yield "after the restart everybody else who could be reached was asked in the solve; who stopped is left out"
 
@@ -187,6 +189,12 @@ def _assumptions(
     yield Assumption(
         what="who could be reached in a round did not depend on the forgotten clients", basis=sources.reachable
     )
+    if facts.stages:
+        yield _by(
+            "the anchors, the tensors of the head and the number of the body's rounds were chosen without looking at "
+            "these clients' data",
+            Source.DECLARED,
+        )
     # Also where a later restart trained: the claim still rests on the solve before it.
     if facts.solved:
         yield _by(

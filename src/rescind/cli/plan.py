@@ -35,7 +35,7 @@ def plan(
     """
     with open_existing(history) as opened, show_progress("planning"):
         from rescind.core.calibration import Budget
-        from rescind.core.facts import REPRODUCIBLE, PrivacyScope
+        from rescind.core.facts import REPRODUCIBLE, DpFedAvg, PrivacyScope
         from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
         from rescind.core.summary import Request
         from rescind.methods.solve import Solve
@@ -47,6 +47,9 @@ def plan(
             show({"candidates": [], "chosen": None}, words, as_json)
             return
         summary = opened.summary(request.group)
+        # Where every round is noised a run plans so by itself, unless an earlier plan has looked at data.
+        noised = isinstance(summary.facts.public, DpFedAvg)
+        strict = strict or (noised and all(earlier.public_plan for earlier in summary.forgotten))
         offered = strict_candidates(summary, request) if strict else candidates(summary, request)
         missing = () if strict else left_out(summary, request)
         # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.
@@ -54,6 +57,9 @@ def plan(
         chosen = cheapest(proven)
         solved = None if summary.facts.solving_obstacles else Solve().plan(summary, request)
         run = opened.run
+        if run.facts.stages and solved:
+            # Nothing else is done with a network in two stages.
+            offered, missing, chosen = (solved,), (), solved
     result = {
         "candidates": [_row(candidate, candidate is chosen, run) for candidate in offered],
         "chosen": _row(chosen, True, run),
@@ -67,13 +73,21 @@ def _count_bytes(run: Run, candidate: Candidate) -> int:
     """Return about how much a client sends until a candidate is as good again."""
     import numpy as np
 
+    from rescind.core.regularity import SquaredL2
     from rescind.core.solver import bytes_sent, choose
 
     rounds = round(candidate.predicted_rounds)
     if candidate.solving is None:
         return rounds * run.parameters * np.dtype(run.facts.training.precision).itemsize
-    classes, features = max((shape for _, _, shape in run.tensors), key=len)
-    return bytes_sent(classes, features, choose(classes, features, candidate.solving.most_bytes), rounds)
+    classes, features = max((shape for _, _, shape in run.head), key=len)
+    stages = run.facts.stages
+    body_rounds = stages.body_rounds_left(candidate.node.index) if stages else 0
+    if isinstance(run.facts.head_loss, SquaredL2):
+        solved = 8 * ((features + 1) * (features + 2) // 2 + classes * (features + 1))
+    else:
+        wanted = choose(classes, features, candidate.solving.most_bytes)
+        solved = bytes_sent(classes, features, wanted, rounds - body_rounds)
+    return solved + body_rounds * run.parameters * np.dtype(run.facts.training.precision).itemsize
 
 
 def _row(candidate: Candidate, chosen: bool, run: Run) -> dict[str, object]:
@@ -104,7 +118,7 @@ def _words(
     from rich.filesize import decimal
 
     few, rows = _few(offered, chosen), []
-    for candidate in [*few, *([solved] if solved else [])]:
+    for candidate in [*few, *([solved] if solved and solved is not chosen else [])]:
         start = f"model {_model(candidate.node)}" + (", solved" if candidate.solving else "")
         start = "model 0.0: from the start" if candidate.node.index == 0 and not candidate.solving else start
         noise = f"{candidate.sigma:.4g}" if candidate.sigma else "none"
@@ -115,6 +129,13 @@ def _words(
     if len(few) < len(offered):
         yield f"and {len(offered) - len(few)} more, all of them with --json"
     yield ""
+    if stages := run.facts.stages:
+        if body_rounds := stages.body_rounds_left(chosen.node.index):
+            yield f"An anchor is among them: the body is trained again, {body_rounds} rounds with the anchors left."
+        else:
+            yield "They are no anchors: the body stays as it is."
+        yield "Then the head is solved, exactly. Clients show the server sums over their rows for it."
+        return
     scratch = next(candidate for candidate in offered if candidate.node.index == 0)
     if chosen is scratch and all(candidate.mode.value == "exact" for candidate in offered):
         yield (
@@ -126,6 +147,8 @@ def _words(
             "Training again from the start is the best choice here: no kept model is predicted to be as good again "
             "clearly sooner once it is noised, and nothing of the clients is left in it."
         )
+    elif not chosen.sigma and chosen.mode.value != "exact":
+        yield f"The noise of the rounds up to model {_model(chosen.node)} hides them: training goes on from there."
     elif not chosen.sigma:
         yield f"Model {_model(chosen.node)} never saw them: training goes on from there, exactly."
     else:

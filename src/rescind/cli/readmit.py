@@ -25,4 +25,6 @@ def readmit(
     with open_existing(history) as opened:
         clients = opened.readmit(name, reason)
     words = [f"{name} may take part again, as a new client. Its request is certified of earlier models only."]
+    if len(clients) > 1:
+        words.append(f"So may whoever shared a name or a label with it: {len(clients)} pseudonyms in all.")
     show({"readmitted": list(clients), "reason": reason}, words, as_json)

@@ -49,6 +49,8 @@ def status(history: Location, as_json: AsJson = False) -> None:
             {"client": influence.client, "sensitivity": influence.sensitivity, "rounds": influence.rounds}
             for influence in view.influences
         ],
+        "body": None if view.body is None else f"{view.body.branch}.{view.body.round}",
+        "anchors": list(view.anchors),
         "kept": [f"{place.branch}.{place.round}" for place in view.kept],
         "open_requests": rows,
         "stored_bytes": view.stored_bytes,
@@ -76,6 +78,11 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
     if view.clients > len(view.influences):
         yield f"and {view.clients - len(view.influences)} more"
     yield ""
+    if view.anchors:
+        whole = f"whole since {view.body}" if view.body else "being trained"
+        yield f"the network's body is {whole}; its anchors: {', '.join(view.anchors)}"
+        yield "whoever is no anchor is forgotten by solving the head again; an anchor costs the body, too"
+        yield ""
     by_branch: dict[int, list[int]] = {}
     for place in view.kept:
         by_branch.setdefault(place.branch, []).append(place.round)
@@ -91,6 +98,9 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         yield "no open requests"
     yield ""
     mode = view.claimable.mode.value
+    if view.anchors:
+        yield "if somebody left now: exact"
+        return
     if mode == "heuristic":
         yield "if somebody left now: exact by retraining; going back with noise would prove nothing, because"
     else:

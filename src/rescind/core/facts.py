@@ -7,7 +7,8 @@ from enum import Enum
 
 from rescind.core._checks import positive
 from rescind.core.noise import GRID
-from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
+from rescind.core.stages import Stages
 from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
 
@@ -185,6 +186,7 @@ class Facts:
         averages: no recorded model was seen to be anything else than the mean that the training says.
         equal_weights: every participant weighs the same, whatever number of examples it has.
         solved: somewhere the head was solved, not trained.
+        stages: how the model is trained in two stages, if it is.
 
     Raises:
         ValueError: a fact that is true or false is not a bool, ``sampling`` is no ``Sampling``, or ``sample`` does
@@ -209,6 +211,7 @@ class Facts:
     averages: bool = True
     equal_weights: bool = False
     solved: bool = False
+    stages: Stages | None = None
 
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
@@ -277,12 +280,17 @@ class Facts:
         return HeadBound.of(self.training, head.initial_norm, head.parameters, head.batch, head.steps, head.grid)
 
     @property
+    def head_loss(self) -> Loss:
+        """What a head is solved for, if it is."""
+        return self.stages.loss if self.stages else self.training.loss
+
+    @property
     def solving_obstacles(self) -> tuple[str, ...]:
         """Why the model cannot be solved; empty means that it can."""
-        loss = self.training.loss
+        loss = self.head_loss
         rules = (
             (
-                isinstance(loss, SoftmaxL2 | LogisticL2) and loss.l2 > 0,
+                isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2) and loss.l2 > 0,
                 "only a softmax or logistic head with an L2 term above 0 can be solved",
             ),
             (
@@ -290,7 +298,7 @@ class Facts:
                 "a solver's sums have no noise, and DP-FedAvg's claims need some in every round",
             ),
             (
-                self.sources.training is not Source.DECLARED,
+                self.stages is not None or self.sources.training is not Source.DECLARED,
                 "what clients execute is declared, and only our helper answers a solver's questions: use train_head",
             ),
             (

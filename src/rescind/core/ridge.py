@@ -24,6 +24,9 @@ from rescind.core.sums import doubt_rows
 
 Integers: TypeAlias = NDArray[np.int64]
 
+# The rows of all clients together for which a platform chooses the scale: a public number, whoever takes part.
+MOST_ROWS = 2**24
+
 _EXACT = 2.0**53
 _LARGEST = 2.0**63
 # A block of fewer rows would make the sums slow: the scale is the finest that leaves as many.

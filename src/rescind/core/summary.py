@@ -149,10 +149,11 @@ class Forgotten:
 class Summary:
     """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
 
-    ``parameters`` is d; ``curve`` is the measured approach to the last model, over the path's nodes; ``forgotten``
-    holds the earlier requests in the order in which they were served; ``grid`` is the noise's. ``noise_edges`` counts
-    the noises on the path, once: it is asked for at every kept node. ``needed`` remembers the noise that each promise
-    asks for: a plan is made and then assessed, and Psi along a long path is computed once.
+    ``parameters`` is d, ``head_parameters`` how many of them a solver would find; ``curve`` is the measured approach
+    to the last model, over the path's nodes; ``forgotten`` holds the earlier requests in the order in which they were
+    served; ``grid`` is the noise's. ``noise_edges`` counts the noises on the path, once: it is asked for at every
+    kept node. ``needed`` remembers the noise that each promise asks for: a plan is made and then assessed, and Psi
+    along a long path is computed once.
 
     Paper: Eq. (19). Theory section 12.
     """
@@ -164,6 +165,7 @@ class Summary:
     parameters: int
     forgotten: Sequence[Forgotten] = ()
     grid: float = GRID
+    head_parameters: int | None = None
     noise_edges: int = field(init=False)
     needed: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict, repr=False, compare=False)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.facts import Facts
+from rescind.core.ridge import RidgeSums
 from rescind.core.sums import Sums, Wanted, add_up
 from rescind.ledger.records import ModelId
 
@@ -81,6 +82,17 @@ class Answers:
             gradients.append(sums.gradient)
             total = sums if total is None else add_up([total, sums])
         return cls(tuple(names), tuple(rows), tuple(gradients), total, dict(rejected), tuple(silent))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeAnswers:
+    """What clients answered to the question for a ridge head, in one order; see ``Answers``."""
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    total: RidgeSums | None
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
@@ -161,6 +173,26 @@ class SummingEngine(Engine, Protocol):
             model_id: the id of the model that the round will make.
             names: the clients.
             wanted: how much of the curvature is asked for.
+
+        Returns:
+            what they answered, as far as it can be an honest answer.
+        """
+
+
+class StagedEngine(SummingEngine, Protocol):
+    """An engine for a network in two stages."""
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        """The names of those who could train the body."""
+
+    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
+        """Let clients sum over their rows for a ridge head on a model's body.
+
+        Args:
+            model: the model, with its body.
+            model_id: the id of the model that the round will make.
+            names: the clients.
 
         Returns:
             what they answered, as far as it can be an honest answer.

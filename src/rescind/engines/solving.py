@@ -6,7 +6,7 @@ the sums alone. Where the gradient is small enough the model stays as it is, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -14,16 +14,21 @@ import numpy as np
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.edges import NO_BOUND
-from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.facts import Facts
+from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
+from rescind.core.ridge import ridge_solution
 from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
 from rescind.core.solving import Solving
 from rescind.core.sums import flatten, head_shape, unflatten
-from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
+from rescind.engines.engine import Answers, Engine, Replies, RidgeAnswers, StagedEngine, SummingEngine
 from rescind.engines.progress import bar
 from rescind.engines.server import average
 from rescind.engines.training import Watch, ignore
 from rescind.history.recorder import Recorder
 from rescind.ledger.records import ModelId
+
+_NOBODY = "nobody is left who could answer: everybody was forgotten or waits to be"
+_CHANGED = "the engine's facts have changed while it solved: a run has one kind of training"
 
 
 def check_solvable(engine: Engine) -> None:
@@ -51,10 +56,13 @@ def solve(
     rounds are used up. Once ``interrupted`` says so, no further round begins.
     """
     check_solvable(engine)
+    if isinstance(engine.facts.head_loss, SquaredL2):
+        _solve_ridge(cast(StagedEngine, engine), recorder, present, solving, watch, interrupted)
+        return
     asking, model = cast(SummingEngine, engine), recorder.model()
     facts = engine.facts
-    loss = cast(SoftmaxL2 | LogisticL2, facts.training.loss)
-    shape = head_shape(model)
+    loss = cast(SoftmaxL2 | LogisticL2, facts.head_loss)
+    shape = head_shape(find_head(model, facts))
     solver = Solver(loss, *shape, choose(*shape, solving.most_bytes), solving.tolerance)
     state, before, left_out, solved = begin(solver), tuple[str, ...](), set[str](), False
     # The answers decide how many rounds it takes.
@@ -68,28 +76,64 @@ def solve(
             if interrupted():
                 break
             if not asked:
-                raise ValueError("nobody is left who could answer: everybody was forgotten or waits to be")
+                raise ValueError(_NOBODY)
             answers = asking.sums(model, model_id, asked, state.wanted)
             _check(answers, asked)
             if engine.facts != facts:
-                raise ValueError("the engine's facts have changed while it solved: a run has one kind of training")
+                raise ValueError(_CHANGED)
             left_out = left_out.union(before).difference(answers.names)
             if answers.total is not None:
-                state, step = advance(state, flatten(model), answers.total, fresh=answers.names != before)
+                head = find_head(model, facts)
+                state, step = advance(state, flatten(head), answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
-                model = model if solved else unflatten(step.theta, model)
-            _record(recorder, answers, model, solver, solved)
+                model = model if solved else {**model, **unflatten(step.theta, head)}
+            known = measure_solution(answers.names, answers.rows, answers.gradients, solver) if solved else None
+            _record(recorder, answers, model, known, getattr(engine, "labels", None))
             show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
 
 
-def _check(answers: Answers, asked: Sequence[str]) -> None:
+def _solve_ridge(
+    engine: StagedEngine,
+    recorder: Recorder,
+    present: Callable[[], Sequence[str]],
+    solving: Solving,
+    watch: Watch,
+    interrupted: Callable[[], bool],
+) -> None:
+    """Solve a head with squared error: the first round in which anybody answers is the last."""
+    facts, model, solved = engine.facts, recorder.model(), False
+    recorder.record_end_by_data(solved=True)
+    while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
+        model_id, asked = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
+        if interrupted():
+            break
+        if not asked:
+            raise ValueError(_NOBODY)
+        answers = engine.ridge_sums(model, model_id, asked)
+        _check(answers, asked)
+        if engine.facts != facts:
+            raise ValueError(_CHANGED)
+        if answers.total is not None:
+            solved, theta = True, ridge_solution(answers.total, cast(SquaredL2, facts.head_loss).l2)
+            model = {**model, **unflatten(theta, find_head(model, facts))}
+        _record(recorder, answers, model, None, getattr(engine, "labels", None))
+        watch(model_id, model)
+
+
+def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
+    """Return what of a model is solved: all of it, or the head of a network in two stages."""
+    return {name: model[name] for name in (facts.stages.head if facts.stages else model)}
+
+
+def _check(answers: Answers | RidgeAnswers, asked: Sequence[str]) -> None:
     """Refuse answers of who was not asked, and a total of other rows than theirs."""
     strangers = {*answers.names, *answers.rejected}.difference(asked)
     if strangers:
         raise ValueError(f"{sorted(strangers)[0]!r} answered and was not asked")
     rows = 0 if answers.total is None else answers.total.rows
-    if not len(answers.names) == len(answers.rows) == len(answers.gradients) or sum(answers.rows) != rows:
+    told = len(answers.gradients) if isinstance(answers, Answers) else len(answers.rows)
+    if not len(answers.names) == len(answers.rows) == told or sum(answers.rows) != rows:
         raise ValueError(f"the total is over {rows} rows, and those who answered have {sum(answers.rows)}")
 
 
@@ -107,11 +151,18 @@ def measure_solution(
     return measured, solution_rounding(solver, max(rows), len(rows))
 
 
-def _record(recorder: Recorder, answers: Answers, model: dict[str, Tensor], solver: Solver, solved: bool) -> None:
-    """Record a round: of a step that nothing is known, of a solution what bounds later leavers."""
+def _record(
+    recorder: Recorder,
+    answers: Answers | RidgeAnswers,
+    model: dict[str, Tensor],
+    known: tuple[RoundMeasurement, float] | None,
+    labels: Mapping[str, str] | None,
+) -> None:
+    """Record a round: of a solution what is ``known`` to bound later leavers, of all else that nothing is."""
     weights = np.array(answers.rows, dtype=np.float64)
-    measured, rounding = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
-    if solved:
-        measured, rounding = measure_solution(answers.names, answers.rows, answers.gradients, solver)
+    nothing = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
+    measured, rounding = known or nothing
     steps = (0,) * len(weights)
-    recorder.record(answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected)
+    recorder.record(
+        answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected, labels=labels
+    )

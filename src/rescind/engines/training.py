@@ -82,6 +82,7 @@ def train(
                 made.model,
                 compute_updates(model, made.replies) if recorder.stores_updates else None,
                 made.replies.rejected,
+                getattr(engine, "labels", None),
             )
             model, silent = made.model, made.replies.silent
             # Else the replies would be held while the next round's come in.

@@ -2,13 +2,25 @@
 
 from typing import TYPE_CHECKING, Any
 
+from rescind.core.stages import Stages
 from rescind.engines.stops import Accuracy, Rounds
-from rescind.flower.client import identify, keep_own, report_distance, train_head
+from rescind.flower.client import identify, is_question, keep_own, report_distance, train_head
 
 if TYPE_CHECKING:
     from rescind.flower.recorded import Recorded, run
 
-__all__ = ["Accuracy", "Recorded", "Rounds", "identify", "keep_own", "report_distance", "run", "train_head"]
+__all__ = [
+    "Accuracy",
+    "Recorded",
+    "Rounds",
+    "Stages",
+    "identify",
+    "is_question",
+    "keep_own",
+    "report_distance",
+    "run",
+    "train_head",
+]
 
 
 def __getattr__(name: str) -> Any:

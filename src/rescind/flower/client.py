@@ -6,16 +6,18 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
+from rescind.core.ridge import MOST_ROWS, RidgeSums, fixed_point_bits
 from rescind.core.sums import Sums, head_names
 from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint
-from rescind.engines.heads import LEAST_ROWS, sum_head, train_head_on
+from rescind.engines.heads import LEAST_ROWS, sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
 from rescind.flower.wire import DISTANCE, EXECUTED, LOSS, OWN, OWN_MODEL, SUMS, WITNESSED, Instructions
@@ -81,10 +83,14 @@ def train_head(
             raise Complaint.NOTHING_LEFT.error()
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise Complaint.PRECISION.error(told.training.precision)
-    if told.wanted is not None:
+    if told.is_question:
         if len(labels) < LEAST_ROWS:
             raise Complaint.FEW_ROWS.error(len(labels), LEAST_ROWS)
         _witness(context, told, "answered")
+    if told.ridge is not None:
+        targets, bits = np.eye(len(head["bias"]))[labels], fixed_point_bits(told.ridge, MOST_ROWS)
+        return _answer_ridge(msg, executed, sum_ridge(features, targets, told.ridge, bits))
+    if told.wanted is not None:
         return _answer(msg, executed, sum_head(head, features, labels, told.training.loss, told.wanted))
     size = min(told.batch or len(labels), len(labels))
     chosen = choose_batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
@@ -99,6 +105,23 @@ def train_head(
         EXECUTED: executed,
     }
     return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
+
+
+def is_question(msg: Message) -> bool:
+    """Return whether the server solves a head and asks for sums over this client's rows: ``train_head`` answers that.
+
+    For a network in two stages: what is no question is to be trained by your own code.
+
+    Args:
+        msg: the server's message.
+
+    Returns:
+        True if nothing is to be trained.
+
+    Raises:
+        ValueError: the server's message does not hold one record of arrays and one of settings.
+    """
+    return _receive(msg)[1].is_question
 
 
 def identify(msg: Message, context: Context) -> Message:
@@ -205,12 +228,26 @@ def _answer(msg: Message, executed: ConfigRecord, sums: Sums) -> Message:
     """Return the answer to a solver's question; of a curvature, which is symmetric, one half."""
     arrays = {"gradient": Array(sums.gradient)}
     if sums.curvature is not None:
-        arrays["curvature"] = Array(sums.curvature[np.triu_indices(len(sums.curvature))])
-    records = {
-        SUMS: ArrayRecord(arrays),
-        "metrics": MetricRecord({"num-examples": sums.rows, LOSS: sums.loss}),
-        EXECUTED: executed,
-    }
+        arrays["curvature"] = _half(sums.curvature)
+    return _send(msg, executed, arrays, {"num-examples": sums.rows, LOSS: sums.loss})
+
+
+def _answer_ridge(msg: Message, executed: ConfigRecord, sums: RidgeSums) -> Message:
+    """Return the answer to the question for a ridge head."""
+    arrays = {"features": _half(sums.features), "targets": Array(sums.targets)}
+    return _send(msg, executed, arrays, {"num-examples": sums.rows})
+
+
+def _half(matrix: NDArray[Any]) -> Array:
+    """Return a symmetric matrix without what is below its diagonal."""
+    return Array(matrix[np.triu_indices(len(matrix))])
+
+
+def _send(
+    msg: Message, executed: ConfigRecord, arrays: Mapping[str, Array], metrics: Mapping[str, int | float]
+) -> Message:
+    """Return the reply with sums."""
+    records = {SUMS: ArrayRecord(dict(arrays)), "metrics": MetricRecord(dict(metrics)), EXECUTED: executed}
     return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
 
 

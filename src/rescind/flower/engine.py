@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -18,11 +18,13 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
-from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
+from rescind.core.ridge import MOST_ROWS, RidgeSums, add_up_ridge, check_ridge_sums, fixed_point_bits
 from rescind.core.sums import Sums, Wanted, check_both, check_sums, flatten, head_shape
-from rescind.engines.engine import Answers, Replies
+from rescind.engines.engine import Answers, Replies, RidgeAnswers
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
+from rescind.engines.solving import find_head
 from rescind.engines.stops import format_accuracy
 from rescind.flower.arrays import pack
 from rescind.flower.grid import FilteredGrid
@@ -37,6 +39,7 @@ from rescind.flower.replies import (
     WeightMismatchError,
     check_answer,
     check_reply,
+    check_ridge_answer,
     combinable,
     kinds,
     read_root,
@@ -62,6 +65,7 @@ class Settings:
     ``trained`` names the tensors that are learned. ``helper``: our client helper executes the training, and a reply
     that does not say so is rejected. ``masked``: the server sees sums only.
     ``accuracy`` is the metric that clients report in evaluation, ``most_examples`` the most that one may have.
+    ``anchors`` are the names or labels of those who train the body of a network in two stages.
     """
 
     facts: Facts
@@ -71,6 +75,7 @@ class Settings:
     masked: bool = False
     accuracy: str = "accuracy"
     most_examples: int = 10**7
+    anchors: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +105,7 @@ class FlowerEngine:
     members: dict[str, Member] = field(default_factory=dict)
     _strategy: Strategy | None = None
     _branch: int = -1
+    _solving: bool = False
     _weights: dict[str, float] = field(default_factory=dict)
     _answered: dict[str, tuple[Floats, Sums]] = field(default_factory=dict)
     _named: dict[str, int] = field(default_factory=dict)
@@ -132,6 +138,12 @@ class FlowerEngine:
         return tuple(self.members)
 
     @property
+    def anchors(self) -> tuple[str, ...]:
+        """Those of everybody who is connected who train the body."""
+        named = self.settings.anchors
+        return tuple(name for name in self.clients if name in named or self.members[name].label in named)
+
+    @property
     def labels(self) -> dict[str, str]:
         """What people call those who are connected."""
         return {name: member.label for name, member in self.members.items()}
@@ -161,7 +173,7 @@ class FlowerEngine:
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and return what comes back from them and passes every check."""
         mean, equal = find_average(self.original), self.facts.equal_weights
-        asked = self._begin_round(model_id, names)
+        asked = self._begin_round(model_id, names, solving=False)
         instructions = self._instructions(model_id, asked)
         answers = self._ask(model, model_id, asked, instructions)
         expected = Expected(
@@ -199,14 +211,19 @@ class FlowerEngine:
 
     def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
         """Ask the named clients for sums over their rows at a model, and return the answers that can be honest."""
-        head, loss = flatten(model), self.facts.training.loss
+        tensors, loss = find_head(model, self.facts), self.facts.head_loss
         if not isinstance(loss, SoftmaxL2 | LogisticL2):
             raise ValueError(f"the loss is {type(loss).__name__}; a head is solved for SoftmaxL2 or LogisticL2")
+        head = flatten(tensors)
         asked = self._begin_round(model_id, names)
         told = self._instructions(model_id, asked)
-        instructions = {name: replace(own, wanted=wanted) for name, own in told.items()}
+        # Of how a body was trained whoever answers need not know.
+        training = replace(self.facts.training, loss=loss)
+        instructions = {
+            name: replace(own, training=training, trained=tuple(tensors), wanted=wanted) for name, own in told.items()
+        }
         answers = self._ask(model, model_id, asked, instructions)
-        (classes, width), length = head_shape(model), float(np.linalg.norm(head))
+        (classes, width), length = head_shape(tensors), float(np.linalg.norm(head))
         question = Question(
             parameters=len(head),
             curvature={Wanted.FULL: len(head), Wanted.FEATURES: width + 1, Wanted.GRADIENT: 0}[wanted],
@@ -232,6 +249,32 @@ class FlowerEngine:
         self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
         self._end_round(model_id, names, asked, answers, rejected)
         return answered
+
+    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
+        """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
+        tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
+        (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
+        asked = self._begin_round(model_id, names)
+        told = self._instructions(model_id, asked)
+        instructions = {name: replace(own, trained=tuple(tensors), ridge=loss) for name, own in told.items()}
+        answers = self._ask(model, model_id, asked, instructions)
+        question = Question(classes * (width + 1), width + 1, "num-examples", self._most_examples())
+        rows, rejected, total = dict[str, int](), dict[str, str](), None
+
+        def check(name: str, message: Message) -> RidgeSums:
+            digest = instructions[name].digest()
+            sums = check_ridge_answer(message, question, digest, self._weights.get(name), bits)
+            # In the order of the names: who comes too late for the scale is left out.
+            left = MOST_ROWS - sum(rows.values())
+            if (reason := check_ridge_sums(sums, loss, classes, width, bits, left)) is not None:
+                raise RejectedReplyError(reason)
+            return sums
+
+        for name, sums in self._sort_out(answers, instructions, check, rejected):
+            rows[name], total = sums.rows, sums if total is None else add_up_ridge([total, sums])
+        self._weights |= {name: float(own) for name, own in rows.items()}
+        self._end_round(model_id, names, asked, answers, rejected)
+        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, rejected, self._silent(names, answers))
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -278,7 +321,9 @@ class FlowerEngine:
 
     def check_use(self) -> None:
         """Refuse to go on after three rounds in a row in which nothing that clients sent could be used."""
-        alone = len({name for asked in self._in_vain for name in asked}) < min(2, self.nodes.ready)
+        # A body that nobody trains must not be passed over, however few its anchors are.
+        several = 1 if self.facts.stages else min(2, self.nodes.ready)
+        alone = len({name for asked in self._in_vain for name in asked}) < several
         if len(self._in_vain) < _MOST_IN_VAIN or alone:
             return
         reasons = "; ".join(f"{count} x {reason}" for reason, count in self._reasons.most_common())
@@ -291,13 +336,14 @@ class FlowerEngine:
 
     # One step each
 
-    def _begin_round(self, model_id: ModelId, names: Sequence[str]) -> list[str]:
+    def _begin_round(self, model_id: ModelId, names: Sequence[str], *, solving: bool = True) -> list[str]:
         """Make ready for a round, and return who of the named is asked."""
         self._check_names(names)
         self.check_use()
-        if model_id.branch != self._branch:
-            # Whoever leaves out rows since has another weight.
+        if model_id.branch != self._branch or (self.facts.stages and solving is not self._solving):
+            # Whoever leaves out rows since has another weight, and who trains a body may do so with fewer rows.
             self._branch, self._strategy, self._weights, self._answered = model_id.branch, None, {}, {}
+        self._solving = solving
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
         self._patience.begin_turn()
@@ -315,7 +361,8 @@ class FlowerEngine:
         """Send a round's messages, and return what comes back; what clients weighed at first is known then."""
         messages = self._messages(self.packed(model), model_id, asked, instructions)
         answers = self._exchange(messages, asked, self._patience)
-        if not self.facts.equal_weights:
+        # Of the weights in two stages a history does not say which stage they are of.
+        if not self.facts.equal_weights and not self.facts.stages:
             self._weights |= self.first_weights([name for name in answers if name not in self._weights])
         return answers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -15,11 +15,12 @@ from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
-from rescind.core.facts import Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
+from rescind.core.facts import DpFedAvg, Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.solving import Solving
+from rescind.core.stages import Stages
 from rescind.core.training import OWN_CODE, LocalTraining
-from rescind.engines.server import Average, Server, check_public
+from rescind.engines.server import Average, NoisedAverage, Server, check_public
 from rescind.engines.stops import Rounds, Stop
 from rescind.flower.engine import FlowerEngine, Settings, find_average
 from rescind.flower.initial import begin_alike, digest_frozen, find_precision, find_trained
@@ -61,6 +62,8 @@ class Recorded:
         declared: clients train by code of their own, and that they do what ``training`` says is your word. Otherwise
             they use ``train_head``, and what does not come from there is rejected.
         heuristic: record a strategy that the theorem does not cover; then only ``exact`` forgetting is certified.
+        server: ``NoisedAverage(...)`` makes every round DP-FedAvg's, from the first one on, whatever clients train;
+            then ``strict`` can be claimed, participants weigh the same, and kept models follow a public schedule.
         masked: the server sees masked updates, and clients tell their distances with ``report_distance``.
         accuracy: the name of the metric that clients report in evaluation, for stop rules and scores.
         most_examples: no client can have more; whoever says so is rejected.
@@ -70,6 +73,9 @@ class Recorded:
         public_schedule: see ``Facts``.
         public: see ``Facts``.
         seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
+        stages: a network in two stages: the anchors train its body by code of their own, then ``run`` solves its head
+            with everybody, whom ``train_head`` answers for.
+        anchors: the names or labels of those who train the body.
 
     Raises:
         ValueError: the theorem does not cover the strategy or the training and ``heuristic`` is not said, or the
@@ -86,6 +92,7 @@ class Recorded:
     rate: float | None = None
     declared: bool = False
     heuristic: bool = False
+    server: NoisedAverage | None = None
     masked: bool = False
     accuracy: str = "accuracy"
     most_examples: int = 10**7
@@ -95,6 +102,8 @@ class Recorded:
     public_schedule: bool = False
     public: PublicHead | None = None
     seed: bytes | None = None
+    stages: Stages | None = None
+    anchors: Collection[str] = ()
 
     def __post_init__(self) -> None:
         mean, name = find_average(self.strategy), type(self.strategy).__name__
@@ -103,8 +112,15 @@ class Recorded:
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
         if self.trains_by_own_code and isinstance(mean, FedProx):
             object.__setattr__(self, "training", replace(self.training, proximal=mean.proximal_mu))
+        executed = self.training
+        if self.server is not None:
+            _refuse_with_noise(self)
+            # It is the server that clips.
+            executed = replace(self.training, clips_updates=False)
+            object.__setattr__(self, "training", replace(self.training, clips_updates=True))
         network = self.training.loss.curvature is None and self.is_mean
-        reasons = () if network else self.training_obstacles
+        # Noise in every round hides whatever clients execute.
+        reasons = () if network or self.server is not None else self.training_obstacles
         if isinstance(mean, FedProx) and mean.proximal_mu != self.training.proximal:
             raise ValueError(
                 f"FedProx has proximal_mu {mean.proximal_mu:g}, and the training says {self.training.proximal:g}"
@@ -124,6 +140,21 @@ class Recorded:
             )
         if self.equal_weights and not self.is_mean:
             raise ValueError(f"{name} weighs its replies itself: equal_weights needs FedAvg or FedProx")
+        if not isinstance(self.stages, Stages | None):
+            raise ValueError(f"stages is {self.stages!r}; give rescind.flower.Stages(...)")
+        named = isinstance(self.anchors, Collection) and all(isinstance(name, str) for name in self.anchors)
+        if bool(self.stages) is not bool(self.anchors) or isinstance(self.anchors, str) or not named:
+            raise ValueError("stages and anchors go together: say who trains the body, in a list of names")
+        if self.stages and not (self.trains_by_own_code and self.is_mean and self.trained is None):
+            raise ValueError(
+                "in two stages clients train the body by code of their own: leave out training and trained, and wrap "
+                "FedAvg or FedProx"
+            )
+        if self.stages and (self.masked or self.equal_weights or self.server):
+            raise ValueError(
+                "a head is solved from every client's own sums, without noise: leave out masked, equal_weights and "
+                "server"
+            )
         if self.most_examples < 1:
             raise ValueError(f"most_examples is {self.most_examples!r}; a client has at least one")
         if reasons and not self.heuristic:
@@ -134,7 +165,7 @@ class Recorded:
                 "heuristic=True: whoever joined late can still be forgotten exactly, and everybody by "
                 "retraining; anything else is a report and no certificate"
             )
-        if self.helper and reasons:
+        if self.helper and executed.obstacles:
             raise ValueError("train_head executes plain SGD only: say declared=True if clients train otherwise")
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -180,18 +211,20 @@ class Recorded:
             sampling = Sampling.EVERYBODY
         elif sample is None:
             sampling, sample = Sampling.FRACTION, fraction
+        noised = self.server is not None
         return Facts(
             training=self.training,
             sampling=sampling,
             independent_randomness=True,
             redrawn_rounds=False,
             secret_noise=self.seed is None,
-            public_schedule=self.public_schedule,
-            public=self.public,
+            public_schedule=self.public_schedule or noised,
+            public=self.public if self.server is None else self.server.facts,
             sample=sample,
             batch=self.batch,
             frozen=frozen,
-            equal_weights=self.equal_weights,
+            stages=self.stages,
+            equal_weights=self.equal_weights or noised,
             sources=Sources(
                 training=Source.EXECUTED if self.helper else Source.DECLARED,
                 identity=Source.CHECKED if authenticated else Source.REPORTED,
@@ -231,7 +264,8 @@ def run(
             forgetting that has to retrain begins another, at round 0.
         until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
         method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
-            something was recorded that contradicts it. A branch that ``Solve()`` has solved is not trained on.
+            something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
+            ``Solve()`` has solved is not trained on.
         solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         level: how much of a forgotten client is erased.
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
@@ -259,14 +293,13 @@ def run(
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, end_rule = Result(), until or Rounds(num_rounds)
-    mean, told, commands = find_average(strategy.strategy), dict[str, str](), dict[int, list[str]]()
+    mean, commands = find_average(strategy.strategy), dict[int, list[str]]()
     hinted = False
 
     def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         _warn(history, model_id)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
-        told.update(_label(history, engine.labels, told))
         commands.update(_leaving(history, engine))
         # Clients are waited for and take their time; who asks meanwhile is heeded.
         if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
@@ -289,21 +322,17 @@ def run(
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
         commands.update(_leaving(history, engine))
-        # Who stays without some rows gets a new pseudonym, which has no label yet.
-        told.clear()
         _tell_plan(plan)
         if not hinted:
             hinted = True
-            if method is None and not solve:
+            if method is None and plan.candidate.solving is None:
                 _hint_at_solving(history, engine)
-            if until is None and plan.candidate.solving is None:
+            # By a rule that looks at data nothing would be strict.
+            noised = isinstance(engine.facts.public, DpFedAvg)
+            if until is None and plan.candidate.solving is None and not noised:
                 _hint_at_ending(engine)
 
-    def end(outcome: Outcome) -> None:
-        _tell(outcome, commands)
-        told.clear()
-
-    server: Server = Average()
+    server: Server = strategy.server or Average()
     if strategy.masked:
         server = MaskedServer(engine)
     elif not strategy.is_mean:
@@ -328,7 +357,7 @@ def run(
         solve=solve,
         level=level,
         outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen),
-        served=end,
+        served=lambda outcome: _tell(outcome, commands),
     )
     result.arrays = engine.packed(model)
     result.train_metrics_clientapp |= engine.train_metrics
@@ -350,6 +379,42 @@ class ModelFile:
     def clear(self) -> None:
         """Remove the file, if there is one."""
         self.path.unlink(missing_ok=True)
+
+
+def _refuse_with_noise(recorded: Recorded) -> None:
+    """Refuse what DP-FedAvg does not cover, or what would say otherwise than it does."""
+    server, mean = recorded.server, find_average(recorded.strategy)
+    refusals = (
+        (
+            type(server) is not NoisedAverage,
+            f"server is {server!r}: give a rescind.engines.server.NoisedAverage(...), or leave it out",
+        ),
+        (
+            not recorded.is_mean,
+            f"{type(recorded.strategy).__name__} makes the model itself, and so does server=NoisedAverage(...): wrap "
+            "FedAvg or FedProx",
+        ),
+        (recorded.masked, "the server has to see every update to clip it: leave out masked=True, or server="),
+        (
+            recorded.public is not None,
+            "public= is about a head without noise in its rounds: leave it out beside server=NoisedAverage(...)",
+        ),
+        (
+            mean.fraction_train != 1.0,
+            "with fraction_train the number of participants follows who is connected: give rate= in its place",
+        ),
+        (
+            recorded.training.server_learning_rate != 1,
+            "server=NoisedAverage(...) has no server_learning_rate: leave it at 1 and enlarge the denominator",
+        ),
+        (
+            getattr(server, "seed", None) != recorded.seed,
+            "the seed of Recorded is not that of NoisedAverage: give both the same one, or none for a certificate",
+        ),
+    )
+    for refused, reason in refusals:
+        if refused:
+            raise ValueError(reason)
 
 
 def _engine(
@@ -384,6 +449,7 @@ def _engine(
             masked=strategy.masked,
             accuracy=strategy.accuracy,
             most_examples=strategy.most_examples,
+            anchors=frozenset(strategy.anchors),
         ),
         original=strategy.strategy,
         grid=grid,
@@ -408,16 +474,6 @@ def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
                 "run in another folder",
                 *(path, Path(path).resolve()),
             )
-
-
-def _label(history: History, labels: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
-    """Write down what people call clients, as far as that is new, and give it."""
-    new = {name: label for name, label in labels.items() if told.get(name) != label}
-    # Whoever has not taken part yet cannot be labelled.
-    known = history.known_names().keys() & new.keys() if new else set()
-    if known:
-        history.label({name: new[name] for name in known})
-    return {name: new[name] for name in known}
 
 
 def _warn(history: History, model_id: ModelId) -> None:

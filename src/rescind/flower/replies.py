@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from rescind.core.arrays import Floats, Tensor
+from rescind.core.arrays import Tensor
+from rescind.core.ridge import RidgeSums
 from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
 from rescind.flower.arrays import UnfitArrayError, is_counter, is_usable, view_array
@@ -18,6 +20,7 @@ from rescind.texts import is_digest
 
 # To combine more than any client needs would hold everybody up.
 _MOST_METRICS = 1000
+_OTHER_SUMS = "it does not hold the sums that were asked for"
 NOT_EXECUTED = "it does not say that our helper executed what the server asked for"
 
 
@@ -69,33 +72,55 @@ class Reply:
 
 def check_answer(message: Message, asked: Question, digest: str, first_weight: float | None) -> Sums:
     """Return what an answer to a solver's question holds, or refuse it; the last two are those of ``check_reply``."""
-    content = message.content
+    rows, arrays = _rows_and_arrays(
+        message.content, asked, digest, first_weight, {"gradient", *(["curvature"] if asked.curvature else [])}
+    )
+    loss = _metrics(message.content).get(LOSS)
+    # Whole numbers can be too large for a float.
+    if not isinstance(loss, float):
+        raise RejectedReplyError(_OTHER_SUMS)
+    try:
+        gradient = np.asarray(view_array(arrays["gradient"], np.empty(asked.parameters)), dtype=np.float64)
+        curvature = _symmetric(arrays["curvature"], asked.curvature) if asked.curvature else None
+    except UnfitArrayError as unfit:
+        raise RejectedReplyError(str(unfit)) from unfit
+    return Sums(rows, loss, gradient, curvature)
+
+
+def check_ridge_answer(
+    message: Message, asked: Question, digest: str, first_weight: float | None, bits: int
+) -> RidgeSums:
+    """Return what an answer to the question for a ridge head holds, or refuse it; ``bits`` is its scale."""
+    rows, arrays = _rows_and_arrays(message.content, asked, digest, first_weight, {"features", "targets"})
+    width = asked.curvature
+    try:
+        features = _symmetric(arrays["features"], width, np.int64)
+        targets: Any = view_array(arrays["targets"], np.empty((asked.parameters // width, width), np.int64))
+    except UnfitArrayError as unfit:
+        raise RejectedReplyError(str(unfit)) from unfit
+    return RidgeSums(rows, bits, features, targets)
+
+
+def _rows_and_arrays(
+    content: RecordDict, asked: Question, digest: str, first_weight: float | None, named: set[str]
+) -> tuple[int, ArrayRecord]:
     _check_executed(content, digest)
     rows = _weight(content, asked.weighted_by, asked.most_examples)
     if rows != int(rows):
         raise RejectedReplyError("it does not hold a whole number of rows")
     if first_weight is not None and rows != first_weight:
         raise WeightMismatchError(f"its {asked.weighted_by} differs from the one that it had at first")
-    loss = _metrics(content).get(LOSS)
     arrays = content.array_records.get(SUMS)
-    # Whole numbers can be too large for a float.
-    if not isinstance(loss, float) or arrays is None or len(content.array_records) > 1:
-        raise RejectedReplyError("it does not hold the sums that were asked for")
-    if arrays.keys() != {"gradient", *(["curvature"] if asked.curvature else [])}:
-        raise RejectedReplyError("it does not hold the sums that were asked for")
-    try:
-        gradient = np.asarray(view_array(arrays["gradient"], np.empty(asked.parameters)), dtype=np.float64)
-        curvature = _symmetric(arrays["curvature"], asked.curvature) if asked.curvature else None
-    except UnfitArrayError as unfit:
-        raise RejectedReplyError(str(unfit)) from unfit
-    return Sums(int(rows), loss, gradient, curvature)
+    if arrays is None or len(content.array_records) > 1 or arrays.keys() != named:
+        raise RejectedReplyError(_OTHER_SUMS)
+    return int(rows), arrays
 
 
-def _symmetric(array: Array, width: int) -> Floats:
+def _symmetric(array: Array, width: int, type_: type[np.generic] = np.float64) -> Any:
     """Return the whole matrix of which one half was sent."""
     places = np.triu_indices(width)
-    half = view_array(array, np.empty(len(places[0])))
-    matrix = np.empty((width, width))
+    half = view_array(array, np.empty(len(places[0]), type_))
+    matrix = np.empty((width, width), type_)
     matrix[places] = half
     matrix.T[places] = half
     return matrix

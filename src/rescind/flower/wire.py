@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.complaints import Complaint
@@ -37,7 +38,8 @@ class Instructions:
 
     ``batch`` is the number of examples a step uses, 0 for all. ``seed`` is this client's own for this round.
     ``masked`` asks it to keep its own result, to tell its distance from the mean later. ``wanted`` is a solver's
-    question: then nobody trains, and the client answers with sums over its rows. ``removal`` is the number of the
+    question: then nobody trains, and the client answers with sums over its rows. ``ridge`` is such a question too, of
+    a head with squared error. ``removal`` is the number of the
     last request to forget some of this client's rows, which it leaves out from then on; 0 if there is none.
     """
 
@@ -49,7 +51,13 @@ class Instructions:
     head: bytes
     masked: bool = False
     wanted: Wanted | None = None
+    ridge: SquaredL2 | None = None
     removal: int = 0
+
+    @property
+    def is_question(self) -> bool:
+        """True if a head is solved, and nothing is to be trained."""
+        return self.wanted is not None or self.ridge is not None
 
     def record(self) -> dict[str, str | int | bool | list[str]]:
         """Return it as the values of a ``ConfigRecord``."""
@@ -63,6 +71,7 @@ class Instructions:
             f"{PREFIX}head": self.head.hex(),
             f"{PREFIX}masked": self.masked,
             f"{PREFIX}wanted": self.wanted.value if self.wanted else "",
+            f"{PREFIX}ridge": json.dumps(encode(self.ridge)) if self.ridge else "",
             f"{PREFIX}removal": self.removal,
         }
 
@@ -81,6 +90,7 @@ class Instructions:
             head=bytes.fromhex(value["head"]),
             masked=bool(value["masked"]),
             wanted=Wanted(value["wanted"]) if value["wanted"] else None,
+            ridge=decode(SquaredL2, json.loads(value["ridge"])) if value["ridge"] else None,
             removal=int(value["removal"]),
         )
 

@@ -17,8 +17,9 @@ from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.planning import Candidate
-from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
+from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
 from rescind.core.solving import Solving
+from rescind.core.stages import Stages
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run
@@ -31,7 +32,7 @@ _CLASSES: dict[str, type] = {
     for known in (
         *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasureLevel, ErasurePlan),
         *(Facts, Goal, LocalTraining, LogisticL2, Mode, ModelId, Node, PrivacyScope, PublicHead, Request, Run),
-        *(Sampling, SoftmaxL2, Solving, Source, Sources, Span, NetworkLoss),
+        *(Sampling, SoftmaxL2, Solving, Source, Sources, Span, SquaredL2, Stages, NetworkLoss),
     )
 }
 _CLASS = "class"

@@ -52,6 +52,7 @@ _NOISED_OUTPUT_STAYS = (
     *_OUTPUT_STAYS[1:],
 )
 _UNPROVEN_STAYS = ("whatever the newest model holds of the client: nothing that was done to it bounds that",)
+_ANCHOR_STAYS = ("the pseudonym, in the list of those who may train, or trained, a network's body",)
 _REJECTED_STAYS = ("the pseudonym, in notes of replies that were not used, with round and reason",)
 _NOISED_STAYS = (
     "how often the clients took part before the restart, squared and summed: what the rounds' noise has to hide",
@@ -113,6 +114,7 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
         models=sum(_inside(model_id, erased) for model_id in kept),
         updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger, known)),
         stays=(_UNPROVEN_STAYS if unproven else ())
+        + (_ANCHOR_STAYS if clients & timeline.anchors else ())
         + (_REJECTED_STAYS if _has_rejections(timeline, clients) else ())
         + (_NOISED_STAYS if noised_rounds else ())
         + (_PURGE_STAYS if stretch else output_stays if on_path else ())
@@ -260,10 +262,12 @@ def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[st
         yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
     elif not left and listed:
         yield "names are listed as erased, and no erasure says so"
-    for entry, event in timeline.of(ClientsReadmitted):
-        before = timeline.until(entry.sequence).deletions
-        unknown = set(event.clients).difference(*(deletion.plan.clients for deletion in before if deletion.completed))
-        if unknown:
+    plans = {deletion.number: deletion.plan for deletion in timeline.deletions}
+    gone = set[int]()
+    for entry, event in timeline.moments:
+        if isinstance(event, ErasureFinished) and event.erasure in plans:
+            gone.update(plans[event.erasure].clients)
+        elif isinstance(event, ClientsReadmitted) and (unknown := set(event.clients) - gone):
             yield f"entry {entry.sequence} readmits client {min(unknown)}, who was not forgotten by then"
 
 
@@ -273,10 +277,12 @@ def check_suppression(ledger: Ledger) -> None:
     Raises:
         BrokenHistoryError: somebody changed the list.
     """
-    timeline = Timeline.read(ledger)
-    # An erasure that was cut off has begun to change it.
-    if not timeline.unfinished_deletions:
-        refuse_changes(find_suppression_problems(ledger, timeline))
+    # Else an erasure by another process, between the two, would look as if somebody had changed the list.
+    with ledger.snapshot():
+        timeline = Timeline.read(ledger)
+        # An erasure that was cut off has begun to change it.
+        if not timeline.unfinished_deletions:
+            refuse_changes(find_suppression_problems(ledger, timeline))
 
 
 def stored_updates(ledger: Ledger, branches: Iterable[int]) -> dict[tuple[ModelId, int], str]:

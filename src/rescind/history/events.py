@@ -67,6 +67,27 @@ class ClientsReadmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class AnchorsNamed:
+    """These ``clients`` may train the body of a network in two stages, beside those who were named before."""
+
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BodyTrained:
+    """The body of a network in two stages is whole; ``clients`` are the anchors who took part in its rounds."""
+
+    branch: int
+    round: int
+    clients: tuple[int, ...]
+
+    @property
+    def model_id(self) -> ModelId:
+        """The first model that has it."""
+        return ModelId(self.branch, self.round)
+
+
+@dataclass(frozen=True, slots=True)
 class RepliesRejected:
     """No use was made of some replies of a round: of whose, and why."""
 
@@ -209,6 +230,8 @@ Event: TypeAlias = (
     | ClientsRegistered
     | ClientsLabelled
     | ClientsReadmitted
+    | AnchorsNamed
+    | BodyTrained
     | RepliesRejected
     | RequestFiled
     | RequestWithdrawn
@@ -233,6 +256,8 @@ EVENTS: Mapping[str, type[Event]] = {
     REGISTRATION: ClientsRegistered,
     LABEL: ClientsLabelled,
     READMISSION: ClientsReadmitted,
+    "anchors": AnchorsNamed,
+    "body": BodyTrained,
     REJECTION: RepliesRejected,
     "request": RequestFiled,
     "withdrawal": RequestWithdrawn,

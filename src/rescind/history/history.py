@@ -42,7 +42,7 @@ from rescind.history.obligations import find_obligations
 from rescind.history.outcomes import Outcome, find_outcomes
 from rescind.history.recorder import Recorder
 from rescind.history.retention import exact_places
-from rescind.history.run import Goal, Run, describe_model
+from rescind.history.run import Goal, Run, count_parameters, describe_model
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import RETURNING, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
@@ -516,7 +516,7 @@ class History:
 
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
         known, leaving = self.ledger.pseudonyms(names), self._leaving()
-        gone = self.ledger.forgotten([name for name in names if name not in known])
+        gone = self.ledger.forgotten([name for name in names if name not in known], leaving=leaving)
         return [name for name in names if name not in gone and known.get(name) not in leaving]
 
     def _leaving(self) -> set[int]:
@@ -542,15 +542,17 @@ class History:
         return barred
 
     def _find_barred(self, labels: Mapping[str, str]) -> frozenset[str]:
-        known = self.ledger.pseudonyms(list(labels))
-        # Whoever is known is its name, whatever people call it.
-        new = {name: label for name, label in labels.items() if name not in known}
+        known, called = self.ledger.pseudonyms(list(labels)), self.ledger.labels()
+        # Whoever is known is its name, whatever people call it; unless nobody has written down what they do.
+        new = {name: label for name, label in labels.items() if known.get(name) not in called}
         if not new:
             return frozenset()
-        leaving, called = self._leaving(), self.ledger.labels()
-        gone = self.ledger.forgotten(list(new), list(new.values()))
+        leaving = self._leaving()
+        # Where keys were not registered yet the name was what people say.
+        called_so = list({*new, *new.values()})
+        gone = self.ledger.forgotten(called_so, called_so, leaving)
         gone.update(label for client, label in called.items() if client in leaving)
-        return frozenset(name for name, label in new.items() if name in gone or label in gone)
+        return frozenset(name for name, label in new.items() if (name in gone and name not in known) or label in gone)
 
     def waiting(self) -> list[FiledRequest]:
         """Return the open requests whose clients the newest model knows.
@@ -663,6 +665,7 @@ class History:
             facts=self.facts,
             curve=self._curve(path, kept),
             parameters=run.parameters,
+            head_parameters=count_parameters(run.head),
             forgotten=[obligation.forgotten(path) for obligation in owed],
             grid=run.grid,
         )
@@ -897,11 +900,11 @@ class History:
         What is recorded from then on may know its data: its request is no longer certified of later models.
 
         Args:
-            name: the client's name or label; a label stands for everybody who had it.
+            name: the client's name or label; whoever shared one of them with it is readmitted too.
             reason: why, without the name: it is recorded for good.
 
         Returns:
-            the pseudonyms that it had.
+            the pseudonyms that are readmitted.
 
         Raises:
             UnknownClientError: nobody who was called so was forgotten.

@@ -9,6 +9,7 @@ from rescind.core.arrays import Clients
 from rescind.core.edges import AbsentRound, Edge, NoiseEdge, UnboundedEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, NoHistoryError
+from rescind.history.events import BodyTrained
 from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ABSENT_ROUNDS, ROUND, Ledger
@@ -55,6 +56,16 @@ def newest_model_at(ledger: Ledger, timeline: Timeline, last: int) -> ModelId:
 def branch_exits(known: Mapping[int, Branch], model_id: ModelId) -> list[ModelId]:
     """Return where the line of training to a model leaves each branch on it, the model itself last."""
     return steps_back(known, {}, model_id)[::-1]
+
+
+def find_body(timeline: Timeline, model_id: ModelId) -> BodyTrained | None:
+    """Return the body that a model of a network in two stages has; None if it was not whole by then."""
+    bodies = [event for _, event in timeline.of(BodyTrained)]
+    for leg in branch_exits(timeline.branches, model_id) if bodies else ():
+        for body in bodies:
+            if body.branch == leg.branch and body.round <= leg.round:
+                return body
+    return None
 
 
 def lineage_of(

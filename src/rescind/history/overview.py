@@ -11,6 +11,7 @@ from rescind.core.edges import NOBODY, ErasedStretch, RoundEdge, find_members, s
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.history import History
+from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_finished
 from rescind.history.progress import report_progress
 from rescind.history.timeline import FiledRequest
@@ -45,7 +46,8 @@ class Claimable:
 class Overview:
     """A run at a glance; ``influences`` are the largest, ``clients`` counts all who took part on the newest line.
 
-    ``open_requests`` are those that are not served to the end, with their erasure.
+    ``open_requests`` are those that are not served to the end, with their erasure. Of a network in two stages
+    ``body`` is the first model that has its body whole, ``anchors`` are those who trained it, or may until then.
     """
 
     newest: ModelId
@@ -56,6 +58,8 @@ class Overview:
     open_requests: tuple[FiledRequest, ...]
     stored_bytes: int
     claimable: Claimable
+    body: ModelId | None
+    anchors: tuple[str, ...]
 
 
 def overview(history: History, most: int | None = 10) -> Overview:
@@ -79,6 +83,9 @@ def overview(history: History, most: int | None = 10) -> Overview:
     chosen = np.sort(everybody[order]).tolist()
     looked = any(outcome.planned and not outcome.planned.public_plan for outcome in history.outcomes())
     names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
+    body = find_body(history.timeline, history.newest)
+    # Before it is whole, those who may train it.
+    anchors = history.timeline.anchors if body is None else frozenset(body.clients)
     return Overview(
         newest=history.newest,
         rounds=path.trained[-1],
@@ -93,6 +100,8 @@ def overview(history: History, most: int | None = 10) -> Overview:
         open_requests=find_unfinished(history),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts, looked_at_data=looked),
+        body=None if body is None else body.model_id,
+        anchors=tuple(history.describe_groups([sorted(anchors - history.timeline.forgotten)])[0]),
     )
 
 

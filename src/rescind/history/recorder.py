@@ -11,20 +11,31 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import cast
 
 import numpy as np
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import RoundMeasurement
-from rescind.core.arrays import Floats, Tensor
-from rescind.core.edges import RoundEdge
+from rescind.core.arrays import Clients, Floats, Tensor
+from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
+from rescind.core.stages import Stages
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
 from rescind.history.erasure import Eraser, free_names
-from rescind.history.events import BranchRetrained, EndByData, MeanMissed, TrainingDoubted, record, write_body
-from rescind.history.lineage import Lineage, lineage_of, newest_model, start_edges
+from rescind.history.events import (
+    AnchorsNamed,
+    BodyTrained,
+    BranchRetrained,
+    EndByData,
+    MeanMissed,
+    TrainingDoubted,
+    record,
+    write_body,
+)
+from rescind.history.lineage import Lineage, find_body, lineage_of, newest_model, start_edges
 from rescind.history.requests import check_all_open, hidden_at, participations_at, settle
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
@@ -62,6 +73,10 @@ class Recorder:
         self._retention: Retention
         self._share: int
         self._set_aside: frozenset[int]
+        self._anchors: frozenset[int]
+        self._labels: dict[int, str]
+        self._body: ModelId | None
+        self._joined: int
         self._reload()
 
     @property
@@ -78,6 +93,43 @@ class Recorder:
     def stores_updates(self) -> bool:
         """True if the updates of the next round are stored."""
         return self._run.stores_updates(self._newest.round + 1)
+
+    @property
+    def body_rounds_left(self) -> int:
+        """How many rounds a body of two stages is still to be trained; those that nobody joined do not count."""
+        stages = self._run.facts.stages
+        return stages.body_rounds_left(self._joined) if stages and self._body is None else 0
+
+    @property
+    def body_rounds_here(self) -> int:
+        """How many rounds of the newest branch trained such a body."""
+        if self._body is None:
+            return self._newest.round if self._run.facts.stages else 0
+        return self._body.round if self._body.branch == self._newest.branch else 0
+
+    def finish_body(self) -> None:
+        """Record that the body is whole, and who trained it, unless that is recorded already."""
+        self._check_usable()
+        if self._run.facts.stages is None or self._body is not None or self.body_rounds_left:
+            return
+        timeline = Timeline.read(self._ledger)
+        path = lineage_of(self._ledger, timeline.branches, self._newest, self._run.facts.training)
+        edges = (edge for edge in path.edges if isinstance(edge, RoundEdge | ErasedStretch))
+        joined = {client for edge in edges for client in edge.clients.tolist()}
+        event = BodyTrained(self._newest.branch, self._newest.round, tuple(sorted(joined - timeline.forgotten)))
+        record(self._ledger, event, self._now())
+        self._body = event.model_id
+
+    def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:
+        """Record who may train the body, as far as that is new; nobody else's reply is recorded there."""
+        self._check_usable()
+        self._check_names(names)
+        clients = self._ledger.register(names, self._now())
+        self._label(names, clients, labels)
+        new = set(clients.tolist()) - self._anchors
+        if new:
+            record(self._ledger, AnchorsNamed(tuple(sorted(new))), self._now())
+            self._anchors |= new
 
     def took_part(self, names: Sequence[str]) -> list[str]:
         """Return those of the names who took part on the newest model's line."""
@@ -100,13 +152,15 @@ class Recorder:
         model: Mapping[str, Tensor],
         updates: Mapping[str, Mapping[str, Tensor]] | None = None,
         rejected: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Floats:
         """Record a round and return each participant's Psi at the new model, in the order of ``names``.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
         the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose
-        replies were not used, and why, in words that tell nothing of what these hold. A round that nobody joined is a
-        round too. In a solver's round all ``steps`` are 0, ``measured`` and ``rounding`` are those of
+        replies were not used, and why, in words that tell nothing of what these hold. ``labels`` is what people call
+        clients: they are recognised by it later, so it is written before the round is. A round that nobody joined is
+        a round too. In a solver's round all ``steps`` are 0, ``measured`` and ``rounding`` are those of
         ``solver_edge``, and there are no updates. After an error nothing of the round is recorded; open the history
         again to go on.
         """
@@ -127,9 +181,12 @@ class Recorder:
                 raise ValueError(f"{len(names)} participants need as many {name}, not {length}")
         training = self._run.facts.training
         clients = self._ledger.register(names, self._now())
+        self._label(names, clients, labels or {})
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
             raise ForgottenClientError(gone)
+        if self._run.facts.stages is not None and len(names):
+            self._check_stage(clients, model, solver=solver)
         order = np.argsort(clients)
         packed = pack_participants(
             clients[order],
@@ -152,14 +209,39 @@ class Recorder:
         after = self._tracker.record(edge)
         self._index[model_id] = self._tracker.last_node
         released = self._observed(edge, model_id)
-        unused = self._ledger.register(list(rejected or {}), self._now()).tolist()
-        reasons = dict(zip(unused, (rejected or {}).values(), strict=True))
+        unused = self._ledger.register(list(rejected or {}), self._now())
+        self._label(list(rejected or {}), unused, labels or {})
+        reasons = dict(zip(unused.tolist(), (rejected or {}).values(), strict=True))
         self._ledger.commit_round(round_, self._now(), released, digests, reasons)
         self._newest = model_id
+        self._joined += bool(len(names))
         self._kept[model_id] = round_.model
         self._let_go(released)
         self._usable = True
         return after[np.argsort(order)]
+
+    def _label(self, names: Sequence[str], clients: Clients, labels: Mapping[str, str]) -> None:
+        """Write down what people call clients, as far as that is new."""
+        called = {
+            client: (name, labels[name])
+            for name, client in zip(names, clients.tolist(), strict=True)
+            if name in labels and self._labels.get(client) != labels[name]
+        }
+        if called:
+            self._ledger.label(dict(called.values()), self._now())
+            self._labels |= {client: label for client, (_, label) in called.items()}
+
+    def _check_stage(self, clients: Clients, model: Mapping[str, Tensor], *, solver: bool) -> None:
+        """Refuse a round of the other stage, somebody who is no anchor in the body, and a body that changes later."""
+        stages = cast(Stages, self._run.facts.stages)
+        if solver is (self._body is None) or not (solver or self.body_rounds_left):
+            raise ValueError("the head is solved once the body is whole, and then the body is not trained")
+        if not solver and not self._anchors.issuperset(clients.tolist()):
+            raise ValueError("only anchors train the body: somebody else would be forgotten from it by nothing")
+        if solver:
+            before = self.model()
+            if any(not np.array_equal(model[name], before[name]) for name in before if name not in stages.head):
+                raise ValueError("the body has changed while the head was solved")
 
     def _check_names(self, names: Sequence[str]) -> None:
         """Refuse new names that cannot be shown as they are; those that a history has already are spelt out."""
@@ -335,6 +417,11 @@ class Recorder:
         earlier = [model_id for model_id in on_line if model_id.branch != self._newest.branch]
         chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
         self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
+        self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
+        self._body = None if body is None else body.model_id
+        empty = sum(isinstance(edge, RoundEdge) and not len(edge.clients) for edge in path.edges)
+        self._joined = path.trained[-1] - empty
+        self._labels = {}
         self._usable = True
 
     def _observed(self, edge: RoundEdge, model_id: ModelId) -> list[ModelId]:
@@ -345,7 +432,7 @@ class Recorder:
         if self._run.facts.public_schedule:
             dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
         else:
-            set_aside = self._for_exact(model_id) if self._run.goal else ()
+            set_aside = self._for_exact(model_id) if self._run.goal else self._for_heads()
             dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities, set_aside))
         return [model_id for model_id, at in kept.items() if at in dropped]
 
@@ -353,6 +440,10 @@ class Recorder:
         """Return the nodes that Psi must not decide about once training stands at ``model_id``."""
         rounds = exact_rounds(model_id.branch, model_id.round, self._share)
         return {*self._set_aside, *(self._index[ModelId(model_id.branch, number)] for number in rounds)}
+
+    def _for_heads(self) -> set[int]:
+        """Return the node at which the body of a network in two stages is whole: everybody's head begins there."""
+        return {self._index[self._body]} if self._body in self._index else set()
 
     def _let_go(self, model_ids: Sequence[ModelId]) -> None:
         gone = {self._kept.pop(model_id) for model_id in model_ids if model_id in self._kept}

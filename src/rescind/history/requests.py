@@ -194,7 +194,8 @@ def lift_doubts(ledger: Ledger, reason: str, time: datetime) -> tuple[Doubt, ...
 def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int, ...]:
     """Record that a forgotten client may take part again, as a new one, and why; return its old pseudonyms.
 
-    ``name`` is its name or its label, which may have been several clients'.
+    ``name`` is its name or its label. Whoever shared one of them with it, or with one who did, is readmitted with it:
+    only so nothing is claimed of what one of them trains under the name of another.
     """
     _check_reason(reason, "nobody is readmitted")
     if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", reason, re.IGNORECASE):
@@ -205,14 +206,14 @@ def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int
     timeline = Timeline.read(ledger)
     erased = ledger.erased_as([name], [name]).get(name, set())
     present = {client for client, label in ledger.labels().items() if label == name}
-    clients = erased.union(present, ledger.pseudonyms([name]).values())
+    clients = ledger.linked(erased.union(present, ledger.pseudonyms([name]).values()))
     _check_served(timeline, clients)
     if not erased:
         raise UnknownClientError(
             f"nobody called {name!r} was forgotten here: there is nothing to readmit"
             + (", it may take part" if clients else "")
         )
-    again = erased - ledger.readmitted()
+    again = {client for _, client in ledger.erased_name_digests() if client in clients} - ledger.readmitted()
     if not again:
         raise ValueError(f"{name!r} was readmitted already: it may take part")
     _check_exact(timeline, again)
@@ -252,7 +253,8 @@ def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
                 raise ValueError(
                     f"by request {filed.number} this client was not forgotten exactly ({mode.value}): the model may "
                     "hold a trace of it, and if it came back and left again nothing would cover both. If it "
-                    "was hidden by noise, a later restart from before it joined makes that exact; then readmit it"
+                    "was hidden by noise, a later restart from before it joined makes that exact; then readmit it. "
+                    "What a heuristic method did stays so for good"
                 )
 
 

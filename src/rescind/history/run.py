@@ -12,7 +12,7 @@ from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget, sensitivity_threshold
 from rescind.core.facts import Facts
 from rescind.core.noise import GRID
-from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2
+from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
 from rescind.errors import RunMismatchError
 
 ModelDescription: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
@@ -64,11 +64,27 @@ class Run:
                 f"update_interval is {self.update_interval!r}; 0 stores no updates, 1 those of every round"
             )
         check_head(self.facts.training.loss, self.tensors)
+        if stages := self.facts.stages:
+            if len(self.head) < 2 or len(self.head) == len(self.tensors):
+                names = ", ".join(repr(name) for name, _, _ in self.tensors[:_MOST_NAMED])
+                raise ValueError(f"a network in two stages has the head {stages.head} beside a body, not {names}")
+            check_head(stages.loss, self.head)
+            if self.goal or self.facts.public_schedule or self.update_interval:
+                raise ValueError(
+                    "a network in two stages is forgotten exactly, from the model that its body ends with: leave out "
+                    "goal, public_schedule and update_interval, which would decide otherwise what is kept"
+                )
 
     @property
     def parameters(self) -> int:
         """The number of parameters (d)."""
-        return sum(int(np.prod(shape)) for _, _, shape in self.tensors)
+        return count_parameters(self.tensors)
+
+    @property
+    def head(self) -> ModelDescription:
+        """The tensors that a solver would find: all, or the head of a network in two stages."""
+        stages = self.facts.stages
+        return tuple(tensor for tensor in self.tensors if stages is None or tensor[0] in stages.head)
 
     def stores_updates(self, round_: int) -> bool:
         """Return whether a branch's round is one whose updates are stored."""
@@ -96,7 +112,7 @@ def _differences(recorded: Any, proposed: Any, inside: str = "") -> Iterator[str
 
 def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
     """Refuse an L2 head's loss for trained tensors that are not a linear head's: its curvature is not theirs."""
-    if not isinstance(loss, SoftmaxL2 | LogisticL2):
+    if not isinstance(loss, SoftmaxL2 | LogisticL2 | SquaredL2):
         return
     logistic = isinstance(loss, LogisticL2)
     shapes = sorted((shape for _, _, shape in tensors), key=len)
@@ -114,6 +130,11 @@ def check_head(loss: Loss, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) 
         "as the trained ones. If a whole network is, say loss=rescind.NetworkLoss(): no noise is proven to hide "
         "anybody in one, and everybody can be forgotten exactly, by training again from before their first round"
     )
+
+
+def count_parameters(tensors: ModelDescription) -> int:
+    """Return how many numbers the described tensors have."""
+    return sum(int(np.prod(shape)) for _, _, shape in tensors)
 
 
 def describe_model(model: Mapping[str, Tensor]) -> ModelDescription:

@@ -12,6 +12,7 @@ from rescind.core.summary import Request
 from rescind.errors import NoHistoryError
 from rescind.history.events import (
     EVENTS,
+    AnchorsNamed,
     BranchRetrained,
     ClientsReadmitted,
     DeadlineExtended,
@@ -194,6 +195,11 @@ class Timeline:
     def forgotten(self) -> frozenset[int]:
         """Everybody whose request was served."""
         return frozenset(client for filed in self.requests if filed.served for client in filed.request.group)
+
+    @cached_property
+    def anchors(self) -> frozenset[int]:
+        """Everybody who may train, or has trained, the body of a network in two stages."""
+        return frozenset(client for _, event in self.of(AnchorsNamed) for client in event.clients)
 
     @cached_property
     def returning(self) -> frozenset[int]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 
+from rescind.checkpoints import tensors
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.erasure import find_suppression_problems, stored_updates
-from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled
-from rescind.history.lineage import newest_model
+from rescind.history.events import BodyTrained, BranchRetrained, ErasureFinished, RequestSettled
+from rescind.history.lineage import find_body, newest_model
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import find_number_problems, first_models
 from rescind.history.progress import report_progress
@@ -19,12 +21,13 @@ from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import NO_HEAD, broken_links
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Branch, Entry, ModelId
+from rescind.ledger.records import Branch, Entry, ModelId, Span
 
 # What tells one entry from another of its kind.
 _SAID_ONCE: Mapping[type, tuple[str, ...]] = {
     Run: (),
     Branch: ("number",),
+    BodyTrained: ("branch",),
     BranchRetrained: ("branch",),
     ErasureFinished: ("erasure",),
 }
@@ -56,15 +59,18 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from _find_returned(ledger, timeline, recorded)
     yield from _find_not_erased(ledger, timeline, stored)
     yield from _find_identity_problems(ledger)
+    yield from _find_stage_problems(ledger, timeline)
     if not timeline.unfinished_deletions:
         yield from find_suppression_problems(ledger, timeline)
     if not timeline.branches:
         return
     kept, newest = ledger.kept(), newest_model(ledger, timeline)
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
+    surely = surely_kept(timeline.branches, newest, ledger.last_round, timeline.run)
+    body = find_body(timeline, newest)
     yield from (
         f"{model_id} has to be kept, and is not"
-        for model_id in sorted(surely_kept(timeline.branches, newest, ledger.last_round, timeline.run))
+        for model_id in sorted(surely | ({body.model_id} if body else set()))
         if model_id not in kept and not any(model_id in span for span in erased)
     )
 
@@ -90,6 +96,7 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: Checkpo
                 f"nothing refers to {len(strays)} files in {store.address}, {min(strays)} for one: somebody put them "
                 "there, or a writer was killed; the next run removes them"
             )
+    yield from _find_body_problems(timeline, ledger.kept(), models)
     _, stored = needed
     lost = [digest for digest in stored if digest not in updates]
     if lost:
@@ -143,8 +150,47 @@ def _find_identity_problems(ledger: Ledger) -> Iterator[str]:
     yield from (f"client {client} has a name and no key" for client in known.values() if client not in keys)
     # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
     with suppress(MissingSecretError, UnsafePermissionsError):
-        back = ledger.forgotten(list(known))
+        readmitted = ledger.readmitted()
+        back = {name for name, erased in ledger.erased_as(list(known)).items() if not erased <= readmitted}
         yield from (f"client {client} has a name that was erased" for name, client in known.items() if name in back)
+
+
+def _find_stage_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
+    """Compare the rounds of a network in two stages with its bodies: who trained them, and that nobody did later."""
+    if not timeline.branches or timeline.run.facts.stages is None:
+        return
+    for entry, event in timeline.of(BodyTrained):
+        if not timeline.anchors.issuperset(event.clients) or not event.clients:
+            yield f"entry {entry.sequence} names others than anchors as those who trained a body"
+    for number in timeline.branches:
+        for round_ in ledger.rounds(Span(number, 1, ledger.last_round(number))):
+            body, clients = find_body(timeline, round_.model_id), set(round_.clients.tolist())
+            trained = bool(round_.participants["steps"].any())
+            late = body is not None and body.model_id != round_.model_id
+            if clients and trained is late:
+                yield f"the round of {round_.model_id} is of the other stage than its body says"
+            elif trained and not clients <= timeline.anchors:
+                yield f"somebody trained the body of {round_.model_id} who is not named as an anchor"
+
+
+def _find_body_problems(timeline: Timeline, kept: Mapping[ModelId, str], models: CheckpointStore) -> Iterator[str]:
+    """Compare the bodies of kept models of a network in two stages with those that were whole before them."""
+    stages = timeline.run.facts.stages if timeline.branches else None
+    if stages is None:
+        return
+
+    # Many models have one body.
+    @cache
+    def read_body(model_id: ModelId) -> str:
+        model = models.load(kept[model_id])
+        return tensors.digest({name: tensor for name, tensor in model.items() if name not in stages.head})
+
+    for model_id in kept:
+        body = find_body(timeline, model_id)
+        # A file that cannot be read is a problem of its own.
+        with suppress(HistoryError):
+            if body and body.model_id in kept and read_body(model_id) != read_body(body.model_id):
+                yield f"the body of {model_id} is not the one that was whole at {body.model_id}"
 
 
 def _find_model_problems(

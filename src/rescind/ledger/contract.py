@@ -263,12 +263,15 @@ class Ledger(ABC):
     def _pseudonyms(self, names: list[str]) -> dict[str, int]:
         """Look up names that are fit."""
 
-    def forgotten(self, names: Sequence[str], labels: Sequence[str] = ()) -> set[str]:
+    def forgotten(self, names: Sequence[str], labels: Sequence[str] = (), leaving: Collection[int] = ()) -> set[str]:
         """Return those of some names and labels whose client was erased, and not readmitted since.
+
+        Or whose client was readmitted, and left again under whatever name it came back.
 
         Args:
             names: the names.
             labels: the labels.
+            leaving: those who asked to leave, whether they are erased yet or not.
 
         Returns:
             those among them that may not come back.
@@ -279,7 +282,42 @@ class Ledger(ABC):
         """
         erased = self.erased_as(names, labels)
         readmitted = self.readmitted() if erased else set()
-        return {name for name, clients in erased.items() if not clients <= readmitted}
+        gone = {name for name, clients in erased.items() if not clients <= readmitted}
+        if len(gone) < len(erased):
+            # Whoever was readmitted may have come back under another name, and left again.
+            outside = {client for _, client in self.erased_name_digests()}.union(leaving) - readmitted
+            barred = self.linked(outside) if outside else set()
+            gone.update(name for name, clients in erased.items() if not barred.isdisjoint(clients))
+        return gone
+
+    def linked(self, clients: Collection[int]) -> set[int]:
+        """Return clients with all who shared a name or a label with one of them, or with one who did, and so on.
+
+        Whoever comes back has a new pseudonym, may have a new name under its old label, or its old name under a new
+        label: those are the same participant, as far as can be told.
+
+        Args:
+            clients: the pseudonyms, of erased or of known clients.
+
+        Returns:
+            the pseudonyms, also of erased clients.
+
+        Raises:
+            MissingSecretError: the secret that keys the digests is not at hand.
+        """
+        secret, called = self.outside_secret(RETURNING), self.labels()
+        rows = self.erased_name_digests()
+        for name, client in self.identities().items():
+            rows += erased_digests(secret, client, name, called.get(client))
+        had, by_digest = dict[int, list[str]](), dict[str, list[int]]()
+        for digest, client in rows:
+            had.setdefault(client, []).append(digest)
+            by_digest.setdefault(digest, []).append(client)
+        same, new = set(clients), set(clients)
+        while new:
+            new = {client for old in new for digest in had.get(old, ()) for client in by_digest[digest]} - same
+            same |= new
+        return same
 
     def erased_as(self, names: Sequence[str], labels: Sequence[str] = ()) -> dict[str, set[int]]:
         """Return the pseudonyms of erased clients by their names and labels; only keyed digests are left to tell.

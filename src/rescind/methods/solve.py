@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from rescind.core.planning import Candidate
+from rescind.core.regularity import SquaredL2
 from rescind.core.solving import Solving
 from rescind.core.summary import Request, Summary
 from rescind.methods.exact import Exact
@@ -40,5 +41,11 @@ class Solve(Certifying):
         """
         if obstacles := summary.facts.solving_obstacles:
             raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
-        rounds = self.solving.expected_rounds(summary.parameters)
-        return replace(Exact().plan(summary, *requests), predicted_rounds=rounds, solving=self.solving)
+        rounds = self.solving.expected_rounds(summary.head_parameters or summary.parameters)
+        if isinstance(summary.facts.head_loss, SquaredL2):
+            rounds = 1.0
+        candidate = Exact().plan(summary, *requests)
+        if stages := summary.facts.stages:
+            # Every edge of such a path is a round.
+            rounds += stages.body_rounds_left(candidate.node.index)
+        return replace(candidate, predicted_rounds=rounds, solving=self.solving)

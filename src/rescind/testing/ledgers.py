@@ -658,16 +658,19 @@ class LedgerConformance:
         assert ledger.readmitted() == set()
         entry = ledger.readmit([1], "a new contract", NOW)
         assert (entry.kind, entry.body) == ("readmission", {"clients": [1], "reason": "a new contract"})
-        # Another one who was called so is not readmitted.
-        assert ledger.forgotten(["key 1", "key 2"], ["north"]) == {"key 2", "north"}
+        # Another one who was called so is not readmitted, and may be the same.
+        assert ledger.linked({1}) == {1, 2}
+        assert ledger.forgotten(["key 1", "key 2"], ["north"]) == {"key 1", "key 2", "north"}
         ledger.readmit([2], "another one", NOW)
         assert ledger.forgotten(["key 1", "key 2"], ["north"]) == set()
+        assert ledger.forgotten(["key 1"], leaving={2}) == set()
         assert (ledger.readmitted(), ledger.erased_name_digests()) == ({1, 2}, before)
         assert ledger.unstamped_entries() == []
         assert ledger.register(["key 1"], NOW).tolist() == [3]
         ledger.erase_identities(group(3))
-        assert ledger.forgotten(["key 1", "key 2"]) == {"key 1"}
+        assert ledger.forgotten(["key 1", "key 2"], ["north"]) == {"key 1", "key 2", "north"}
         assert ledger.erased_as(["key 1"]) == {"key 1": {1, 3}}
+        assert ledger.linked({2}) == {1, 2, 3}
 
     def test_a_pseudonym_is_never_given_twice(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
