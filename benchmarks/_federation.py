@@ -123,7 +123,6 @@ class Deployment:
         end = monotonic() + seconds
         while not (status := self.status(run)).startswith("finished"):
             if monotonic() > end:
-                self._show_stacks()
                 raise TimeoutError(f"run {run} is {status} after {seconds:.0f} s:\n{_tail(self.log(run))}")
             sleep(_SECONDS_BETWEEN_LOOKS)
         return status
