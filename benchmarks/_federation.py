@@ -127,6 +127,10 @@ class Deployment:
             sleep(_SECONDS_BETWEEN_LOOKS)
         return status
 
+    def end(self, run: str) -> None:
+        """End a run that would go on."""
+        self._command("stop", run, "fed")
+
     def log(self, run: str) -> str:
         """Return what a run's ServerApp has logged."""
         return self._command("log", run, "fed", "--show")
@@ -139,6 +143,16 @@ class Deployment:
         """Start a node that does not run, with the key that it had."""
         self._launch(name)
         self._await_node(name)
+
+    def restart(self, name: str, config: str) -> None:
+        """End a node in good order, and start it with another configuration and the key that it had."""
+        member, end = self._members[name], monotonic() + _SECONDS_TO_LEAVE
+        member.terminate()
+        while not member.ended() and monotonic() < end:
+            sleep(0.05)
+        member.kill()
+        self._nodes[name] = Node(name, config)
+        self.start(name)
 
     def join(self, node: Node) -> None:
         """Add a node while the federation runs, and start it; it is there in its own time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic, sleep
 from types import ModuleType
@@ -25,6 +27,7 @@ from typer.testing import CliRunner
 
 from benchmarks._federation import Deployment, Node
 from rescind import History
+from rescind.certificates.leaving import sign_request
 from rescind.cli import app as command_line
 from rescind.core.facts import Mode, Source
 from rescind.core.sums import Wanted, flatten
@@ -127,9 +130,10 @@ def trained(deployment: Deployment, folder: Path) -> Trained:
         rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
         labels, sources = history.ledger.labels(), history.run.facts.sources
         known = [history.model(ModelId(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
-    # Switzerland leaves twice, in one way here and in the other there.
-    shutil.copytree(folder / "history", folder / "story" / "history")
-    shutil.copy2(folder / "history.secret", folder / "story")
+    # Hospitals leave more than once, each time in another way.
+    for own in ("story", "asked"):
+        shutil.copytree(folder / "history", folder / own / "history")
+        shutil.copy2(folder / "history.secret", folder / own)
     return Trained(load_file(folder / "model.safetensors"), rounds, labels, sources, known, log)
 
 
@@ -253,6 +257,57 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
     assert (
         gradient_norm(saved, left_out, HUNGARY, "long_beach_va") <= 1e-5 < gradient_norm(saved, left_out, *remaining)
     )
+
+
+# Hospitals ask themselves: one by its node's configuration, one by a request that its key has signed
+
+
+def refused(*words: object) -> int:
+    return CliRunner().invoke(command_line, [str(word) for word in words]).exit_code
+
+
+def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
+    deployment: Deployment, trained: Trained, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "a passphrase for tests")
+    own = folder / "asked"
+    history, signed, receipt = own / "history", own / "leave.json", own / "cleveland.json"
+    assert len(trained.rounds) == ROUNDS
+    withdrawn(folder).unlink(missing_ok=True)
+    command("init", history, "--federation", "Four hospitals")
+
+    # Long Beach signs with the key that its SuperNode has.
+    key = folder / "deployment" / "node-long_beach_va"
+    command("leave", signed, "--key", key, "--federation", "Four hospitals")
+    command("leave", own / "foreign.json", "--key", key, "--federation", "Four banks")
+    (own / "stale.json").write_bytes(sign_request(key, "Four hospitals", time=datetime.now(UTC) - timedelta(days=40)))
+    envelope = json.loads(signed.read_text())
+    forged = base64.b64decode(envelope["payload"]).replace(b'"scope":"group"', b'"scope":"records"')
+    (own / "forged.json").write_text(json.dumps(envelope | {"payload": base64.b64encode(forged).decode()}))
+    for name, code in (("forged", 12), ("foreign", 19), ("stale", 21)):
+        assert refused("request", "import", history, own / f"{name}.json") == code
+    command("request", "import", history, signed, "--receipt", own / "long_beach.json")
+    assert refused("request", "import", history, signed) == 18
+
+    # Cleveland's SuperNode says it, and the same run forgets both.
+    usual = f'data="{hospital("cleveland")}"'
+    deployment.restart("cleveland", f'{usual} rescind-leave=true rescind-receipt="{receipt}"')
+    try:
+        log = run(deployment, own, solve=True)
+    finally:
+        deployment.restart("cleveland", usual)
+    assert "a participant's own node asks that it be forgotten" in log
+    assert "cleveland" not in log
+    for number, asker, shown in (
+        (1, "the client's own key", ("--receipt", own / "long_beach.json", "--request", signed)),
+        (2, "the client's own node", ("--receipt", receipt)),
+    ):
+        predicate = certify(own, number)
+        assert (predicate["mode"], predicate["asked_by"]) == ("exact", asker)
+        command("verify", own / f"certificate-{number}.json", "--key", own / "operator.key.pub", *shown)
+    with History(history) as opened:
+        assert set(opened.ledger.labels().values()) == {HUNGARY, "switzerland"}
+        assert opened.verify() == []
 
 
 # A network in two stages, on the same federation

@@ -180,6 +180,7 @@ class Revocable:
         level: ErasureLevel = ErasureLevel.PURGE,
         together: bool = False,
         approved: RecordedPlan | None = None,
+        approval: bool = False,
     ) -> list[Outcome]:
         """Finish what was begun, then serve every open request, in the order of arrival or all together.
 
@@ -192,6 +193,8 @@ class Revocable:
             level: how much of a forgotten client is erased.
             together: whether the open requests are served by one restart.
             approved: a plan, from ``plan``, to carry out first.
+            approval: whether somebody has to agree to every other plan (``History.approve``); what is not approved
+                is planned, and stays open.
 
         Returns:
             what became of the requests that were served, in the order in which they were.
@@ -220,14 +223,17 @@ class Revocable:
                     self._retrain(recorder, branch, method, until)
                     if self.scored:
                         scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
-                waiting = self._waiting(recorder)
+                waiting = self._waiting(recorder, approval=approval)
                 # What an approved plan restarts from may be among what is to go.
                 if approved is None and (due := self.history.plan_erasure(level)).requests:
                     recorder.erase(due)
                 if not waiting:
                     break
                 with self.history.checked():
-                    plan = approved or self._planned(method, waiting if together else waiting[:1])
+                    batches = [waiting] if together else [[asked] for asked in waiting]
+                    plan = approved or self._choose(method, batches, approval=approval)
+                    if plan is None:
+                        break
                     if plan is approved:
                         self._check_following(approved, method)
                     model = self.history.model(_parent(plan))
@@ -266,6 +272,16 @@ class Revocable:
             raise PendingRequestError(
                 f"request {numbers} is open, and the newest model knows its clients: call forget first, then train on"
             )
+
+    def _choose(
+        self, method: Method, batches: Sequence[Sequence[FiledRequest]], *, approval: bool
+    ) -> RecordedPlan | None:
+        """Return the plan of the first batch; with ``approval`` the first that somebody agreed to, if any."""
+        for batch in batches:
+            plan = self._planned(method, batch)
+            if not approval or self.history.timeline.approval_of(plan.requests[0]) is not None:
+                return plan
+        return None
 
     def _planned(self, method: Method, batch: Sequence[FiledRequest]) -> RecordedPlan:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
@@ -427,8 +443,11 @@ class Revocable:
         if self.engine.facts.stages is not None:
             raise ValueError("a network in two stages is not trained as a whole: use solve(), and Solve() to forget")
 
-    def _waiting(self, recorder: Recorder) -> list[FiledRequest]:
-        """Return the open requests; those whose clients the newest model does not know are settled here and now."""
+    def _waiting(self, recorder: Recorder, *, approval: bool) -> list[FiledRequest]:
+        """Return the open requests; those whose clients the newest model does not know are settled here and now.
+
+        With ``approval`` they are settled once somebody agreed, too.
+        """
         waiting, asked_now = [], list(self.history.timeline.open_requests.values())
         requests = [asked.request for asked in asked_now]
         unknown = self.history.are_unknown(requests)
@@ -436,10 +455,10 @@ class Revocable:
             with self.history.checked():
                 unknown = self.history.are_unknown(requests)
         for asked, not_known in zip(asked_now, unknown, strict=True):
-            if not_known:
-                recorder.settle(asked.number)
-            else:
+            if not not_known:
                 waiting.append(asked)
+            elif not approval or self.history.timeline.approval_of(asked.number) is not None:
+                recorder.settle(asked.number)
         return waiting
 
     def _show(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:

@@ -5,9 +5,10 @@ Whatever platform the clients are on, this is the order, and this is when a mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from rescind.core.arrays import Tensor
@@ -15,11 +16,13 @@ from rescind.core.facts import DpFedAvg
 from rescind.engines.stops import Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
+from rescind.history.clocks import parse_time
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.lineage import find_body
 from rescind.history.outcomes import Outcome
 from rescind.history.overview import find_unfinished
+from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
 
@@ -39,6 +42,55 @@ class Outlet(Protocol):
         """Take back what was handed out, as far as possible; nothing may be there."""
 
 
+class StopServing(Exception):  # noqa: N818
+    """A rule raises it to end a run that waits for requests."""
+
+
+class Rule(Protocol):
+    """When a run that waits for requests serves those that are open."""
+
+    def __call__(self, waiting: Sequence[FiledRequest], now: datetime) -> bool:
+        """Return whether the requests are served now.
+
+        Args:
+            waiting: the open requests; there may be none.
+            now: the coordinator's time, with its zone.
+
+        Returns:
+            True if they are served.
+
+        Raises:
+            StopServing: the run is to end.
+        """
+
+
+def at_once(waiting: Sequence[FiledRequest], now: datetime) -> bool:  # noqa: ARG001
+    """Return True: requests are served as they come.
+
+    Args:
+        waiting: the open requests.
+        now: the coordinator's time.
+
+    Returns:
+        True.
+    """
+    return True
+
+
+def nightly(waiting: Sequence[FiledRequest], now: datetime) -> bool:
+    """Return whether it is night, from one to five, or the deadline of a request is less than two days away.
+
+    Args:
+        waiting: the open requests.
+        now: the coordinator's time, in its own zone.
+
+    Returns:
+        True if the requests are served now.
+    """
+    urgent = any(parse_time(asked.deadline) - now < timedelta(days=2) for asked in waiting)
+    return urgent or 1 <= now.hour < 5
+
+
 def serve(
     federation: Revocable,
     until: Stop,
@@ -48,6 +100,9 @@ def serve(
     level: ErasureLevel = ErasureLevel.PURGE,
     outlet: Outlet | None = None,
     served: Callable[[Outcome], None] = lambda _: None,
+    approval: bool = False,
+    rule: Rule | None = None,
+    pause: Callable[[], None] = lambda: None,
 ) -> dict[str, Tensor]:
     """Forget whoever asked for it, then train on from where the history stands; and again while somebody asks.
 
@@ -59,11 +114,15 @@ def serve(
         level: how much of a forgotten client is erased.
         outlet: where the released model goes. Nothing is there while somebody whom it may know waits.
         served: is shown what became of every request.
+        approval: whether somebody has to agree to every plan before it is carried out.
+        rule: when requests are served. With one it does not end by itself: it waits for the next request.
+        pause: is called while there is nothing to do, and returns when it is time to look again.
 
     Returns:
         the newest model, which knows nobody who waits.
 
     Raises:
+        PendingRequestError: somebody whom the model knows waits, for an approval or because the rule ended it.
         ValueError: nobody is left who could train, or the head cannot be solved.
         LockedError: another process is writing to this run.
         RunMismatchError: the run that was recorded is another one.
@@ -82,8 +141,14 @@ def serve(
         if outlet is not None and find_unfinished(history):
             outlet.clear()
             placed = None
-        for outcome in heeding.forget(chosen, until, level=level):
-            served(outcome)
+        try:
+            due = rule is None or rule(list(history.timeline.open_requests.values()), datetime.now().astimezone())
+        except StopServing:
+            return _take(history)
+        # What was begun is finished at any time.
+        if due or any(asked.served for asked in find_unfinished(history)):
+            for outcome in heeding.forget(chosen, until, level=level, approval=approval):
+                served(outcome)
         if outlet is not None and history.outcomes() and not history.waiting():
             placed = history.newest
             outlet.put(placed, history.model(placed))
@@ -99,8 +164,40 @@ def serve(
             if outlet is not None and placed != newest:
                 outlet.put(newest, model)
                 placed = newest
-            if not history.timeline.open_requests:
+            if not history.timeline.open_requests and rule is None:
                 return model
+        waiting = list(history.timeline.open_requests)
+        undecided = [number for number in waiting if approval and _is_undecided(history, number)]
+        if waiting and waiting == undecided and rule is None:
+            raise _ask_for_approval(undecided)
+        if rule is not None and (not due or waiting == undecided):
+            pause()
+
+
+def _take(history: History) -> dict[str, Tensor]:
+    """Return the newest model, unless it knows somebody who waits."""
+    if waiting := [asked.number for asked in history.waiting()]:
+        raise PendingRequestError(f"the newest model knows somebody who waits: request {_list(waiting)} is open")
+    return history.model(history.newest)
+
+
+def _is_undecided(history: History, number: int) -> bool:
+    """Return whether a request is planned, or needs no plan, and nobody has agreed to it yet."""
+    timeline = history.timeline
+    if timeline.approval_of(number) is not None:
+        return False
+    return number in timeline.plans or history.are_unknown([timeline.requests[number - 1].request])[0]
+
+
+def _ask_for_approval(numbers: Sequence[int]) -> PendingRequestError:
+    return PendingRequestError(
+        f"request {_list(numbers)} is planned and waits for somebody to agree: rescind approve HISTORY NUMBER --by "
+        "PERSON, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON; then start the next run"
+    )
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return " and ".join(map(str, numbers))
 
 
 def choose_method(federation: Revocable) -> Method:

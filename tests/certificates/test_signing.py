@@ -62,5 +62,5 @@ def test_a_statement_that_contradicts_itself_is_not_signed(
 ) -> None:
     monkeypatch.setattr(issue, "later", lambda *_: "2001-01-01T00:00:00+00:00")
     result = certified(*served)
-    assert (result.exit_code, "completed, before it was asked" in result.output) == (14, True)
+    assert (result.exit_code, "completed before it was asked" in result.output) == (14, True)
     assert not (served[0] / "certificate.json").exists()

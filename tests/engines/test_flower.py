@@ -43,10 +43,10 @@ from rescind.core.regularity import NetworkLoss
 from rescind.engines.stops import Accuracy
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
-from rescind.flower.nodes import fingerprint
 from rescind.flower.recorded import ModelFile
 from rescind.flower.servers import raise_distances
 from rescind.forgetting import Revocable
+from rescind.history.naming import name_key
 from rescind.history.witnesses import LOGGED, read_heads
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Exact, Last, Scratch, Sifu
@@ -296,13 +296,14 @@ def test_all_silent_is_an_empty_round(history: History) -> None:
 def test_an_authenticated_client_is_its_key_and_is_called_by_its_name(history: History) -> None:
     on = grid(authenticated=True)
     rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
-    keys = {name: fingerprint(InProcessGrid.key(name)) for name in CLINICS}
+    keys = {name: name_key(InProcessGrid.key(name)) for name in CLINICS}
     known = history.ledger.identities()
     assert set(known) == set(keys.values())
     assert history.ledger.labels() == {known[key]: name for name, key in keys.items()}
     assert history.clients(["clinic-4"]) == {known[keys["clinic-4"]]}
     assert history.run.facts.sources.identity is Source.CHECKED
-    assert not any(kind == "query" for _, kind in on.sent)
+    # They are asked once whether they want to leave, not who they are.
+    assert sum(kind == "query" for _, kind in on.sent) == len(CLINICS)
 
 
 def test_who_is_not_authenticated_is_what_it_says(history: History) -> None:
@@ -382,7 +383,7 @@ class Renewed(InProcessGrid):
         return InProcessGrid.key("a new key" if name == "clinic-1" else name)
 
 
-OLD_KEY, NEW_KEY = (fingerprint(on.key("clinic-1")) for on in (InProcessGrid, Renewed))
+OLD_KEY, NEW_KEY = (name_key(on.key("clinic-1")) for on in (InProcessGrid, Renewed))
 
 
 def renewed() -> InProcessGrid:

@@ -33,5 +33,7 @@ def main(grid: Grid, context: Context) -> None:
             num_rounds=rounds,
             until=rescind.flower.Accuracy(accuracy, most=rounds) if accuracy else None,
             solve=bool(config["solve"]),
+            serve=rescind.flower.at_once if config["serve"] else None,
+            approval=bool(config["approval"]),
             save_to=str(config["model"]) or None,
         )

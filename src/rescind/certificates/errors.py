@@ -57,3 +57,33 @@ class ReceiptMismatchError(CertificateError):
     """Whose receipt it is was not forgotten by the request that the certificate is about."""
 
     exit_code = 17
+
+
+class ReplayedRequestError(CertificateError):
+    """A signed request was handed in before."""
+
+    exit_code = 18
+
+
+class ForeignRequestError(CertificateError):
+    """A signed request is for another federation."""
+
+    exit_code = 19
+
+
+class UnregisteredKeyError(CertificateError):
+    """The key of a signed request is that of no client."""
+
+    exit_code = 20
+
+
+class StaleRequestError(CertificateError):
+    """A signed request is too old, or from a day that is still to come."""
+
+    exit_code = 21
+
+
+class RequestMismatchError(CertificateError):
+    """The signed request at hand is not the one that the certificate is about."""
+
+    exit_code = 22

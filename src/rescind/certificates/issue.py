@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
+from rescind.certificates.approvals import name_approver
 from rescind.certificates.models import find_covered
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
     STATEMENT_TYPE,
+    Approval,
     Body,
     EpsilonAt,
     Erasure,
@@ -48,6 +50,7 @@ from rescind.history.events import RowsNamed
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Claim, Outcome, claim_of
+from rescind.history.senders import Asker
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ModelId
@@ -143,7 +146,11 @@ def gather_claims(
         names=Names(**asdict(timeline.names)),
         request=asked.number,
         asked=asked.time,
+        asked_by=asked.sender.asker.value,
+        signed_request=asked.sender.proof if asked.sender.asker is Asker.KEY else None,
         deadline=asked.deadline,
+        first_deadline=asked.first_deadline,
+        approved=_approval(timeline, asked.number),
         forgotten=asked.forgotten,
         rows=tuple(
             NamedRows(client=event.client, root=event.root)
@@ -259,6 +266,16 @@ def _noise(history: History, timeline: Timeline, claim: Claim) -> Noise | None:
 def _solving(claim: Claim) -> Solving | None:
     settings = claim.planned.candidate.solving if claim.planned else None
     return None if settings is None else Solving(**asdict(settings))
+
+
+def _approval(timeline: Timeline, number: int) -> Approval | None:
+    """Return when the plan of a request was approved, and by which key; not by whom, which is the journal's."""
+    approval = timeline.approval_of(number)
+    if approval is None:
+        return None
+    entry, event = approval
+    # Where the clock was set back meanwhile, as for the erasure.
+    return Approval(time=later(timeline.requests[number - 1].time, entry.time), key=name_approver(event))
 
 
 def _body(timeline: Timeline, model_id: ModelId) -> Body | None:

@@ -72,7 +72,13 @@ def _request(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
     yield from ((role, name) for role, name in predicate.names if name is not None)
     yield "number", f"{predicate.request} of history {predicate.run}"
     yield "asked", _time(predicate.asked)
+    yield "asked by", predicate.asked_by
+    if predicate.approved is not None:
+        signed = f", signed with the key {predicate.approved.key}" if predicate.approved.key else ", not signed"
+        yield "plan approved", _time(predicate.approved.time) + signed
     yield "due", _time(predicate.deadline)
+    if predicate.first_deadline != predicate.deadline:
+        yield "due at first", _time(predicate.first_deadline)
     yield "completed", _time(predicate.erasure.completed)
     yield "erasure", f"{predicate.erasure.level}: {LEVELS[predicate.erasure.level]}"
     if predicate.mode != "heuristic":

@@ -214,6 +214,13 @@ class NamedRows(Part):
     root: Digest
 
 
+class Approval(Part):
+    """When somebody agreed to the plan, and the fingerprint of the key it was signed with, None without one."""
+
+    time: Words
+    key: Digest | None
+
+
 class Names(Part):
     """What people call the operator, the federation and its model; None where nothing was said."""
 
@@ -232,7 +239,9 @@ class Predicate(Part):
     are any. ``constants`` are what the claim takes as given although data may have decided it, ``public`` what it
     does not hide. ``noise`` or ``rounds`` is what hides. ``solving`` says how the head was solved after the restart,
     None if it was trained. ``evidence`` was measured, and no claim rests on it. ``body`` is what of a network in two
-    stages nobody but its anchors has trained.
+    stages nobody but its anchors has trained. ``asked_by`` says who handed the request in; if the client signed it
+    itself, ``signed_request`` is the SHA-256 of what it signed. ``first_deadline`` is the one
+    before any extension, ``approved`` is None where nobody had to agree.
     """
 
     title: Words
@@ -242,7 +251,11 @@ class Predicate(Part):
     names: Names
     request: Count
     asked: Words
+    asked_by: Literal["the operator", "the client's own node", "the client's own key"]
+    signed_request: Digest | None
     deadline: Words
+    first_deadline: Words
+    approved: Approval | None
     forgotten: tuple[Digest, ...]
     rows: tuple[NamedRows, ...]
     mode: Literal["exact", "strict", "instance", "heuristic"]

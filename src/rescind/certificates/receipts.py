@@ -38,13 +38,22 @@ def write_receipt(path: Path, receipt: Receipt) -> None:
 
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt, strictly."""
-    content = read_bounded(path, _LONGEST)
+    try:
+        return parse_receipt(read_bounded(path, _LONGEST))
+    except ValueError as error:
+        raise ValueError(f"{path} is no receipt, as rescind request add --receipt writes it: {error}") from error
+
+
+def parse_receipt(content: bytes) -> Receipt:
+    """Return the receipt that a file or a message holds; ``ValueError`` if it holds none."""
+    if len(content) > _LONGEST:
+        raise ValueError(f"it has more than {_LONGEST} bytes")
     try:
         # Whatever stands there twice would be read once.
         json.loads(content, object_pairs_hook=refuse_duplicates)
         return Receipt.model_validate_json(content, strict=True)
     except (ValidationError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no receipt, as rescind request add --receipt writes it: {error}") from error
+        raise ValueError(str(error)) from error
 
 
 def find_client(receipt: Receipt, predicate: Predicate) -> str:

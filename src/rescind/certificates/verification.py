@@ -15,6 +15,7 @@ from securesystemslib.signer import Key
 
 from rescind.certificates.annex import Annex, check_annex, is_same_annex
 from rescind.certificates.annex import build_annex as annex_of
+from rescind.certificates.approvals import find_approval_problem
 from rescind.certificates.envelope import fingerprint, open_envelope
 from rescind.certificates.errors import (
     AnnexMismatchError,
@@ -22,7 +23,9 @@ from rescind.certificates.errors import (
     InconsistentCertificateError,
     ModelMismatchError,
     NotACertificateError,
+    RequestMismatchError,
     UnsignedCertificateError,
+    UnusableKeyError,
 )
 from rescind.certificates.issue import (
     build_guarantee,
@@ -31,6 +34,7 @@ from rescind.certificates.issue import (
     gather_claims,
     read_request,
 )
+from rescind.certificates.leaving import open_request
 from rescind.certificates.models import find_by_digest, find_covered, read_model_id, read_parts
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
@@ -57,15 +61,15 @@ from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, HistoryError
-from rescind.history.clocks import find_steps_back, parse_time
+from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
 from rescind.history.outcomes import claim_of
+from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
 
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
-_YEARS = (1970, 9000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ def verify(
     history: History | None = None,
     witnessed: Collection[bytes] = (),
     annex: bytes | None = None,
+    request: bytes | None = None,
 ) -> VerifiedCertificate:
     """Check a certificate with everything that is at hand.
 
@@ -107,6 +112,7 @@ def verify(
         history: the history that it should be about.
         witnessed: heads of the history that clients were handed while they trained; they need ``history``.
         annex: the bytes of the certificate's annex.
+        request: the bytes of the request that the client signed itself.
 
     Returns:
         what holds, and what could not be checked.
@@ -120,6 +126,7 @@ def verify(
         ModelMismatchError: the model is not the one that it is about.
         HistoryMismatchError: the history is broken or another one, or does not say what the certificate says.
         AnnexMismatchError: the annex does not belong to the certificate, or does not fit it.
+        RequestMismatchError: the signed request is not the one that the certificate is about.
         ValueError: ``threshold`` is not from 1 to the number of keys, or there are ``witnessed`` heads and no
             ``history``.
     """
@@ -172,6 +179,10 @@ def verify(
         if own is not None and not is_same_annex(told, own):
             raise AnnexMismatchError("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
+    if request is not None:
+        holds.append(_check_request(statement.predicate, request))
+    else:
+        unchecked += _not_shown(statement.predicate)
     unchecked += _not_yet(statement.predicate, datetime.now(UTC))
     if statement.predicate.evidence:
         unchecked.append("the measured evidence: that is the signers' word")
@@ -193,7 +204,8 @@ def explain(verified: VerifiedCertificate) -> Iterator[str]:
     extent = ", as far as can be told from what is at hand" if verified.unchecked else ""
     yield from _wrapped("", f"Verified{extent}: {predicate.title}")
     asked, due, completed = (text[:10] for text in (predicate.asked, predicate.deadline, predicate.erasure.completed))
-    yield from _wrapped("  ", f"request {predicate.request}: asked {asked}, due {due}, completed {completed}")
+    own = "" if predicate.asked_by == Asker.OPERATOR.value else f" by {predicate.asked_by}"
+    yield from _wrapped("  ", f"request {predicate.request}: asked {asked}{own}, due {due}, completed {completed}")
     if names := describe_names(predicate.names):
         yield from _wrapped("  ", names)
     report = predicate.mode == Mode.HEURISTIC.value
@@ -296,6 +308,25 @@ def find_superseded(predicate: Predicate, history: History) -> Iterator[str]:
         yield f"training went on from its {certified} to {newest}, for which a certificate can be issued, too"
 
 
+def _check_request(predicate: Predicate, content: bytes) -> str:
+    """Compare a signed request with the one that a certificate is about; return what holds."""
+    try:
+        request = open_request(content)
+    except (NotACertificateError, UnsignedCertificateError, UnusableKeyError) as refusal:
+        raise RequestMismatchError(f"the signed request cannot be used: {refusal}") from refusal
+    if request.sender.proof != predicate.signed_request:
+        raise RequestMismatchError("the signed request at hand is not the one that this certificate is about")
+    return f"the request at hand is the one that it is about, signed by the client's own key, {request.client}"
+
+
+def _not_shown(predicate: Predicate) -> Iterator[str]:
+    """Say what is only told of who asked."""
+    if predicate.asked_by == Asker.KEY.value:
+        yield "that the client's own key signed the request: give the signed request"
+    elif predicate.asked_by == Asker.NODE.value:
+        yield "that the client's own node asked: its connection was authenticated, and nothing of that is kept"
+
+
 def _not_yet(predicate: Predicate, now: datetime) -> Iterator[str]:
     """Say which of its times a clock that was wrong must have told."""
     for event, time in (("asked for", predicate.asked), ("completed", predicate.erasure.completed)):
@@ -329,6 +360,10 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         yield "reasons why nothing is proven belong into a report, and into nothing else"
     if not predicate.forgotten or list(predicate.forgotten) != sorted(set(predicate.forgotten)):
         yield "it has to name somebody who was forgotten, and nobody twice"
+    if (predicate.signed_request is not None) is not (predicate.asked_by == Asker.KEY.value):
+        yield "who asked and the signed request do not go together"
+    if predicate.asked_by != Asker.OPERATOR.value and len(predicate.forgotten) != 1:
+        yield "whoever asks itself asks for itself alone"
     named = [told.client for told in predicate.rows]
     if (
         len(set(named)) < len(named)
@@ -336,11 +371,12 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         or (named and not _of_records(predicate))
     ):
         yield "it tells of rows of somebody whose rows were not to be forgotten, or twice of somebody's"
-    asked, due, completed = map(_time, (predicate.asked, predicate.deadline, predicate.erasure.completed))
-    if asked is None or due is None or completed is None:
+    approved = () if predicate.approved is None else (predicate.approved.time,)
+    times = predicate.asked, predicate.first_deadline, predicate.deadline, predicate.erasure.completed, *approved
+    if not all(map(is_usual_time, times)):
         yield "one of its times is not valid"
-    elif min(due, completed) < asked:
-        yield "it was due, or completed, before it was asked for"
+    elif min(map(parse_time, times)) < parse_time(predicate.asked):
+        yield "it was due, approved or completed before it was asked for"
     if not predicate.trained or len(set(predicate.trained)) < len(predicate.trained):
         yield "it has to name the tensors that were trained, and none twice"
     if not _can_be_drawn(predicate.facts):
@@ -568,6 +604,8 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
     timeline = history.timeline_at(head)
     claim = claim_of(timeline, predicate.request)
     knows_them = False if claim.mode is Mode.HEURISTIC else has_touched(history, head, claim, model_id)
+    if (unsigned := find_approval_problem(timeline, predicate.run, predicate.request)) is not None:
+        raise HistoryMismatchError(unsigned)
     for wrong in find_unfounded(timeline, claim, knows_them):
         raise HistoryMismatchError(wrong)
     unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.entry_times(head))]
@@ -634,13 +672,3 @@ def _close(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=0.0)
     return one == other
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    # One spelling only, and far enough from the first and the last year to be shown in any zone.
-    usual = parsed.tzinfo is not None and parsed.isoformat() == text and _YEARS[0] <= parsed.year <= _YEARS[1]
-    return parsed if usual else None

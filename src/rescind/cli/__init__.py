@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli import certify, doctor, doubts, erase, init, key, plan, readmit, report, request, status, verify
+from rescind.cli import (
+    certify,
+    decide,
+    doctor,
+    doubts,
+    erase,
+    init,
+    key,
+    leave,
+    plan,
+    readmit,
+    report,
+    request,
+    status,
+    verify,
+)
 
 app = typer.Typer(
     name="rescind",
@@ -35,7 +50,10 @@ def main(
 app.command("init")(init.init)
 app.command("status")(status.status)
 app.add_typer(request.app, name="request")
+app.command("leave")(leave.leave)
 app.command("plan")(plan.plan)
+app.command("approve")(decide.approve)
+app.command("refuse")(decide.refuse)
 app.command("doubts")(doubts.doubts)
 app.command("erase")(erase.erase)
 app.command("readmit")(readmit.readmit)

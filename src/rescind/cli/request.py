@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +11,14 @@ import typer
 from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show, table
 
 if TYPE_CHECKING:
+    from rescind.history.history import History
     from rescind.history.timeline import FiledRequest
 
 app = typer.Typer(
     help="Requests to be forgotten: add one, list them, extend one, take one back.", no_args_is_help=True
 )
+Epsilon = Annotated[float, typer.Option(help="The guarantee's epsilon.")]
+Delta = Annotated[float, typer.Option(help="The guarantee's delta.")]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The request's number.")]
 
 
@@ -26,8 +29,8 @@ def add(
     records: Annotated[
         bool, typer.Option("--records", help="Some of their rows go, which they name themselves; they stay.")
     ] = False,
-    epsilon: Annotated[float, typer.Option(help="The guarantee's epsilon.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The guarantee's delta.")] = 1e-5,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
     receipt: Annotated[
         list[Path] | None,
         typer.Option(help="A new file for the receipt; once for each CLIENT, in their order. For that client alone."),
@@ -40,7 +43,6 @@ def add(
     Example: rescind request add hospital-history hungary --records
     """
     with open_existing(history) as opened:
-        from rescind.certificates.receipts import Receipt, write_receipt
         from rescind.core.calibration import Budget
         from rescind.core.facts import PrivacyScope
 
@@ -48,24 +50,41 @@ def add(
         groups = {client: opened.clients([client]) for client in files}
         scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
         number = opened.ask(clients, Budget(epsilon, delta), scope=scope)
-        asked = opened.timeline.open_requests[number]
-        names = opened.names(asked.request.group)
-        receipts = {name: opened.receipt(name) for name in names}
-        for client, path in files.items():
-            own = {name: receipts[name] for name in opened.names(groups[client])}
-            write_receipt(path, Receipt(run=opened.identifier, request=number, called=client, names=own))
-    everybody = ", ".join(dict.fromkeys(clients))
-    asked_for = "without noise" if records else f"for epsilon {epsilon:g} and delta {delta:g}"
-    words = [
-        f"Request {number} is recorded, {asked_for}, to be served by {asked.deadline[:10]}.",
-        *(f"The receipt of {client} is in {path}: give it to {client} alone." for client, path in files.items()),
-        *(
-            f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}"
-            for name in (() if files else receipts)
-        ),
-        *(_next_for_rows(everybody, number) if records else _next_for_clients(everybody)),
-    ]
-    show({"request": number, "deadline": asked.deadline, "receipts": receipts}, words, as_json)
+        result, words = _hand_out(opened, number, list(dict.fromkeys(clients)), groups, files)
+    show(result, words, as_json)
+
+
+@app.command("import")
+def import_(
+    history: Location,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What rescind leave wrote on the client's machine.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    days: Annotated[int, typer.Option(min=1, max=365, help="How many days ago it may have been signed.")] = 30,
+    receipt: Annotated[Path | None, typer.Option(help="A new file for the receipt, for that client alone.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record a request that a client signed itself, once it is checked; the certificate will say so.
+
+    Exit codes: 0 it is recorded; 1 a file or an argument is wrong; 10 its key cannot be used; 11 no signed request;
+    12 not signed by its key; 18 handed in before; 19 for another federation; 20 nobody's key; 21 too old.
+    Example: rescind request import hospital-history leave.json --receipt hospital-3.json
+    """
+    with open_existing(history) as opened:
+        from datetime import UTC, datetime, timedelta
+
+        from rescind.certificates.files import read_content
+        from rescind.certificates.leaving import check_request, scope_of
+        from rescind.core.calibration import Budget
+
+        request = check_request(opened, read_content(file), timedelta(days=days), datetime.now(UTC))
+        group = opened.clients([request.client])
+        (called,) = opened.describe_groups([group])[0]
+        files = _receipt_files([called], [receipt] if receipt else [])
+        budget, scope = Budget(epsilon, delta), scope_of(request)
+        number = opened.ask([request.client], budget, scope=scope, sender=request.sender)
+        result, words = _hand_out(opened, number, [called], {called: group}, files)
+    show(result, [f"{called} asked with its own key, {request.client}.", *words], as_json)
 
 
 @app.command("list")
@@ -86,6 +105,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
                 "request": asked.number,
                 "asked": asked.time[:10],
                 "clients": clients,
+                "asked_by": asked.sender.asker.value,
                 "scope": asked.request.scope.value,
                 "epsilon": asked.request.budget.epsilon,
                 "delta": asked.request.budget.delta,
@@ -145,6 +165,36 @@ def withdraw(
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
 
 
+def _hand_out(
+    history: History,
+    number: int,
+    clients: Sequence[str],
+    groups: Mapping[str, frozenset[int]],
+    files: Mapping[str, Path],
+) -> tuple[dict[str, object], list[str]]:
+    """Write the receipts of a new request; return what was done, for programs and in words."""
+    from rescind.certificates.receipts import Receipt, write_receipt
+
+    asked = history.timeline.open_requests[number]
+    receipts = {name: history.receipt(name) for name in history.names(asked.request.group)}
+    for client, path in files.items():
+        own = {name: receipts[name] for name in history.names(groups[client])}
+        write_receipt(path, Receipt(run=history.identifier, request=number, called=client, names=own))
+    everybody, budget = ", ".join(clients), asked.request.budget
+    records = asked.request.scope.value == "records"
+    asked_for = "without noise" if records else f"for epsilon {budget.epsilon:g} and delta {budget.delta:g}"
+    words = [
+        f"Request {number} is recorded, {asked_for}, to be served by {asked.deadline[:10]}.",
+        *(f"The receipt of {client} is in {path}: give it to {client} alone." for client, path in files.items()),
+        *(
+            f"Receipt for {name}, by which it finds itself in the certificate: {receipts[name]}"
+            for name in (() if files else receipts)
+        ),
+        *(_next_for_rows(everybody, number) if records else _next_for_clients(everybody)),
+    ]
+    return {"request": number, "deadline": asked.deadline, "receipts": receipts}, words
+
+
 def _receipt_files(clients: Sequence[str], paths: Sequence[Path]) -> dict[str, Path]:
     """Return the file for each client's receipt; checked up front: once the request is recorded it is too late."""
     if paths and (len(paths), len(set(paths))) != (len(clients), len(clients)):
@@ -160,8 +210,8 @@ def _receipt_files(clients: Sequence[str], paths: Sequence[Path]) -> dict[str, P
 def _next_for_clients(clients: str) -> tuple[str, ...]:
     return (
         f"{clients} will not be asked to train any more.",
-        "Start the federation's next run as always: it goes back, adds the noise that is needed, trains on with the "
-        "others, and erases.",
+        "Start the federation's next run as always: it goes back, hides or leaves out what they did, trains on with "
+        "the others, and erases.",
     )
 
 
@@ -175,8 +225,8 @@ def _next_for_rows(clients: str, number: int) -> tuple[str, ...]:
 
 
 def _state(asked: FiledRequest, done: bool) -> str:
-    if asked.withdrawn:
-        return "withdrawn"
+    if asked.dropped:
+        return "refused" if asked.refused else "withdrawn"
     if done:
         return "served"
     return "being served" if asked.served else "open"

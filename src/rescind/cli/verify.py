@@ -30,6 +30,9 @@ def verify(
     receipt: Annotated[
         Path | None, typer.Option(help="A client's receipt, to tell whether that client is among the forgotten.")
     ] = None,
+    request: Annotated[
+        Path | None, typer.Option(help="The request that the client signed itself, to check that its key asked.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page for people, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,7 +40,7 @@ def verify(
 
     Exit codes: 0 it holds; 1 a file or an argument is wrong; 10 a key cannot be used; 11 no certificate; 12 not
     signed by the keys; 13 another model; 14 texts or numbers do not follow; 15 another history; 16 another annex;
-    17 the receipt's client is not in it.
+    17 the receipt's client is not in it; 22 another signed request.
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
     with report_errors("not verified: "), ExitStack() as open_:
@@ -60,6 +63,7 @@ def verify(
                 history=None if history is None else open_.enter_context(open_history(history)),
                 witnessed=frozenset().union(*map(read_heads, witness or ())),
                 annex=None if annex is None else read_content(annex),
+                request=None if request is None else read_content(request),
             )
         finding = None if receipt is None else find_client(read_receipt(receipt), checked.statement.predicate)
         if html is not None:

@@ -8,15 +8,19 @@ from rescind.flower.client import identify, is_question, keep_own, report_distan
 
 if TYPE_CHECKING:
     from rescind.flower.recorded import Recorded, run
+    from rescind.serving import StopServing, at_once, nightly
 
 __all__ = [
     "Accuracy",
     "Recorded",
     "Rounds",
     "Stages",
+    "StopServing",
+    "at_once",
     "identify",
     "is_question",
     "keep_own",
+    "nightly",
     "report_distance",
     "run",
     "train_head",
@@ -25,8 +29,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load the server's half when it is first asked for: Flower starts a client's process for every message."""
-    if name not in ("Recorded", "run"):
-        raise AttributeError(f"module 'rescind.flower' has no attribute {name!r}")
-    from rescind.flower import recorded
+    if name in ("Recorded", "run"):
+        from rescind.flower import recorded
 
-    return getattr(recorded, name)
+        return getattr(recorded, name)
+    if name in ("StopServing", "at_once", "nightly"):
+        from rescind import serving
+
+        return getattr(serving, name)
+    raise AttributeError(f"module 'rescind.flower' has no attribute {name!r}")

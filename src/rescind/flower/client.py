@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,24 @@ from rescind.engines.complaints import Complaint
 from rescind.engines.heads import LEAST_ROWS, sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
-from rescind.flower.wire import DISTANCE, EXECUTED, LOSS, OWN, OWN_MODEL, SUMS, WITNESSED, Instructions
+from rescind.flower.wire import (
+    DISTANCE,
+    EXECUTED,
+    KEEP_RECEIPT,
+    KEYED,
+    LEAVE,
+    LEAVE_ROWS,
+    LOSS,
+    OWN,
+    OWN_MODEL,
+    RECEIPT,
+    REFUSED,
+    SUMS,
+    WITNESSED,
+    Instructions,
+)
 from rescind.history.witnesses import LOGGED
+from rescind.texts import make_plain
 
 # Flower shows what this logger says, and keeps it.
 _LOG = logging.getLogger("flwr")
@@ -125,9 +142,12 @@ def is_question(msg: Message) -> bool:
 
 
 def identify(msg: Message, context: Context) -> Message:
-    """Tell the server who this client is: the ``client-id`` of its node-config, or its partition in a simulation.
+    """Tell the server who this client is, and whether it asks to be forgotten, in ``@app.query()``.
 
-    A federation without authentication needs it, in ``@app.query()``; what is told there is this client's word.
+    Who it is: the ``client-id`` of its node-config, or its partition in a simulation. Where keys are registered they
+    tell that, else it is this client's word. A SuperNode whose node-config has ``rescind-leave=true`` asks to be
+    forgotten; one with ``rescind-leave-rows="..."`` asks for those of its rows that ``train_head`` is told of, once
+    for every text. Its receipt is written into the file that ``rescind-receipt`` names.
 
     Args:
         msg: the server's message.
@@ -137,16 +157,33 @@ def identify(msg: Message, context: Context) -> Message:
         the reply.
 
     Raises:
-        ValueError: the node-config has neither a ``client-id`` nor a partition.
+        ValueError: no keys are registered, and the node-config has neither a ``client-id`` nor a partition; or the
+            node-config asks for something that cannot be asked for.
     """
-    config = context.node_config
+    config, told = context.node_config, ConfigRecord()
+    asked = next(iter(msg.content.config_records.values()), ConfigRecord())
     if "client-id" in config:
-        name = str(config["client-id"])
+        told["client-id"] = str(config["client-id"])
     elif "partition-id" in config:
-        name = f"client-{config['partition-id']}"
-    else:
+        told["client-id"] = f"client-{config['partition-id']}"
+    elif KEYED not in asked:
         raise Complaint.NO_NAME.error()
-    return Message(RecordDict({EXECUTED: ConfigRecord({"client-id": name})}), reply_to=msg)
+    if (wish := config.get(LEAVE, False)) is not False:
+        # "false" in quotes is no wish to leave.
+        if wish is not True:
+            raise Complaint.WISH.error(LEAVE, wish)
+        told[LEAVE] = "true"
+    elif LEAVE_ROWS in config:
+        rows = config[LEAVE_ROWS]
+        if not isinstance(rows, str) or not rows:
+            raise Complaint.WISH.error(LEAVE_ROWS, rows)
+        told[LEAVE_ROWS] = rows
+    if REFUSED in asked:
+        # Whoever reads this node's log asked, or has to know.
+        _LOG.warning("rescind: the operator does not forget this client, %s", make_plain(str(asked[REFUSED]))[:2000])
+    if RECEIPT in asked:
+        _keep_receipt(str(asked[RECEIPT]), config.get(KEEP_RECEIPT))
+    return Message(RecordDict({EXECUTED: told}), reply_to=msg)
 
 
 def keep_own(msg: Message, context: Context, arrays: ArrayRecord) -> None:
@@ -249,6 +286,24 @@ def _send(
     """Return the reply with sums."""
     records = {SUMS: ArrayRecord(dict(arrays)), "metrics": MetricRecord(dict(metrics)), EXECUTED: executed}
     return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
+
+
+def _keep_receipt(content: str, file: object) -> None:
+    """Write this client's receipt into the file that its node-config names, unless it is there already."""
+    if not file:
+        _LOG.warning("rescind: a receipt came, and the node-config has no %s=FILE to keep it in", KEEP_RECEIPT)
+        return
+    # Needed once in a client's life: Flower starts a process for every message.
+    from rescind.certificates.receipts import parse_receipt, write_receipt
+
+    try:
+        write_receipt(Path(str(file)), parse_receipt(content.encode()))
+    except FileExistsError:
+        return
+    except (OSError, ValueError) as unfit:
+        _LOG.warning("rescind: the receipt could not be written into %s: %s", file, unfit)
+        return
+    _LOG.info("rescind: the request to be forgotten is recorded; its receipt is in %s", file)
 
 
 def _witness(context: Context, told: Instructions, done: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 import math
 import time
@@ -14,18 +12,25 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from rescind.core.facts import PrivacyScope
 from rescind.flower.failures import Failures
 from rescind.flower.patience import Patience
 from rescind.flower.roster import Roster
-from rescind.flower.wire import EXECUTED
+from rescind.flower.wire import EXECUTED, KEYED, RECEIPT
+from rescind.flower.wishes import NodeWish, read_wish
+from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME
 from rescind.texts import is_plain, make_plain
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
 _PAUSE = 1.0
+# Seconds between two looks while there is nothing to do.
+_IDLE = 5.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
+# Seconds that it may take to say whether it asks to be forgotten: nobody asks it again before it is started again.
+_WISH = 60.0
 # Seconds after which it is no use to wait for others, if all that are connected do not say who they are.
 _GRACE = 30.0
 # So many are named in a message.
@@ -36,11 +41,15 @@ KEYS_END_IT = "Registered keys end this (flwr supernode register)"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A connected client: its ``name`` tells it from all others, ``label`` is what people call it."""
+    """A connected client: its ``name`` tells it from all others, ``label`` is what people call it.
+
+    ``since`` is when its node was started last.
+    """
 
     name: str
     node: int
     label: str
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,9 @@ class Nodes:
     def __init__(self, grid: Grid, roster: Roster, least: int, timeout: float, authenticated: bool | None) -> None:
         self._grid, self._roster, self._least, self._timeout = grid, roster, least, timeout
         self._told: dict[int, str] = {}
+        # When those were started whose wishes are known, and what they wish.
+        self._heard: dict[int, str] = {}
+        self._wishes: dict[int, NodeWish] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
         self._patience = Patience()
@@ -104,11 +116,19 @@ class Nodes:
             for name in sorted(barred):
                 self._warn_of(everybody[name].node)
             members = {name: everybody[name] for name in sorted(everybody.keys() - barred)}
+            members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
             self.ready = len(self._roster.stay(list(members)))
             return self._compare(members, nobody=not everybody)
 
         self._wait(look)
         return members
+
+    def listen(self) -> None:
+        """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
+        time.sleep(min(_IDLE, self._timeout))
+        everybody = self._members()
+        barred = self._roster.barred({name: member.label for name, member in everybody.items()})
+        self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
 
     def _compare(self, members: Mapping[str, Member], *, nobody: bool) -> _Look:
         """Return how those connected compare with those who are waited for; ``nobody`` if none are connected."""
@@ -162,7 +182,7 @@ class Nodes:
             self._closed = True
             self._say("keys are registered by now: whoever has none stays outside; names stay what clients tell")
         if self.authenticated:
-            names = {node.node_id: fingerprint(node.public_key) for node in registered}
+            names = {node.node_id: name_key(node.public_key) for node in registered}
         else:
             names = self._asked(registered if self._closed else nodes)
         for node in nodes:
@@ -179,16 +199,14 @@ class Nodes:
                     f"came last takes part, node {node.node_id}. {KEYS_END_IT}"
                 )
             label = make_plain(node.name)[:LONGEST_NAME].strip() if self.authenticated else name
-            members[name] = Member(name, node.node_id, label or name)
+            members[name] = Member(name, node.node_id, label or name, node.last_activated_at)
         return members
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
         """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
         unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
-        messages = [Message(RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY) for node in unknown]
         wait = min(_ANSWER, self._timeout)
-        replies = list(self._grid.send_and_receive(messages, timeout=wait)) if messages else []
-        for reply in replies:
+        for reply in self._query({node: {} for node in unknown}, wait):
             node = reply.metadata.src_node_id
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
@@ -202,6 +220,45 @@ class Nodes:
             failed = "answered without saying" if node in self._nameless else f"did not say in {wait:g} s"
             self._say(f"node {node} {failed} who it is. {IDENTIFY}. It is asked again, ever more seldom")
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
+
+    def _hear(self, members: Mapping[str, Member]) -> set[str]:
+        """Ask whoever is new, or was started again, whether it asks to be forgotten, and record it if it does.
+
+        Returns:
+            the names of those who want to leave and have no open request: they are left out, too.
+        """
+        new = [member for member in members.values() if self._heard.get(member.node) != member.since]
+        self._heard |= {member.node: member.since for member in new}
+        if not self.authenticated:
+            for node in (member.node for member in new if member.node in self._wishes):
+                self._say(
+                    f"node {node} asks to be forgotten, and without registered keys nobody knows who asks: ask its "
+                    "owner, then record it (rescind request add)"
+                )
+            return set()
+        wait = min(_WISH, self._timeout)
+        self._query({member.node: {KEYED: True} for member in new}, wait)
+        wishing = {member: self._wishes[member.node] for member in members.values() if member.node in self._wishes}
+        answers = {member: self._roster.answer(member.name, member.label, wish) for member, wish in wishing.items()}
+        self._query({member.node: {KEYED: True, **answers[member]} for member in new if answers.get(member)}, wait)
+        leaving = {member for member, wish in wishing.items() if wish.scope is not PrivacyScope.RECORDS}
+        return {member.name for member in leaving if RECEIPT not in answers[member]}
+
+    def _query(self, questions: Mapping[int, Mapping[str, bool | str]], seconds: float) -> list[Message]:
+        """Ask nodes, each with what it is told; remember what those wish who answer, and return the answers."""
+        messages = [
+            Message(RecordDict({"config": ConfigRecord(dict(config))}), node, MessageType.QUERY)
+            for node, config in questions.items()
+        ]
+        replies = list(self._grid.send_and_receive(messages, timeout=seconds)) if messages else []
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
+            if record is not None and node in questions:
+                self._wishes.pop(node, None)
+                if (wish := read_wish(record)) is not None:
+                    self._wishes[node] = wish
+        return replies
 
     def _warn_of(self, node: int) -> None:
         """Say that a forgotten participant is there, without its name: Flower keeps the log."""
@@ -224,8 +281,3 @@ def is_registered(node: NodeInfo) -> bool:
     every start.
     """
     return node.HasField("name") and bool(node.name) and bool(node.public_key)
-
-
-def fingerprint(public_key: bytes) -> str:
-    """Return a key's name: the SHA-256 of its PEM text, in the form that SSH shows fingerprints in."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(public_key.strip()).digest()).decode().rstrip("=")

@@ -34,7 +34,8 @@ from rescind.history.outcomes import Outcome
 from rescind.history.run import Goal
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method
-from rescind.serving import serve
+from rescind.serving import Rule
+from rescind.serving import serve as serve_federation
 
 __all__ = ["Recorded", "run"]
 
@@ -244,6 +245,8 @@ def run(
     method: Method | None = None,
     solve: bool = False,
     level: ErasureLevel = ErasureLevel.PURGE,
+    approval: bool = False,
+    serve: Rule | None = None,
     timeout: float = 600.0,
     train_config: ConfigRecord | None = None,
     evaluate_config: ConfigRecord | None = None,
@@ -268,6 +271,10 @@ def run(
             ``Solve()`` has solved is not trained on.
         solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         level: how much of a forgotten client is erased.
+        approval: whether somebody has to agree to every plan before it is carried out (``rescind approve``). Where
+            nobody has yet, the run ends with an error that says so; with ``serve`` it waits.
+        serve: when requests are served by a run that does not end: ``at_once``, ``nightly`` or a rule of your own.
+            Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
             and is asked again 1, 2, 4 rounds later, and so on.
         train_config: as in Flower's ``Strategy.start``.
@@ -283,6 +290,7 @@ def run(
         RunMismatchError: the training, the trained tensors' names, types or shapes, or the frozen tensors are not
             those that the history began with; or the initial arrays are not, and model 0.0 cannot be read.
         LockedError: another process is writing to this run.
+        PendingRequestError: somebody has to agree to a plan first, or the rule ended a run while somebody waits.
         TimeoutError: too few nodes that may take part were connected in time, or none says who it is.
         ValueError: ``trained`` names a tensor that the model does not have, the trained tensors have another type or
             shape than the training needs, nothing that clients sent in three rounds could be used, or nobody is left
@@ -350,7 +358,7 @@ def run(
         scored=False,
     )
     commands.update(_leaving(history, engine))
-    model = serve(
+    model = serve_federation(
         revocable,
         end_rule,
         method,
@@ -358,6 +366,9 @@ def run(
         level=level,
         outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen),
         served=lambda outcome: _tell(outcome, commands),
+        approval=approval,
+        rule=serve,
+        pause=engine.nodes.listen,
     )
     result.arrays = engine.packed(model)
     result.train_metrics_clientapp |= engine.train_metrics

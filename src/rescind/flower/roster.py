@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rescind.core.facts import PrivacyScope
+from rescind.flower.wishes import NodeWish, answer_wish
 from rescind.history.history import History
 
 
@@ -34,8 +35,12 @@ class Roster:
         """Return who of some was forgotten and not readmitted, by name with what people call each."""
         return self.history.barred(labels)
 
+    def answer(self, name: str, label: str, wish: NodeWish) -> dict[str, str]:
+        """Record what a client wishes, and return what it is told."""
+        return answer_wish(self.history, name, label, wish)
+
     def left(self) -> int:
         """Return how many have left, or asked to."""
-        requests = [filed.request for filed in self.history.timeline.requests if not filed.withdrawn]
+        requests = [filed.request for filed in self.history.timeline.requests if not filed.dropped]
         for_good = (request.group for request in requests if request.scope is not PrivacyScope.RECORDS)
         return len(frozenset[int]().union(*for_good))

@@ -30,6 +30,14 @@ DISTANCE = "rescind-distance"
 # Of an answer to a solver: the summed loss among its metrics, the sums in a record of arrays.
 LOSS = "rescind-loss"
 SUMS = "rescind.sums"
+# In the node-config of a SuperNode: what its operator wishes, and a file for the receipt.
+LEAVE = "rescind-leave"
+LEAVE_ROWS = "rescind-leave-rows"
+KEEP_RECEIPT = "rescind-receipt"
+# In a query: names are keys, so nobody has to say who it is; and what the server hands over.
+KEYED = "rescind.keyed"
+RECEIPT = "rescind.receipt"
+REFUSED = "rescind.refused"
 
 
 @dataclass(frozen=True, slots=True)

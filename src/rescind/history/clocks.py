@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -11,6 +12,8 @@ from rescind.ledger.records import Entry
 
 # Clocks are set right by seconds every day, and two processes do not append in the order in which they looked.
 _USUAL = timedelta(minutes=1)
+# Far enough from the first and the last year of a calendar.
+_YEARS = (1970, 9000)
 
 
 def parse_time(text: str) -> datetime:
@@ -21,9 +24,25 @@ def parse_time(text: str) -> datetime:
     return time
 
 
+def is_usual_time(text: str) -> bool:
+    """Return whether a text is a time with a zone, spelled in the one usual way, that can be shown in any zone."""
+    try:
+        time = parse_time(text)
+    except ValueError:
+        return False
+    return time.isoformat() == text and _YEARS[0] <= time.year <= _YEARS[1]
+
+
 def later(one: str, other: str) -> str:
     """Return the later of two times."""
     return max(one, other, key=parse_time)
+
+
+def add_months(time: datetime, months: int) -> datetime:
+    """Return the same day some months later, or that month's last day where it has no such day."""
+    years, month = divmod(time.month - 1 + months, 12)
+    year = time.year + years
+    return time.replace(year=year, month=month + 1, day=min(time.day, monthrange(year, month + 1)[1]))
 
 
 def entry_times(entries: Iterable[Entry]) -> list[tuple[datetime, int]]:

@@ -23,6 +23,7 @@ from rescind.core.stages import Stages
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run
+from rescind.history.senders import Asker, Sender
 from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
 
 Value = TypeVar("Value")
@@ -32,7 +33,7 @@ _CLASSES: dict[str, type] = {
     for known in (
         *(Branch, Budget, Candidate, ClassicBudget, Curvature, DeclaredLoss, DpFedAvg, ErasureLevel, ErasurePlan),
         *(Facts, Goal, LocalTraining, LogisticL2, Mode, ModelId, Node, PrivacyScope, PublicHead, Request, Run),
-        *(Sampling, SoftmaxL2, Solving, Source, Sources, Span, SquaredL2, Stages, NetworkLoss),
+        *(Asker, Sampling, Sender, SoftmaxL2, Solving, Source, Sources, Span, SquaredL2, Stages, NetworkLoss),
     )
 }
 _CLASS = "class"

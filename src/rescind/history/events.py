@@ -15,6 +15,7 @@ from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode_fields, encode
 from rescind.history.run import Run
+from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import BRANCH, LABEL, LONGEST_NAME, READMISSION, REGISTRATION, REJECTION, REMAINS, Ledger
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
 from rescind.texts import is_plain, make_plain
@@ -103,6 +104,7 @@ class RequestFiled:
     request: Request
     deadline: str
     forgotten: tuple[str, ...]
+    sender: Sender = OPERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,28 @@ class RequestWithdrawn:
 
     request: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    """A named person decided that a request is not served, and why."""
+
+    request: int
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApproved:
+    """A named person agreed to the plan, or without one to the request, of the entry ``plan``; signed with a ``key``.
+
+    ``key`` is the raw public key, ``signature`` is by its private half; both in hexadecimal.
+    """
+
+    plan: int
+    by: str
+    key: str = ""
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +259,8 @@ Event: TypeAlias = (
     | RepliesRejected
     | RequestFiled
     | RequestWithdrawn
+    | RequestRefused
+    | PlanApproved
     | DeadlineExtended
     | RequestSettled
     | RecordedPlan
@@ -261,6 +287,8 @@ EVENTS: Mapping[str, type[Event]] = {
     REJECTION: RepliesRejected,
     "request": RequestFiled,
     "withdrawal": RequestWithdrawn,
+    "refusal": RequestRefused,
+    "approval": PlanApproved,
     "extension": DeadlineExtended,
     "settlement": RequestSettled,
     "plan": RecordedPlan,

@@ -32,9 +32,9 @@ from rescind.errors import (
     UnknownClientError,
     UnsafePermissionsError,
 )
-from rescind.history import erasure, requests, verification
-from rescind.history.clocks import entry_times
-from rescind.history.events import EVENTS, RecordedPlan, RowsNamed, record, write_body
+from rescind.history import decisions, erasure, requests, verification
+from rescind.history.clocks import add_months, entry_times
+from rescind.history.events import EVENTS, PlanApproved, RecordedPlan, RowsNamed, record, write_body
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, newest_model_at
 from rescind.history.locations import open_stores
 from rescind.history.numbers import check_numbers
@@ -43,6 +43,7 @@ from rescind.history.outcomes import Outcome, find_outcomes
 from rescind.history.recorder import Recorder
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, count_parameters, describe_model
+from rescind.history.senders import OPERATOR, Sender
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import RETURNING, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
@@ -520,7 +521,7 @@ class History:
         return [name for name in names if name not in gone and known.get(name) not in leaving]
 
     def _leaving(self) -> set[int]:
-        return {client for filed in self.timeline.requests if not filed.withdrawn for client in filed.request.group}
+        return {client for filed in self.timeline.requests if not filed.dropped for client in filed.request.group}
 
     def barred(self, labels: Mapping[str, str]) -> frozenset[str]:
         """Return which clients are forgotten ones: by their names, or new names under labels of those who left.
@@ -775,6 +776,7 @@ class History:
         scope: PrivacyScope = PrivacyScope.GROUP,
         releases: int = 1,
         deadline: datetime | None = None,
+        sender: Sender = OPERATOR,
     ) -> int:
         """Record that clients ask to be forgotten; also while training runs.
 
@@ -785,6 +787,7 @@ class History:
             releases: how many releases the budget is for.
             deadline: when the request has to be served, with a time zone, a year from now at most. None means a month
                 from now, as in GDPR art. 12.
+            sender: who asked, and what shows it.
 
         Returns:
             the request's number, counted from 1 in the order of arrival.
@@ -800,7 +803,7 @@ class History:
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
         for asked in self.timeline.requests:
-            if not asked.withdrawn and asked.request.group & request.group:
+            if not asked.dropped and asked.request.group & request.group:
                 raise ValueError(
                     f"request {asked.number} is about some of these clients already: leave them out, or take it back "
                     f"if it is still open (rescind request withdraw HISTORY {asked.number})"
@@ -816,7 +819,7 @@ class History:
                 f"the deadline, {deadline.isoformat()}, is more than a year away: nobody waits so long, give an "
                 "earlier one"
             )
-        return requests.ask(self.ledger, request, now, deadline or now + timedelta(days=30))
+        return requests.ask(self.ledger, request, now, deadline or add_months(now, 1), sender)
 
     def label(self, labels: Mapping[str, str]) -> None:
         """Record what people call clients.
@@ -873,6 +876,38 @@ class History:
             MissingSecretError: the secret file is not at hand.
         """
         requests.withdraw(self.ledger, number, self._clock(), reason)
+
+    def approve(self, number: int, by: str, sign: decisions.Sign | None = None) -> PlanApproved:
+        """Record that a named person agrees to the recorded plan of an open request.
+
+        Args:
+            number: the request's number.
+            by: who agrees; it stays in the history.
+            sign: returns the raw public key and the signature of a text, both in hexadecimal.
+
+        Returns:
+            what was recorded.
+
+        Raises:
+            ValueError: the request is not open, has no recorded plan, or ``by`` cannot be a name.
+            StalePlanError: the history has changed since it was planned.
+            MissingSecretError: the secret file is not at hand.
+        """
+        return decisions.approve(self.ledger, number, by, sign, self._now())
+
+    def refuse(self, number: int, by: str, reason: str) -> None:
+        """Record that a named person decided not to serve an open request.
+
+        Args:
+            number: the request's number.
+            by: who decided; it stays in the history.
+            reason: why, in at most 1,000 characters and without names of clients; it stays in the history.
+
+        Raises:
+            ValueError: the request is not open, the reason is empty or too long, or ``by`` cannot be a name.
+            MissingSecretError: the secret file is not at hand.
+        """
+        decisions.refuse(self.ledger, number, by, reason, self._now())
 
     def name_run(
         self, *, operator: str | None = None, federation: str | None = None, model: str | None = None

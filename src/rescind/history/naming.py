@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Iterator
 
 from rescind.errors import refuse_changes
@@ -10,6 +12,11 @@ from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import merkle_root
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Entry
+
+
+def name_key(public_key: bytes) -> str:
+    """Return the name of whoever has a key: the SHA-256 of its PEM text, as SSH shows fingerprints."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(public_key.strip()).digest()).decode().rstrip("=")
 
 
 def check_names(ledger: Ledger, clients: Iterable[int]) -> None:

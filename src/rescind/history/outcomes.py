@@ -128,7 +128,7 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
     """Return what may be claimed of a request that was served to the end.
 
     Raises:
-        ValueError: there is no such request, or it was withdrawn, or it has not been served to the end.
+        ValueError: there is no such request, or it was withdrawn or refused, or it has not been served to the end.
     """
     for outcome in find_outcomes(timeline):
         for filed in outcome.asked:
@@ -146,8 +146,9 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
     filed_requests = {filed.number: filed for filed in timeline.requests}
     if number not in filed_requests:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
-    if filed_requests[number].withdrawn:
-        raise ValueError(f"request {number} was withdrawn: nobody was forgotten by it, so nothing can be certified")
+    if filed_requests[number].dropped:
+        how = "refused" if filed_requests[number].refused else "withdrawn"
+        raise ValueError(f"request {number} was {how}: nobody was forgotten by it, so nothing can be certified")
     raise ValueError(
         f"request {number} has not been served to the end: start the federation's next run, then certify"
     )

@@ -109,7 +109,7 @@ def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
     """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
     timeline = history.timeline
     done = find_finished(timeline)
-    return tuple(asked for asked in timeline.requests if not asked.withdrawn and asked.number not in done)
+    return tuple(asked for asked in timeline.requests if not asked.dropped and asked.number not in done)
 
 
 def claimable(facts: Facts, *, looked_at_data: bool = False) -> Claimable:

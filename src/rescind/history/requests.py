@@ -19,6 +19,7 @@ from rescind.core.strict import participations
 from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
 from rescind.errors import MissingSecretError, UnknownClientError, UnsafePermissionsError
+from rescind.history.clocks import add_months
 from rescind.history.erasure import check_suppression
 from rescind.history.events import (
     DeadlineExtended,
@@ -37,12 +38,13 @@ from rescind.history.naming import check_names
 from rescind.history.obligations import find_obligations, hidden_together
 from rescind.history.outcomes import claim_of, find_finished
 from rescind.history.run import Run
+from rescind.history.senders import OPERATOR, Sender
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import Branch, ErasurePlan, ModelId
 
 # GDPR art. 12 (3): a month, and two further ones where that is necessary.
-_MOST_EXTENDED = 61
+_MOST_MONTHS = 2
 # A certificate lists them all, and one that nobody reads is not signed.
 MOST_CLIENTS = 10_000
 # An operator's own words stay in the journal for good.
@@ -51,7 +53,7 @@ LONGEST_REASON = 1000
 _CHANGES = (Run, Branch, ErasurePlan, EndByData, TrainingDoubted, DoubtsLifted, MeanMissed)
 
 
-def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) -> int:
+def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime, sender: Sender = OPERATOR) -> int:
     """Record a request and give its number; ``ValueError`` if it names more than a certificate can."""
     if len(request.group) > MOST_CLIENTS:
         raise ValueError(
@@ -66,7 +68,7 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime) ->
     names = ledger.names(sorted_group(request.group)).values()
     # Sorted, so that their order tells nothing.
     forgotten = sorted(blind_name(receipt(ledger, name), name) for name in names)
-    entry = record(ledger, RequestFiled(request, deadline.isoformat(), tuple(forgotten)), time.isoformat())
+    entry = record(ledger, RequestFiled(request, deadline.isoformat(), tuple(forgotten), sender), time.isoformat())
     return len(Timeline.read(ledger).until(entry.sequence).requests)
 
 
@@ -90,9 +92,9 @@ def withdraw(ledger: Ledger, number: int, time: datetime, reason: str = "") -> N
 def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
     """Record that an open request may be served later, and why; returns the new deadline."""
     filed = check_open(Timeline.read(ledger), number)
-    _check_reason(reason, "a deadline is not extended")
-    deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), _MOST_EXTENDED + 1))
-    latest = datetime.fromisoformat(filed.first_deadline) + timedelta(days=_MOST_EXTENDED)
+    check_reason(reason, "a deadline is not extended")
+    deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), 366))
+    latest = add_months(datetime.fromisoformat(filed.first_deadline), _MOST_MONTHS)
     if days < 1 or deadline > latest:
         raise ValueError(
             f"request {number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"
@@ -183,7 +185,7 @@ def settle(ledger: Ledger, number: int, time: str) -> None:
 
 def lift_doubts(ledger: Ledger, reason: str, time: datetime) -> tuple[Doubt, ...]:
     """Record why the declared training is right all the same; return the doubts that this lifts."""
-    _check_reason(reason, "a doubt is not lifted")
+    check_reason(reason, "a doubt is not lifted")
     lifted = Timeline.read(ledger).standing_doubts
     if not lifted:
         raise ValueError("there is no doubt to lift: `rescind doubts` lists what was recorded")
@@ -197,7 +199,7 @@ def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int
     ``name`` is its name or its label. Whoever shared one of them with it, or with one who did, is readmitted with it:
     only so nothing is claimed of what one of them trains under the name of another.
     """
-    _check_reason(reason, "nobody is readmitted")
+    check_reason(reason, "nobody is readmitted")
     if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", reason, re.IGNORECASE):
         raise ValueError("the reason names the client: it is recorded for good, so say it without the name")
     # Whoever could change the list would have somebody else readmitted.
@@ -226,7 +228,7 @@ def _check_served(timeline: Timeline, clients: Collection[int]) -> None:
     done = find_finished(timeline)
     erasing = {number for deletion in timeline.unfinished_deletions for number in deletion.plan.requests}
     for filed in timeline.requests:
-        asked = not filed.withdrawn and not filed.request.group.isdisjoint(clients)
+        asked = not filed.dropped and not filed.request.group.isdisjoint(clients)
         if asked and (filed.number not in done or filed.number in erasing):
             raise ValueError(
                 f"request {filed.number} is about this client and not served to its end, with the erasure: start the "
@@ -242,7 +244,7 @@ def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
     done = find_finished(timeline)
     for filed in timeline.requests:
         sequence = filed.request.scope is PrivacyScope.SEQUENCE
-        if sequence and not filed.withdrawn and filed.number not in done:
+        if sequence and not filed.dropped and filed.number not in done:
             raise ValueError(
                 f"request {filed.number} is to hide everybody who left before it, and is not served to its end: "
                 "start the federation's next run, then readmit"
@@ -258,7 +260,8 @@ def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
                 )
 
 
-def _check_reason(reason: str, otherwise: str) -> None:
+def check_reason(reason: str, otherwise: str) -> None:
+    """Refuse no reason, or one that is too long; ``otherwise`` says what is not done without one."""
     if not reason.strip():
         raise ValueError(f"give a reason: without one {otherwise}")
     _check_length(reason)
@@ -315,7 +318,7 @@ def check_all_open(timeline: Timeline, numbers: Sequence[int]) -> list[FiledRequ
     for number in numbers:
         if number not in timeline.open_requests:
             raise ValueError(
-                f"there is no open request {number}: it was served, withdrawn or never made; `rescind request list` "
-                "tells"
+                f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
+                "request list` tells"
             )
     return [timeline.open_requests[number] for number in numbers]

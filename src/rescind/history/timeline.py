@@ -21,8 +21,10 @@ from rescind.history.events import (
     ErasureFinished,
     Event,
     MeanMissed,
+    PlanApproved,
     RecordedPlan,
     RequestFiled,
+    RequestRefused,
     RequestSettled,
     RequestWithdrawn,
     RunNamed,
@@ -30,6 +32,7 @@ from rescind.history.events import (
     read_event,
 )
 from rescind.history.run import Run
+from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
 
@@ -42,7 +45,8 @@ class FiledRequest:
 
     It is served by a restart, which began ``branch``, or ``settled`` without one, where the model does not know its
     clients. ``forgotten`` are salted digests of its clients' names, which outlive the names: whoever has a client's
-    receipt can tell which is its own. ``first_deadline`` is the one before any extension.
+    receipt can tell which is its own. ``first_deadline`` is the one before any extension. ``sender`` says who asked,
+    ``refused`` why it is not served, if that was decided.
     """
 
     number: int
@@ -54,6 +58,13 @@ class FiledRequest:
     branch: int | None
     forgotten: tuple[str, ...] = ()
     first_deadline: str = ""
+    sender: Sender = OPERATOR
+    refused: str = ""
+
+    @property
+    def dropped(self) -> bool:
+        """True if nobody is forgotten by it: it was taken back, or refused."""
+        return self.withdrawn or bool(self.refused)
 
     @property
     def served(self) -> bool:
@@ -63,7 +74,7 @@ class FiledRequest:
     @property
     def open(self) -> bool:
         """True while it is still to be served."""
-        return not self.withdrawn and not self.served
+        return not self.dropped and not self.served
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,7 @@ class Timeline:
         extended = {event.request: event.deadline for _, event in self.of(DeadlineExtended)}
         served = {number: branch.number for branch in self.branches.values() for number in branch.requests}
         # Where a request was taken back in the very moment in which it was served, it was served.
+        refused = {event.request: event.reason for _, event in self.of(RequestRefused)}
         withdrawn -= settled | served.keys()
         return tuple(
             FiledRequest(
@@ -182,6 +194,8 @@ class Timeline:
                 branch=served.get(number),
                 forgotten=filed.forgotten,
                 first_deadline=filed.deadline,
+                sender=filed.sender,
+                refused="" if number in settled | served.keys() else refused.get(number, ""),
             )
             for number, (entry, filed) in enumerate(self.of(RequestFiled), start=1)
         )
@@ -214,7 +228,7 @@ class Timeline:
             if isinstance(event, RequestFiled):
                 number += 1
                 open_.add(number)
-            elif isinstance(event, RequestWithdrawn):
+            elif isinstance(event, RequestWithdrawn | RequestRefused):
                 open_.discard(event.request)
             elif isinstance(event, Branch | RequestSettled):
                 served = groups.keys() & (event.requests if isinstance(event, Branch) else {event.request})
@@ -254,6 +268,20 @@ class Timeline:
         for entry, plan in self.of(RecordedPlan):
             latest |= dict.fromkeys(plan.requests, replace(plan, seen=plan.seen or entry.sequence))
         return latest
+
+    def approval_of(self, number: int) -> tuple[Entry, PlanApproved] | None:
+        """Return the approval of a request's latest plan, with its entry; None if nobody approved that one.
+
+        Without a plan it is that of the request itself.
+        """
+        planned = self.planned_at(number).sequence
+        approvals = [(entry, event) for entry, event in self.of(PlanApproved) if event.plan == planned]
+        return approvals[-1] if approvals else None
+
+    def planned_at(self, number: int) -> Entry:
+        """Return the entry of a request's latest plan; without a plan that of the request itself."""
+        plans = [entry for entry, plan in self.of(RecordedPlan) if number in plan.requests]
+        return plans[-1] if plans else [entry for entry, _ in self.of(RequestFiled)][number - 1]
 
     @cached_property
     def deletions(self) -> tuple[Deletion, ...]:

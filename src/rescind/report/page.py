@@ -31,8 +31,8 @@ from rescind.ledger.records import Branch, ModelId
 from rescind.report.pictures import Line, Promise, accuracies, noises, powers, sensitivities, sketch, tree
 from rescind.report.requests import (
     compare_accuracies,
-    describe_extensions,
-    describe_withdrawals,
+    describe_dropped,
+    describe_steps,
     draw_open_times,
     draw_times,
     find_served,
@@ -62,7 +62,7 @@ def render_report(
     """
     now, measured = now or datetime.now(UTC), measured or {}
     view, served, drawn = overview(history), find_served(history, certificates), gather_lines(history)
-    waiting, notes, names = open_requests(history, view, now), describe_extensions(history), history.timeline.names
+    waiting, notes, names = open_requests(history, view, now), describe_steps(history), history.timeline.names
     claims = {
         request.name: partial(attack_power_of, request.predicate) for request in served if request.predicate.guarantee
     }
@@ -91,7 +91,7 @@ def render_report(
         common=render_lists(served[0].common) if served else "",
         waiting=waiting,
         notes=notes,
-        withdrawn=describe_withdrawals(history),
+        withdrawn=describe_dropped(history),
         times=[
             *(draw_times(history, request, notes) for request in served),
             *(draw_open_times(one, now) for one in waiting),

@@ -22,13 +22,15 @@ from rescind.certificates.issue import gather_claims
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.summary import Summary, day_of, summarise
 from rescind.certificates.verification import VerifiedCertificate
-from rescind.history.events import DeadlineExtended, RequestWithdrawn
+from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.overview import OpenRequest
+from rescind.history.senders import Asker
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
 
+_NO_REASON = ", and no reason was given"
 _UNSIGNED = "everything: nothing signed was given to this report, so ask for it"
 # The lists of a claim, with their titles.
 _LISTS = {
@@ -132,29 +134,40 @@ def render_lists(lists: Mapping[str, Sequence[Any]]) -> Markup:
     )
 
 
-def describe_extensions(history: History) -> dict[int, list[str]]:
-    """Say of each request how its deadline was moved, and why."""
-    notes: dict[int, list[str]] = {}
-    for entry, event in history.timeline.of(DeadlineExtended):
-        told = f"On {day_of(entry.time)} its deadline was moved to {day_of(event.deadline)}: {event.reason}."
-        notes.setdefault(event.request, []).append(told)
+def describe_steps(history: History) -> dict[int, list[str]]:
+    """Say of each request who asked, if that was the client itself, who approved it, and how its deadline moved."""
+    timeline = history.timeline
+    notes: dict[int, list[str]] = {asked.number: [] for asked in timeline.requests}
+    for asked in timeline.requests:
+        if asked.sender.asker is not Asker.OPERATOR:
+            notes[asked.number].append(f"It was asked for by {asked.sender.asker.value}.")
+        if (approval := timeline.approval_of(asked.number)) is not None:
+            entry, event = approval
+            signed = "and signed that" if event.key else "without a signature"
+            notes[asked.number].append(f"On {day_of(entry.time)} {event.by} approved its plan, {signed}.")
+    for entry, moved in timeline.of(DeadlineExtended):
+        told = f"On {day_of(entry.time)} its deadline was moved to {day_of(moved.deadline)}: {moved.reason}."
+        notes[moved.request].append(told)
     return notes
 
 
-def describe_withdrawals(history: History) -> list[str]:
-    """Say which requests were taken back, and why."""
+def describe_dropped(history: History) -> list[str]:
+    """Say which requests were taken back or refused, by whom and why."""
+    timeline = history.timeline
     taken = {
-        event.request: (day_of(entry.time), event.reason) for entry, event in history.timeline.of(RequestWithdrawn)
+        event.request: f"withdrawn on {day_of(entry.time)}" + (f": {event.reason}" if event.reason else _NO_REASON)
+        for entry, event in timeline.of(RequestWithdrawn)
     }
-    filed = [asked for asked in history.timeline.requests if asked.withdrawn]
+    taken |= {
+        event.request: f"refused on {day_of(entry.time)} by {event.by}: {event.reason}"
+        for entry, event in timeline.of(RequestRefused)
+    }
+    filed = [asked for asked in timeline.requests if asked.dropped]
     names = history.describe_groups([asked.request.group for asked in filed])
-    told = []
-    for asked, clients in zip(filed, names, strict=True):
-        day, reason = taken[asked.number]
-        why = f": {reason}" if reason else ", and no reason was given"
-        who = f"{', '.join(clients)}; asked on {day_of(asked.time)}"
-        told.append(f"Request {asked.number} ({who}) was withdrawn on {day}{why}.")
-    return told
+    return [
+        f"Request {asked.number} ({', '.join(clients)}; asked on {day_of(asked.time)}) was {taken[asked.number]}."
+        for asked, clients in zip(filed, names, strict=True)
+    ]
 
 
 def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> Markup:

@@ -1,0 +1,36 @@
+"""Who asked to be forgotten, and what shows that."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Asker(Enum):
+    """Who handed in a request."""
+
+    OPERATOR = "the operator"
+    NODE = "the client's own node"
+    KEY = "the client's own key"
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who handed in a request, and a digest by which it is known again.
+
+    Of a signed request ``proof`` is the SHA-256 of what was signed, which has a random number in it. Of a wish that a
+    node told it is keyed with the run's own secret. Neither tells whose it is.
+    """
+
+    asker: Asker = Asker.OPERATOR
+    proof: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.asker, Asker) or not isinstance(self.proof, str):
+            raise ValueError("a sender is an Asker and a text")
+        if not re.fullmatch("" if self.asker is Asker.OPERATOR else "[0-9a-f]{64}", self.proof):
+            raise ValueError(f"{self.proof!r:.80} is no proof that {self.asker.value} asked")
+
+
+OPERATOR = Sender()

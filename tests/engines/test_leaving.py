@@ -1,0 +1,464 @@
+"""Whoever leaves asks itself: by its node's configuration, or by a request that its own key has signed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+from typer.testing import CliRunner
+
+import rescind.flower
+from rescind import History
+from rescind.certificates.files import read_content
+from rescind.certificates.leaving import check_request, open_request, sign_request
+from rescind.certificates.receipts import read_receipt
+from rescind.cli import app
+from rescind.core.facts import PrivacyScope
+from rescind.flower import Recorded
+from rescind.flower.wishes import read_wish
+from rescind.history.naming import name_key
+from rescind.history.senders import Asker, Sender
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+
+NAME = "Six clinics"
+CLINICS = federation(6).shards
+PRIVATE = {name: ec.generate_private_key(ec.SECP384R1()) for name in CLINICS}
+OPENSSH = serialization.PrivateFormat.OpenSSH
+PEM = serialization.Encoding.PEM
+
+
+class KeyedGrid(InProcessGrid):
+    """A Grid whose nodes show real public keys, as Flower's do."""
+
+    @staticmethod
+    def key(name: str) -> bytes:
+        return PRIVATE[name].public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+KEYS = {name: name_key(KeyedGrid.key(name)) for name in CLINICS}
+
+
+def client_app(marked: dict[str, tuple[list[int], int]]) -> ClientApp:
+    """Return an app that trains with our helper; ``marked`` are the rows that a client leaves out, for a request."""
+    made = ClientApp()
+    made.query()(rescind.flower.identify)
+
+    @made.train()
+    def train(msg: Message, context: Context) -> Message:
+        name = str(context.node_config["clinic"])
+        rows, number = marked.get(name, (None, 0))
+        shard = CLINICS[name]
+        return rescind.flower.train_head(msg, context, shard.features, shard.labels, removed=rows, request=number)
+
+    return made
+
+
+def grid(
+    configs: dict[str, dict[str, Any]] | None = None, marked: dict[str, tuple[list[int], int]] | None = None
+) -> KeyedGrid:
+    nodes = {name: {"clinic": name} | (configs or {}).get(name, {}) for name in CLINICS}
+    return KeyedGrid(client_app(marked or {}), nodes)
+
+
+def run(history: History, on: InProcessGrid, rounds: int = 2) -> None:
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
+    rescind.flower.run(Recorded(strategy, history, training=TRAINING), on, arrays, num_rounds=rounds)
+
+
+def trained_on(on: InProcessGrid) -> set[str]:
+    return {name for name, kind in on.sent if kind == "train"}
+
+
+def say(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def write_key(path: Path, name: str = "clinic-2", private: Any = None) -> Path:
+    key = private or PRIVATE[name]
+    path.write_bytes(key.private_bytes(PEM, OPENSSH, serialization.NoEncryption()))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+        assert say("key", "new", folder / "operator.key").exit_code == 0
+    with History(folder / "history") as history:
+        history.name_run(federation=NAME)
+        run(history, grid())
+    return folder
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    return Path(shutil.copytree(trained, tmp_path, dirs_exist_ok=True))
+
+
+def leave(place: Path, *words: object, name: str = "clinic-2", file: str = "leave.json") -> Path:
+    key = write_key(place / f"key of {name}", name)
+    result = say("leave", place / file, "--key", key, "--federation", NAME, *words)
+    assert result.exit_code == 0, result.output
+    return place / file
+
+
+def certify(place: Path, number: int) -> Path:
+    file = place / f"certificate-{number}.json"
+    result = say("certify", place / "history", number, "--key", place / "operator.key", "-o", file)
+    assert result.exit_code == 0, result.output
+    return file
+
+
+def verify(place: Path, certificate: Path, *words: object) -> Result:
+    return say("verify", certificate, "--key", place / "operator.key.pub", *words)
+
+
+# By the node's configuration
+
+
+def test_a_node_asks_by_its_configuration_and_is_forgotten(place: Path) -> None:
+    receipt = place / "receipt.json"
+    on = grid({"clinic-2": {"rescind-leave": True, "rescind-receipt": str(receipt)}})
+    with History(place / "history") as history:
+        run(history, on)
+        (asked,) = history.timeline.requests
+        assert (asked.sender.asker, asked.served, asked.request.scope) == (Asker.NODE, True, PrivacyScope.GROUP)
+        assert KEYS["clinic-2"] not in history.known_names()
+    assert "clinic-2" not in trained_on(on)
+    assert stat.S_IMODE(receipt.stat().st_mode) == 0o600
+    assert read_receipt(receipt).request == 1
+    shown = verify(place, certify(place, 1), "--history", place / "history", "--receipt", receipt)
+    assert shown.exit_code == 0, shown.output
+    assert "by the client's own node, due" in shown.output
+    assert "clinic-2 is among the forgotten" in shown.output
+    assert "its connection was authenticated, and nothing of that is kept" in " ".join(shown.output.split())
+
+
+def test_a_wish_is_recorded_once_though_it_is_told_in_every_run(place: Path) -> None:
+    configs = {"clinic-2": {"rescind-leave": True}}
+    with History(place / "history") as history:
+        for rounds in (2, 3, 4):
+            run(history, grid(configs), rounds)
+        assert len(history.timeline.requests) == 1
+        assert history.verify() == []
+
+
+def test_who_still_wishes_what_was_withdrawn_asks_again(place: Path) -> None:
+    on = grid({"clinic-2": {"rescind-leave": True}})
+    with History(place / "history") as history:
+        nodes = rescind.flower.recorded._engine(
+            Recorded(FedAvg(), history, training=TRAINING),
+            on,
+            ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}),
+            *(5.0, None, None),
+        ).nodes
+        nodes.connected()
+        history.withdraw(1, "by mistake")
+        nodes.connected()
+        assert [asked.withdrawn for asked in history.timeline.requests] == [True, False]
+
+
+def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:
+    on = grid({"clinic-2": {"rescind-leave": True}})
+    with History(tmp_path / "history") as history:
+        run(history, on)
+        assert history.timeline.requests == ()
+        assert trained_on(on) == set(CLINICS) - {"clinic-2"}
+        again = grid()
+        run(history, again, 3)
+        assert trained_on(again) == set(CLINICS)
+
+
+def test_rows_are_asked_for_once_for_every_text(place: Path) -> None:
+    receipt = place / "receipt.json"
+    config = {"rescind-leave-rows": "November", "rescind-receipt": str(receipt)}
+    with History(place / "history") as history:
+        marked = {"clinic-2": ([0, 3], 1)}
+        run(history, grid({"clinic-2": config}, marked))
+        assert read_receipt(receipt).request == 1
+        run(history, grid({"clinic-2": config}, marked), 3)
+        (asked,) = history.timeline.requests
+        assert (asked.request.scope, asked.served, asked.sender.asker) == (PrivacyScope.RECORDS, True, Asker.NODE)
+        run(history, grid({"clinic-2": config | {"rescind-leave-rows": "December"}}, {"clinic-2": ([0, 3, 5], 2)}), 3)
+        assert [asked.served for asked in history.timeline.requests] == [True, True]
+        assert history.verify() == []
+    assert verify(place, certify(place, 2), "--history", place / "history").exit_code == 0
+
+
+def test_without_registered_keys_nobody_is_believed_that_it_asks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes: dict[str, dict[str, Any]] = {name: {"clinic": name, "client-id": name} for name in CLINICS}
+    with History(tmp_path / "history") as history:
+        run(history, InProcessGrid(client_app({}), nodes, authenticated=False))
+        nodes["clinic-2"]["rescind-leave"] = True
+        with caplog.at_level("WARNING", "flwr"):
+            run(history, InProcessGrid(client_app({}), nodes, authenticated=False), 3)
+        assert history.timeline.requests == ()
+    assert "without registered keys nobody knows who asks" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["false", "true", 1, 0, ""])
+def test_a_wish_that_cannot_be_one_is_none(place: Path, value: object) -> None:
+    on = grid({"clinic-2": {"rescind-leave": value}})
+    with History(place / "history") as history:
+        run(history, on, 3)
+        assert history.timeline.requests == ()
+
+
+@pytest.mark.parametrize("told", [True, 7, "", "a" * 257, "two\nlines", "\u202e", b"x", [1.0]])
+def test_an_answer_that_is_no_text_wishes_nothing(told: object) -> None:
+    assert read_wish({"rescind-leave": told}) is None
+    assert read_wish({"rescind-leave-rows": told}) is None
+
+
+def test_a_receipt_is_not_written_over_a_file(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    taken = place / "taken"
+    taken.write_text("mine")
+    with History(place / "history") as history, caplog.at_level("INFO", "flwr"):
+        run(history, grid({"clinic-2": {"rescind-leave": True, "rescind-receipt": str(taken)}}))
+        assert history.timeline.requests[0].served
+    assert taken.read_text() == "mine"
+
+
+def test_a_server_cannot_write_what_is_no_receipt(tmp_path: Path) -> None:
+    file = tmp_path / "receipt.json"
+    for content in ("{}", "[" * 50_000, '{"run": 1}', "x" * 100_000):
+        rescind.flower.client._keep_receipt(content, str(file))
+        assert not file.exists()
+
+
+# By a signed request
+
+
+def test_a_signed_request_is_imported_and_certified(place: Path) -> None:
+    signed, receipt = leave(place), place / "receipt.json"
+    result = say("request", "import", place / "history", signed, "--epsilon", 5, "--receipt", receipt)
+    assert result.exit_code == 0, result.output
+    assert "clinic-2 asked with its own key, SHA256:" in result.output
+    assert "to be served by" in result.output
+    with History(place / "history") as history:
+        assert history.timeline.requests[0].sender == open_request(signed.read_bytes()).sender
+        run(history, grid())
+    certificate = certify(place, 1)
+    assert KEYS["clinic-2"] not in base64.b64decode(json.loads(certificate.read_text())["payload"]).decode()
+    at = ("--history", place / "history")
+    shown = verify(place, certificate, "--receipt", receipt, "--request", signed, *at)
+    assert shown.exit_code == 0, shown.output
+    words = " ".join(shown.output.split())
+    assert f"signed by the client's own key, {KEYS['clinic-2']}" in words
+    assert "asked" in words
+    assert "by the client's own key, due" in words
+    bare = verify(place, certificate, *at)
+    assert "that the client's own key signed the request: give the signed request" in " ".join(bare.output.split())
+    other = leave(place, name="clinic-3", file="other.json")
+    assert verify(place, certificate, "--request", other).exit_code == 22
+    assert verify(place, certificate, "--request", certificate).exit_code == 22
+
+
+def test_only_some_rows_can_be_asked_for_by_a_signed_request(place: Path) -> None:
+    signed = leave(place, "--records")
+    assert say("request", "import", place / "history", signed).exit_code == 0
+    with History(place / "history") as history:
+        assert history.timeline.requests[0].request.scope is PrivacyScope.RECORDS
+
+
+def tamper(signed: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    envelope = json.loads(signed.read_text())
+    payload = json.loads(base64.b64decode(envelope["payload"]))
+    change(payload)
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()
+    envelope["payload"] = base64.b64encode(text).decode()
+    signed.write_text(json.dumps(envelope))
+
+
+def to_another_federation(payload: dict[str, Any]) -> None:
+    payload["predicate"]["federation"] = "Another"
+
+
+def with_the_key_of_another(payload: dict[str, Any]) -> None:
+    payload["predicate"]["key"] = KeyedGrid.key("clinic-3").decode()
+
+
+def with_a_spelling_of_its_own(payload: dict[str, Any]) -> None:
+    payload["predicate"]["key"] = payload["predicate"]["key"].replace("\n", "\r\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [(to_another_federation, 12), (with_the_key_of_another, 12), (with_a_spelling_of_its_own, 10)]
+)
+def test_a_forged_request_is_refused(place: Path, change: Callable[[dict[str, Any]], None], code: int) -> None:
+    signed = leave(place)
+    tamper(signed, change)
+    assert say("request", "import", place / "history", signed).exit_code == code
+    with History(place / "history") as history:
+        assert history.timeline.requests == ()
+
+
+def test_a_replayed_request_is_refused_also_after_a_readmission(place: Path) -> None:
+    signed, copy = leave(place), place / "copy.json"
+    copy.write_bytes(signed.read_bytes())
+    assert say("request", "import", place / "history", signed).exit_code == 0
+    again = say("request", "import", place / "history", copy)
+    assert (again.exit_code, "handed in before" in again.output) == (18, True)
+    with History(place / "history") as history:
+        history.withdraw(1)
+        assert say("request", "import", place / "history", copy).exit_code == 18
+        assert say("request", "import", place / "history", leave(place, file="new.json")).exit_code == 0
+        strategy = Recorded(FedAvg(fraction_evaluate=0.0), history, training=TRAINING)
+        arrays = ArrayRecord(
+            {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
+        )
+        rescind.flower.run(strategy, grid(), arrays, 2, method=rescind.Exact())
+        history.readmit(KEYS["clinic-2"], "a new contract")
+        run(history, grid(), 3)
+        assert KEYS["clinic-2"] in history.known_names()
+    for old in ("copy.json", "new.json"):
+        assert say("request", "import", place / "history", place / old).exit_code == 18
+
+
+def test_a_second_signature_of_the_same_request_is_a_replay(place: Path) -> None:
+    signed = leave(place)
+    assert say("request", "import", place / "history", signed).exit_code == 0
+    envelope = json.loads(signed.read_text())
+    # ECDSA draws a random number: the same text can be signed again and again.
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import CryptoSigner
+
+    payload = base64.b64decode(envelope["payload"])
+    again = Envelope(payload, envelope["payloadType"], {})
+    again.sign(CryptoSigner(PRIVATE["clinic-2"]))
+    signed.write_text(json.dumps(again.to_dict()))
+    assert open_request(signed.read_bytes())
+    assert say("request", "import", place / "history", signed).exit_code == 18
+
+
+def test_a_foreign_request_is_refused(place: Path) -> None:
+    key = write_key(place / "key")
+    assert say("leave", place / "leave.json", "--key", key, "--federation", "Banks").exit_code == 0
+    result = say("request", "import", place / "history", place / "leave.json")
+    assert (result.exit_code, "'Banks'" in result.output, "'Six clinics'" in result.output) == (19, True, True)
+
+
+def test_a_key_that_nobody_has_is_refused(place: Path) -> None:
+    key = write_key(place / "key", private=ec.generate_private_key(ec.SECP256R1()))
+    assert say("leave", place / "leave.json", "--key", key, "--federation", NAME).exit_code == 0
+    assert say("request", "import", place / "history", place / "leave.json").exit_code == 20
+
+
+def test_where_names_are_no_keys_nobody_is_known_by_one(tmp_path: Path) -> None:
+    nodes = {name: {"clinic": name, "client-id": KEYS[name]} for name in CLINICS}
+    with History(tmp_path / "history") as history:
+        history.name_run(federation=NAME)
+        run(history, InProcessGrid(client_app({}), nodes, authenticated=False))
+    result = say("request", "import", tmp_path / "history", leave(tmp_path))
+    assert (result.exit_code, "say themselves who they are" in result.output) == (20, True)
+
+
+@pytest.mark.parametrize(("days", "code"), [(29, 0), (31, 21), (-2, 21), (-0.5, 0)])
+def test_a_request_is_neither_old_nor_from_the_future(place: Path, days: float, code: int) -> None:
+    signed = place / "leave.json"
+    time = datetime.now(UTC) - timedelta(days=days)
+    signed.write_bytes(sign_request(write_key(place / "key"), NAME, time=time))
+    assert say("request", "import", place / "history", signed).exit_code == code
+    if code == 21 and days > 0:
+        assert say("request", "import", place / "history", signed, "--days", 60).exit_code == 0
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-11-17", "2026-11-17T10:00:00", "0001-01-01T00:00:00+23:59"])
+def test_a_time_that_is_none_is_refused(place: Path, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock(datetime):
+        def isoformat(self, *_: Any, **__: Any) -> str:
+            return time
+
+    signed = place / "leave.json"
+    signed.write_bytes(sign_request(write_key(place / "key"), NAME, time=Clock.now(UTC)))
+    assert say("request", "import", place / "history", signed).exit_code == 11
+
+
+def test_a_request_that_is_none_is_refused(place: Path) -> None:
+    for content in (b"", b"{}", b"\xff", b"[" * 10_000, (place / "operator.key.pub").read_bytes()):
+        (place / "leave.json").write_bytes(content)
+        assert say("request", "import", place / "history", place / "leave.json").exit_code == 11
+
+
+def test_a_key_of_another_kind_does_not_sign(place: Path) -> None:
+    key = write_key(place / "key", private=ed25519.Ed25519PrivateKey.generate())
+    result = say("leave", place / "leave.json", "--key", key, "--federation", NAME)
+    assert (result.exit_code, "NIST curve" in result.output) == (10, True)
+    assert (
+        say("leave", place / "leave.json", "--key", place / "operator.key.pub", "--federation", NAME).exit_code == 10
+    )
+
+
+def test_a_key_that_others_can_read_does_not_sign(place: Path) -> None:
+    key = write_key(place / "key")
+    key.chmod(0o644)
+    result = say("leave", place / "leave.json", "--key", key, "--federation", NAME)
+    assert (result.exit_code, "open to other users" in result.output) == (1, True)
+
+
+def test_a_file_is_not_overwritten_by_a_request(place: Path) -> None:
+    signed = leave(place)
+    before = signed.read_bytes()
+    assert say("leave", signed, "--key", write_key(place / "key"), "--federation", NAME).exit_code == 1
+    assert signed.read_bytes() == before
+
+
+def test_two_requests_of_one_client_differ(place: Path) -> None:
+    one, two = (open_request(leave(place, file=file).read_bytes()) for file in ("one.json", "two.json"))
+    assert one.sender != two.sender
+    assert one.client == two.client == KEYS["clinic-2"]
+
+
+def test_a_certificate_cannot_say_that_a_key_asked_without_its_request(place: Path) -> None:
+    from rescind.certificates.issue import build_statement
+    from rescind.certificates.predicate import Predicate
+    from rescind.certificates.verification import _contradictions
+
+    assert say("request", "import", place / "history", leave(place)).exit_code == 0
+    with History(place / "history") as history:
+        run(history, grid())
+        statement = build_statement(history, 1)
+        assert list(_contradictions(statement)) == []
+        for change in (
+            {"signed_request": None},
+            {"asked_by": "the operator"},
+            {"forgotten": tuple(sorted({*statement.predicate.forgotten, "0" * 64}))},
+        ):
+            predicate: Predicate = statement.predicate.model_copy(update=change)
+            assert list(_contradictions(statement.model_copy(update={"predicate": predicate})))
+
+
+@pytest.mark.parametrize(
+    ("asker", "proof"),
+    [(Asker.OPERATOR, "a" * 64), (Asker.KEY, ""), (Asker.NODE, "A" * 64), (Asker.KEY, "a" * 63), ("key", "")],
+)
+def test_a_sender_without_a_fitting_proof_is_none(asker: Any, proof: str) -> None:
+    with pytest.raises(ValueError, match=r"proof|Asker"):
+        Sender(asker, proof)
+
+
+def test_what_is_checked_before_a_request_is_recorded_can_be_called(place: Path) -> None:
+    with History(place / "history") as history:
+        request = check_request(history, read_content(leave(place)), timedelta(days=1), datetime.now(UTC))
+        assert request.client == KEYS["clinic-2"]

@@ -1,0 +1,374 @@
+"""Who agrees to a plan, who refuses a request, and a run that serves requests without anybody's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from rescind import Budget, Exact, History, Revocable, Rounds, Sampling
+from rescind.certificates.approvals import find_approval_problem
+from rescind.certificates.issue import build_statement
+from rescind.certificates.verification import _contradictions
+from rescind.cli import app
+from rescind.errors import PendingRequestError, StalePlanError
+from rescind.history.clocks import add_months
+from rescind.history.events import EndByData, PlanApproved, record
+from rescind.history.outcomes import Outcome
+from rescind.history.timeline import FiledRequest
+from rescind.methods import Last
+from rescind.serving import StopServing, at_once, nightly, serve
+from rescind.testing.small import simulation
+
+BUDGET = Budget(8.0, 0.01)
+EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
+
+
+def say(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as history:
+        yield history
+
+
+@pytest.fixture
+def federation(history: History) -> Revocable:
+    made = Revocable(history, simulation(6, **EVERYBODY))
+    made.train(Rounds(3))
+    return made
+
+
+# Approval
+
+
+def test_what_nobody_agreed_to_is_planned_and_not_carried_out(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    assert federation.forget(Exact(), Rounds(3), approval=True) == []
+    assert history.newest.branch == 0
+    assert number in history.timeline.plans
+    with pytest.raises(PendingRequestError, match="rescind approve"):
+        serve(federation, Rounds(3), Exact(), approval=True)
+    history.approve(number, "A. Officer")
+    (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
+    assert outcome.asked[0].number == number
+    assert history.verify() == []
+
+
+def test_a_plan_is_recorded_once_though_it_is_waited_for_again_and_again(federation: Revocable) -> None:
+    history = federation.history
+    history.ask(["clinic-1"], BUDGET)
+    for _ in range(3):
+        federation.forget(Exact(), Rounds(3), approval=True)
+    assert len(list(history.ledger.entries("plan"))) == 1
+
+
+def test_an_approval_is_for_the_plan_that_was_shown(federation: Revocable) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    federation.forget(Exact(), Rounds(3), approval=True)
+    history.approve(second, "A. Officer")
+    history.approve(first, "A. Officer")
+    # Retraining left both out, so that the second has nothing to be planned any more, and was agreed to.
+    outcomes = federation.forget(Exact(), Rounds(3), approval=True)
+    assert [outcome.asked[0].number for outcome in outcomes] == [first, second]
+    assert [outcome.planned is None for outcome in outcomes] == [False, True]
+
+
+def test_whoever_is_approved_does_not_wait_for_somebody_who_is_not(federation: Revocable) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    federation.forget(Exact(), Rounds(3), approval=True)
+    history.approve(second, "A. Officer")
+    (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
+    assert outcome.asked[0].number == second
+    assert list(history.timeline.open_requests) == [first]
+    # The new model never saw it: nothing is planned, and yet nothing is erased before somebody agrees.
+    with pytest.raises(PendingRequestError, match="request 1 is planned"):
+        serve(federation, Rounds(3), Exact(), approval=True)
+    history.approve(first, "A. Officer")
+    (settled,) = federation.forget(Exact(), Rounds(3), approval=True)
+    assert (settled.asked[0].number, settled.planned) == (first, None)
+    assert build_statement(history, first).predicate.approved is not None
+
+
+def test_a_stale_plan_is_not_approved(federation: Revocable) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    with pytest.raises(ValueError, match="no recorded plan"):
+        history.approve(first, "A. Officer")
+    federation.plan(Last(), first)
+    federation.plan(Last(), second)
+    history.approve(first, "A. Officer")
+    federation.forget(Last(), Rounds(2), approval=True)
+    # The last model still knows the second, and is another one than that was planned for.
+    assert history.timeline.approval_of(second) is None
+    history.withdraw(second)
+    federation.train(Rounds(4))
+    third = history.ask(["clinic-2"], BUDGET)
+    plan = federation.plan(Last(), third)
+    record(history.ledger, EndByData(1), datetime.now(UTC).isoformat())
+    assert history.is_stale(plan)
+    with pytest.raises(StalePlanError, match="plans anew"):
+        history.approve(third, "A. Officer")
+
+
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "\u202e", "x" * 257, 7])
+def test_nobody_without_a_name_decides(federation: Revocable, name: Any) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    federation.plan(Exact(), number)
+    with pytest.raises(ValueError, match="name for a person"):
+        history.approve(number, name)
+    with pytest.raises(ValueError, match="name for a person"):
+        history.refuse(number, name, "because")
+
+
+def test_a_refused_request_is_closed_and_its_client_stays(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    with pytest.raises(ValueError, match="give a reason"):
+        history.refuse(number, "A. Officer", " ")
+    history.refuse(number, "A. Officer", "a law asks to keep the data")
+    assert history.timeline.open_requests == {}
+    assert history.timeline.requests[0].refused == "a law asks to keep the data"
+    federation.train(Rounds(4))
+    assert "clinic-1" in history.remaining(["clinic-1"])
+    with pytest.raises(ValueError, match="was refused"):
+        build_statement(history, number)
+    assert history.ask(["clinic-1"], BUDGET) == 2
+    assert history.verify() == []
+
+
+def served_with(folder: Path, *words: object) -> Path:
+    with History(folder / "history") as history:
+        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation.train(Rounds(3))
+        history.ask(["clinic-1"], BUDGET)
+        federation.forget(Exact(), Rounds(2), approval=True)
+        result = say("approve", folder / "history", 1, "--by", "A. Officer", "--yes", *words)
+        assert result.exit_code == 0, result.output
+        assert "by exact" in result.output
+        assert "from the start" in result.output
+        federation.forget(Exact(), Rounds(2), approval=True)
+    return folder / "history"
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
+    for name in ("operator.key", "officer.key"):
+        assert say("key", "new", tmp_path / name).exit_code == 0
+    return tmp_path
+
+
+def test_an_approval_is_signed_and_certified(keys: Path) -> None:
+    location = served_with(keys, "--key", keys / "officer.key")
+    result = say("certify", location, 1, "--key", keys / "operator.key", "-o", keys / "certificate.json")
+    assert result.exit_code == 0, result.output
+    checked = say("verify", keys / "certificate.json", "--key", keys / "operator.key.pub", "--history", location)
+    assert checked.exit_code == 0, checked.output
+    with History(location) as history:
+        stated = build_statement(history, 1)
+        assert stated.predicate.approved is not None
+        assert stated.predicate.approved.key is not None
+        assert "Officer" not in stated.payload().decode()
+        assert list(_contradictions(stated)) == []
+    report = keys / "report.html"
+    assert say("report", location, "-o", report).exit_code == 0
+    assert "A. Officer approved its plan, and signed that." in report.read_text()
+
+
+def test_an_approval_that_its_key_did_not_sign_is_noticed(keys: Path) -> None:
+    location = served_with(keys, "--key", keys / "officer.key")
+    with History(location) as history:
+        timeline = history.timeline
+        assert find_approval_problem(timeline, history.identifier, 1) is None
+        assert find_approval_problem(timeline, "0" * 16, 1) is not None
+        ((entry, event),) = timeline.of(PlanApproved)
+        for lie in (
+            PlanApproved(event.plan, "B. Boss", event.key, event.signature),
+            PlanApproved(event.plan, event.by, "00" * 32, event.signature),
+            PlanApproved(event.plan, event.by, event.key, ""),
+            PlanApproved(event.plan, event.by, "zz", "zz"),
+        ):
+            moments = tuple((one, lie if other is event else other) for one, other in timeline.moments)
+            assert find_approval_problem(type(timeline)(moments), history.identifier, 1) is not None
+        assert entry.sequence > event.plan
+
+
+def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation.train(Rounds(3))
+        history.ask(["clinic-1"], BUDGET)
+        federation.forget(Exact(), Rounds(2), approval=True)
+        result = CliRunner().invoke(app, ["approve", str(tmp_path / "history"), "1", "--by", "X"], input="n\n")
+        assert result.exit_code == 1
+        assert history.timeline.approval_of(1) is None
+        refused = say("refuse", tmp_path / "history", 1, "--by", "X", "--reason", "a law")
+        assert refused.exit_code == 0
+        assert "refused" in say("request", "list", tmp_path / "history").output
+
+
+def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    federation.plan(Exact(), number)
+    record(history.ledger, PlanApproved(1, "X"), datetime.now(UTC).isoformat())
+    assert history.timeline.approval_of(number) is None
+
+
+# Without hands
+
+
+def count(turns: int, then: Callable[[int], bool] = lambda _: True) -> Callable[..., bool]:
+    """Return a rule that ends a run after some looks."""
+    seen = 0
+
+    def rule(waiting: Sequence[FiledRequest], now: datetime) -> bool:
+        nonlocal seen
+        assert now.tzinfo is not None
+        seen += 1
+        if seen > turns:
+            raise StopServing
+        return then(seen)
+
+    return rule
+
+
+def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> None:
+    federation = Revocable(history, simulation(6, **EVERYBODY))
+    served: list[Outcome] = []
+    pauses = iter([["clinic-1"], [], ["clinic-2"], [], []])
+
+    def pause() -> None:
+        for name in next(pauses):
+            history.ask([name], BUDGET)
+
+    serve(federation, Rounds(3), Exact(), served=served.append, rule=count(5), pause=pause)
+    assert [outcome.asked[0].number for outcome in served] == [1, 2]
+    assert history.newest.branch == 2
+    assert history.verify() == []
+
+
+def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History) -> None:
+    federation = Revocable(history, simulation(6, **EVERYBODY))
+    served: list[Outcome] = []
+    asked = iter([["clinic-1"], ["clinic-2"], [], [], []])
+    seen: list[int] = []
+
+    def pause() -> None:
+        seen.append(history.newest.branch)
+        for name in next(asked):
+            history.ask([name], BUDGET)
+
+    serve(federation, Rounds(3), Exact(), served=served.append, rule=count(5, lambda at: at != 2), pause=pause)
+    assert [outcome.asked[0].number for outcome in served] == [1, 2]
+    # In the second turn nobody was forgotten, and nothing trained.
+    assert seen[1] == 0
+
+
+def test_a_rule_that_ends_while_somebody_waits_hands_out_nothing(federation: Revocable) -> None:
+    federation.history.ask(["clinic-1"], BUDGET)
+    with pytest.raises(PendingRequestError, match="request 1 is open"):
+        serve(federation, Rounds(3), Exact(), rule=count(1, lambda _: False))
+
+
+def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
+    federation = Revocable(history, simulation(6, **EVERYBODY))
+    served: list[Outcome] = []
+    steps: list[Callable[[], object]] = [
+        lambda: history.ask(["clinic-1"], BUDGET),
+        lambda: None,
+        lambda: history.approve(1, "X"),
+        lambda: history.ask(["clinic-2"], BUDGET),
+        lambda: history.refuse(2, "X", "a law"),
+    ]
+
+    def pause() -> None:
+        if steps:
+            steps.pop(0)()
+
+    model = serve(federation, Rounds(2), Exact(), served=served.append, approval=True, rule=count(9), pause=pause)
+    assert [outcome.asked[0].number for outcome in served] == [1]
+    assert model
+    assert history.newest.branch == 1
+
+
+def filed(deadline: datetime) -> FiledRequest:
+    with History.in_memory() as other:
+        federation = Revocable(other, simulation(6, **EVERYBODY))
+        federation.train(Rounds(1))
+        number = other.ask(["clinic-1"], BUDGET, deadline=deadline)
+        return other.timeline.open_requests[number]
+
+
+def test_at_night_or_when_it_is_urgent() -> None:
+    zone = ZoneInfo("Europe/Zurich")
+    soon = filed(datetime.now(UTC) + timedelta(days=20))
+    due = datetime.fromisoformat(soon.deadline)
+    day = (due - timedelta(days=10)).astimezone(zone)
+    assert at_once([soon], day)
+    assert nightly([soon], day.replace(hour=1))
+    assert nightly([soon], day.replace(hour=4))
+    assert not nightly([soon], day.replace(hour=5))
+    assert not nightly([], day.replace(hour=12))
+    assert not nightly([soon], day.replace(hour=12))
+    for hours in range(24):
+        assert nightly([soon], (due - timedelta(days=1, hours=hours)).astimezone(zone))
+    # The hour that comes twice, and the one that does not come.
+    for month, last in ((10, 31), (3, 28)):
+        for fold in (0, 1):
+            assert nightly([], datetime(2027, month, last, 2, 30, tzinfo=zone, fold=fold))
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize(
+    ("asked", "due"),
+    [
+        ("2026-01-31", "2026-02-28"),
+        ("2028-01-31", "2028-02-29"),
+        ("2028-01-30", "2028-02-29"),
+        ("2026-02-28", "2026-03-28"),
+        ("2026-12-31", "2027-01-31"),
+        ("2026-08-31", "2026-09-30"),
+        ("2026-11-17", "2026-12-17"),
+    ],
+)
+def test_a_month_is_a_month_of_the_calendar(asked: str, due: str) -> None:
+    with History.in_memory() as history:
+        Revocable(history, simulation(4, **EVERYBODY)).train(Rounds(1))
+        now = datetime.fromisoformat(f"{asked}T23:30:00+00:00")
+        history._clock = lambda: now
+        number = history.ask(["clinic-1"], BUDGET)
+        assert history.timeline.requests[0].deadline == f"{due}T23:30:00+00:00"
+        latest = add_months(datetime.fromisoformat(f"{due}T23:30:00+00:00"), 2)
+        days = (latest - datetime.fromisoformat(f"{due}T23:30:00+00:00")).days
+        with pytest.raises(ValueError, match="two months in all"):
+            history.extend(number, days + 1, "too much")
+        assert history.extend(number, days, "many at once") == latest.isoformat()
+
+
+@given(
+    time=st.datetimes(datetime(1971, 1, 1), datetime(8000, 1, 1), timezones=st.just(timezone(timedelta(hours=5)))),
+    months=st.integers(0, 40),
+)
+def test_months_are_added_one_by_one_or_together(time: datetime, months: int) -> None:
+    later = add_months(time, months)
+    assert (later.year * 12 + later.month) - (time.year * 12 + time.month) == months
+    assert later.day == time.day or (later + timedelta(days=1)).day == 1
+    assert later.timetz() == time.timetz()
