@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli import certify, doctor, doubts, erase, init, key, plan, readmit, report, request, status, verify
+from rescind.cli import (
+    certify,
+    clients,
+    doctor,
+    doubts,
+    erase,
+    init,
+    key,
+    plan,
+    readmit,
+    report,
+    request,
+    status,
+    verify,
+)
 
 app = typer.Typer(
     name="rescind",
@@ -34,6 +48,7 @@ def main(
 
 app.command("init")(init.init)
 app.command("status")(status.status)
+app.command("clients")(clients.clients)
 app.add_typer(request.app, name="request")
 app.command("plan")(plan.plan)
 app.command("doubts")(doubts.doubts)

@@ -16,6 +16,7 @@ from rescind.history.outcomes import find_finished
 from rescind.history.progress import report_progress
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
+from rescind.texts import natural_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def overview(history: History, most: int | None = 10) -> Overview:
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts, looked_at_data=looked),
         body=None if body is None else body.model_id,
-        anchors=tuple(history.describe_groups([sorted(anchors - history.timeline.forgotten)])[0]),
+        anchors=tuple(sorted(history.describe_groups([anchors - history.timeline.forgotten])[0], key=natural_order)),
     )
 
 
