@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -83,22 +83,17 @@ def list_clients(history: History) -> tuple[KnownClient, ...]:
     Returns:
         the clients in the order in which people look for them: client-2 before client-10.
     """
-    with history.ledger.snapshot():
-        return find_clients(history.ledger, history.timeline)
-
-
-def find_clients(ledger: Ledger, timeline: Timeline) -> tuple[KnownClient, ...]:
-    """Return the clients that a ledger knows; read within ``snapshot`` if somebody may be writing."""
-    names = {client: name for name, client in ledger.identities().items()}
-    labels, took_part = ledger.labels(), _count_rounds(ledger, timeline)
-    times = {entry.model_id: entry.time for entry in ledger.entries(ROUND)}
-    asked = (filed.request.group for filed in timeline.requests if not filed.withdrawn)
-    everybody = frozenset(names).union(*asked)
-    states = _find_states(timeline, everybody, find_silent(ledger, timeline) or frozenset())
+    ledger = history.ledger
+    with ledger.snapshot():
+        timeline = history.timeline
+        names = {client: name for name, client in ledger.identities().items()}
+        labels, took_part = ledger.labels(), _count_rounds(ledger, timeline)
+        times = {entry.model_id: entry.time for entry in ledger.entries(ROUND)}
+        states = find_states(ledger, timeline)
     # Where nobody checks who a client is, it may say such a name of itself.
     checked = any(run.facts.sources.identity is Source.CHECKED for _, run in timeline.of(Run))
     clients = []
-    for client in everybody:
+    for client, state in states.items():
         name, last = names.get(client), took_part.last.get(client)
         clients.append(
             KnownClient(
@@ -106,7 +101,7 @@ def find_clients(ledger: Ledger, timeline: Timeline) -> tuple[KnownClient, ...]:
                 name=name,
                 label=labels.get(client),
                 key=name if checked and name is not None and _FINGERPRINT.fullmatch(name) else None,
-                state=states[client],
+                state=state,
                 rounds=took_part.rounds.get(client, 0),
                 last=last,
                 last_time=None if last is None else times.get(last),
@@ -115,8 +110,34 @@ def find_clients(ledger: Ledger, timeline: Timeline) -> tuple[KnownClient, ...]:
     return tuple(sorted(clients, key=lambda client: (natural_order(client.called), client.pseudonym)))
 
 
-def find_silent(ledger: Ledger, timeline: Timeline) -> frozenset[int] | None:
-    """Return of whom of those that are known the last recorded round has no reply; None if that cannot be told.
+def find_states(ledger: Ledger, timeline: Timeline) -> dict[int, ClientState]:
+    """Return how each client that a ledger knows stands; what ends its membership counts most.
+
+    Read within ``snapshot`` if somebody may be writing.
+    """
+    known = ledger.identities().values()
+    done, leaving, rows = find_finished(timeline), set[int](), set[int]()
+    for filed in timeline.requests:
+        if not filed.withdrawn and filed.number not in done:
+            (rows if filed.request.scope is PrivacyScope.RECORDS else leaving).update(filed.request.group)
+    readmitted = {client for _, event in timeline.of(ClientsReadmitted) for client in event.clients}
+    strongest_first = (
+        (ClientState.READMITTED, readmitted),
+        (ClientState.LEAVING, leaving),
+        (ClientState.LEAVING_ROWS, rows),
+        (ClientState.ROWS_FORGOTTEN, timeline.returning),
+        (ClientState.FORGOTTEN, timeline.forgotten),
+        (ClientState.SILENT, find_silent(ledger, timeline, known) or frozenset()),
+    )
+    clients = leaving.union(rows, timeline.forgotten, known)
+    return {
+        client: next((state for state, among in strongest_first if client in among), ClientState.ACTIVE)
+        for client in clients
+    }
+
+
+def find_silent(ledger: Ledger, timeline: Timeline, known: Collection[int]) -> frozenset[int] | None:
+    """Return of whom of some clients the last recorded round has no reply; None if that cannot be told.
 
     It is told only where everybody was asked, and as long as the round's numbers are not erased.
     """
@@ -125,15 +146,15 @@ def find_silent(ledger: Ledger, timeline: Timeline) -> frozenset[int] | None:
         return None
     branch = max(timeline.branches)
     newest = ModelId(branch, ledger.last_round(branch))
-    rounds = dict(ledger.indexed_participants(Span(branch, newest.round, newest.round)))
-    if newest not in rounds:
+    rounds = list(ledger.rounds(Span(branch, newest.round, newest.round)))
+    if not rounds:
         return None
-    answered = set(rounds[newest].tolist())
+    answered = set(rounds[0].clients.tolist())
     # A reply that was of no use is an answer all the same.
     for _, event in timeline.of(RepliesRejected):
         if (event.branch, event.round) == (newest.branch, newest.round):
             answered.update(client for client, _ in event.rejected)
-    asked = frozenset(ledger.identities().values())
+    asked = frozenset(known)
     if runs[0].facts.stages is not None:
         body = find_body(timeline, newest)
         if body is None or body.model_id == newest:
@@ -146,9 +167,9 @@ def _count_rounds(ledger: Ledger, timeline: Timeline) -> _Participation:
     """Count each client's recorded rounds, on whatever branch."""
     model_ids, participants = [], [NOBODY]
     for branch in sorted(timeline.branches):
-        for model_id, clients in ledger.indexed_participants(Span(branch, 1, ledger.last_round(branch))):
-            model_ids.append(model_id)
-            participants.append(clients)
+        for round_ in ledger.rounds(Span(branch, 1, ledger.last_round(branch))):
+            model_ids.append(round_.model_id)
+            participants.append(round_.clients)
     joined, which, counts = np.unique(np.concatenate(participants), return_inverse=True, return_counts=True)
     last = np.zeros(len(joined), dtype=np.int64)
     positions = np.repeat(np.arange(len(model_ids)), [len(clients) for clients in participants[1:]])
@@ -157,22 +178,3 @@ def _count_rounds(ledger: Ledger, timeline: Timeline) -> _Participation:
         rounds=dict(zip(joined.tolist(), counts.tolist(), strict=True)),
         last={client: model_ids[at] for client, at in zip(joined.tolist(), last.tolist(), strict=True)},
     )
-
-
-def _find_states(timeline: Timeline, clients: frozenset[int], silent: frozenset[int]) -> dict[int, ClientState]:
-    """Return how each client stands; what ends a membership counts more than how it goes meanwhile."""
-    done, leaving, rows = find_finished(timeline), set[int](), set[int]()
-    for filed in timeline.requests:
-        if not filed.withdrawn and filed.number not in done:
-            (rows if filed.request.scope is PrivacyScope.RECORDS else leaving).update(filed.request.group)
-    readmitted = {client for _, event in timeline.of(ClientsReadmitted) for client in event.clients}
-    strongest_first = (
-        (ClientState.READMITTED, readmitted),
-        (ClientState.LEAVING, leaving),
-        (ClientState.LEAVING_ROWS, rows),
-        (ClientState.ROWS_FORGOTTEN, timeline.returning),
-        (ClientState.FORGOTTEN, timeline.forgotten),
-        (ClientState.SILENT, silent),
-        (ClientState.ACTIVE, clients),
-    )
-    return {client: next(state for state, among in strongest_first if client in among) for client in clients}

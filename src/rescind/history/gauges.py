@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rescind.history.clients import ClientState, find_clients, find_silent
+from rescind.history.clients import ClientState, find_silent, find_states
 from rescind.history.clocks import parse_time
 from rescind.history.events import RepliesRejected
 from rescind.history.history import History
@@ -60,8 +60,8 @@ def read_gauges(history: History, now: datetime) -> Gauges:
         rounds, last = 0, None
         for entry in history.ledger.entries(ROUND):
             rounds, last = rounds + 1, entry
-        states = Counter(client.state for client in find_clients(history.ledger, timeline))
-        unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline) is None else set()
+        states = Counter(find_states(history.ledger, timeline).values())
+        unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline, ()) is None else set()
         return Gauges(
             run=history.identifier,
             open_requests=len(find_unfinished(history)),
