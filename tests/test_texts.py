@@ -93,7 +93,7 @@ def call(history: Path, labels: Sequence[str]) -> None:
 def test_every_command_shows_hostile_labels_as_they_are_spelt(folder: Path, first: int) -> None:
     history, labels = folder / "history", list(HOSTILE.values())[first : first + 8]
     call(history, labels)
-    for words in (["status"], ["request", "list"]):
+    for words in (["status"], ["clients"], ["request", "list"]):
         result = said(*words, history)
         assert result.exit_code == 0, result.output
         assert [label for label in labels if make_plain(label) not in harmless(result.output)] == []

@@ -10,6 +10,7 @@ _UNSEEN = re.compile(
 )
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_NUMBER = re.compile(r"(\d+)")
 
 
 def make_plain(text: str) -> str:
@@ -26,6 +27,13 @@ def make_plain(text: str) -> str:
 def is_plain(text: str) -> bool:
     """Return whether a text is shown as it is, and looks like no other one that has spaces around it."""
     return _is_seen(text) and text == text.strip()
+
+
+def natural_order(text: str) -> tuple[tuple[str | int, ...], str]:
+    """Return what to sort a text by so that people find it: client-2 before client-10."""
+    parts = _NUMBER.split(text)
+    # Every other part is a number, so that like is compared with like; 01 and 1 are told apart by their spelling.
+    return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), text
 
 
 def is_digest(value: object) -> bool:

@@ -9,6 +9,7 @@ import typer
 from rescind import __version__
 from rescind.cli import (
     certify,
+    clients,
     decide,
     doctor,
     doubts,
@@ -49,6 +50,7 @@ def main(
 
 app.command("init")(init.init)
 app.command("status")(status.status)
+app.command("clients")(clients.clients)
 app.add_typer(request.app, name="request")
 app.command("leave")(leave.leave)
 app.command("plan")(plan.plan)

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show, show_progress, table
+import typer
+
+from rescind.cli.shared import (
+    AsJson,
+    Location,
+    complain,
+    describe_leaving,
+    open_existing,
+    show,
+    show_progress,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,19 +28,58 @@ if TYPE_CHECKING:
 
 _BAR = 24
 _LINE = 60
+# The exit code of --check; cron and systemd act on it.
+OVERDUE = 3
+# So many requests are named in its one line.
+_MOST_NAMED = 10
 
 
-def status(history: Location, as_json: AsJson = False) -> None:
+class Format(StrEnum):
+    """What else the state can be printed as."""
+
+    PROMETHEUS = "prometheus"
+
+
+def status(
+    history: Location,
+    as_json: AsJson = False,
+    format_: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="Print metrics for a monitoring service: counts and times, no name and no private number.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say nothing, unless a request is overdue: then end with 3. For cron.")
+    ] = False,
+) -> None:
     """Show how a run stands: who moved the model, what is kept, open requests, what could be claimed.
 
     How far clients moved the model was computed from their data: keep it to yourself.
     Example: rescind status hospital-history
+    Example: rescind status hospital-history --format prometheus
+    Example: rescind status hospital-history --check
     """
+    if format_ and (as_json or check):
+        raise typer.BadParameter("--format stands alone: leave out --json and --check")
+    now = datetime.now(UTC)
+    if check:
+        _check(history, now, as_json)
+        return
     with open_existing(history) as opened, show_progress("reading"):
+        from rescind.history.gauges import read_gauges
         from rescind.history.overview import open_requests, overview
 
+        if format_:
+            from rescind.cli.prometheus import render_metrics
+
+            metrics = render_metrics(read_gauges(opened, now))
+            typer.echo(metrics)
+            return
         # People want to see the most influential ones, programs everybody.
         view = overview(opened, None if as_json else 10)
+        gauges = read_gauges(opened, now)
         rows: list[dict[str, Any]] = [
             {
                 "request": request.asked.number,
@@ -38,7 +89,7 @@ def status(history: Location, as_json: AsJson = False) -> None:
                 "days_left": request.days_left,
                 "begun": request.asked.served,
             }
-            for request in open_requests(opened, view, datetime.now(UTC))
+            for request in open_requests(opened, view, now)
         ]
         doubts = opened.facts.doubts
     result = {
@@ -57,10 +108,41 @@ def status(history: Location, as_json: AsJson = False) -> None:
         "mode": view.claimable.mode.value,
         "raised_by": list(view.claimable.raised_by),
         "doubts": list(doubts),
+        "run": gauges.run,
+        "overdue_requests": gauges.overdue_requests,
+        "next_deadline": gauges.next_deadline and gauges.next_deadline.isoformat(),
+        "recorded_rounds": gauges.recorded_rounds,
+        "last_round": gauges.last_round and gauges.last_round.isoformat(),
+        "client_states": {state.value: count for state, count in gauges.clients.items()},
+        "rejected_replies": gauges.rejected_replies,
+        "unfinished_erasures": gauges.unfinished_erasures,
     }
     # Where they stand in the way they are told with what else does.
     beside = [doubt for doubt in doubts if doubt not in view.claimable.raised_by]
     show(result, [*_words(view, rows), *beside], as_json)
+
+
+def _check(history: str, now: datetime, as_json: bool) -> None:
+    """Say in one line which requests are overdue, without names: the line ends up in logs and mails."""
+    with open_existing(history) as opened:
+        from rescind.history.overview import count_days_left, find_overdue
+
+        rows = [
+            {"request": asked.number, "deadline": asked.deadline[:10], "days_late": -count_days_left(asked, now)}
+            for asked in find_overdue(opened, now)
+        ]
+    if as_json:
+        show({"overdue": rows}, (), as_json)
+    if not rows:
+        return
+    if not as_json:
+        named = [f"request {row['request']} since {row['deadline']}" for row in rows[:_MOST_NAMED]]
+        more = len(rows) - len(named)
+        complain(
+            f"overdue: {', '.join(named)}{f' and {more} more' if more else ''}. Start the federation's next run: it "
+            "serves what is open"
+        )
+    raise typer.Exit(OVERDUE)
 
 
 def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Table]:
@@ -91,7 +173,8 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         yield f"branch {branch}  {_time_line(rounds)}  {len(rounds)} of rounds {rounds[0]} to {rounds[-1]}"
     yield ""
     for row in waiting:
-        due = f"due {row['deadline']}, {row['days_left']} days left"
+        late = row["days_left"] < 0
+        due = f"due {row['deadline']}, {abs(row['days_left'])} days {'overdue' if late else 'left'}"
         begun = "; begun, the next run finishes it" if row["begun"] else ""
         yield f"request {row['request']}: {describe_leaving(row)}; {due}{begun}"
     if not waiting:

@@ -10,12 +10,14 @@ import numpy as np
 from rescind.core.edges import NOBODY, ErasedStretch, RoundEdge, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.core.tracker import SensitivityTracker
+from rescind.history.clocks import parse_time
 from rescind.history.history import History
 from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_finished
 from rescind.history.progress import report_progress
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
+from rescind.texts import natural_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def overview(history: History, most: int | None = 10) -> Overview:
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
         claimable=claimable(history.facts, looked_at_data=looked),
         body=None if body is None else body.model_id,
-        anchors=tuple(history.describe_groups([sorted(anchors - history.timeline.forgotten)])[0]),
+        anchors=tuple(sorted(history.describe_groups([anchors - history.timeline.forgotten])[0], key=natural_order)),
     )
 
 
@@ -139,6 +141,18 @@ def open_requests(history: History, view: Overview, now: datetime) -> list[OpenR
     """Return the open requests as people want to see them."""
     names = history.describe_groups([asked.request.group for asked in view.open_requests])
     return [
-        OpenRequest(asked, clients, (datetime.fromisoformat(asked.deadline).date() - now.date()).days)
+        OpenRequest(asked, clients, count_days_left(asked, now))
         for asked, clients in zip(view.open_requests, names, strict=True)
     ]
+
+
+def count_days_left(asked: FiledRequest, now: datetime) -> int:
+    """Return in how many days a request is due, by the calendar of its deadline; below 0 once the day has passed."""
+    deadline = parse_time(asked.deadline)
+    return (deadline.date() - now.astimezone(deadline.tzinfo).date()).days
+
+
+def find_overdue(history: History, now: datetime) -> list[FiledRequest]:
+    """Return the requests that are not served to the end although their day has passed, the oldest deadline first."""
+    late = [asked for asked in find_unfinished(history) if count_days_left(asked, now) < 0]
+    return sorted(late, key=lambda asked: parse_time(asked.deadline))

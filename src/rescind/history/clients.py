@@ -1,0 +1,180 @@
+"""The clients that a history knows: what people call them, how they stand, and when they last took part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from rescind.core.edges import NOBODY
+from rescind.core.facts import PrivacyScope, Sampling, Source
+from rescind.history.events import ClientsReadmitted, RepliesRejected
+from rescind.history.history import History
+from rescind.history.lineage import find_body
+from rescind.history.outcomes import find_finished
+from rescind.history.run import Run
+from rescind.history.timeline import Timeline
+from rescind.ledger.contract import ROUND, Ledger
+from rescind.ledger.records import ModelId, Span
+from rescind.texts import natural_order
+
+# A key's name, as SSH shows it.
+_FINGERPRINT = re.compile("SHA256:[A-Za-z0-9+/]{43}")
+
+
+class ClientState(Enum):
+    """How a client stands.
+
+    ``SILENT`` is one that could take part, and of whom the last round has no reply although it is one of everybody:
+    it was away, or failed, or did not answer. Where participants are drawn nobody is called silent: who is absent may
+    not have been asked. A pseudonym that is ``FORGOTTEN`` has no name any more. The client of a ``READMITTED``
+    one may take part again, as a new client, and that of a ``ROWS_FORGOTTEN`` one goes on under another pseudonym.
+    """
+
+    ACTIVE = "active"
+    SILENT = "silent"
+    LEAVING = "asked to leave"
+    LEAVING_ROWS = "asked to forget rows"
+    FORGOTTEN = "forgotten"
+    ROWS_FORGOTTEN = "rows forgotten"
+    READMITTED = "readmitted"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClient:
+    """A client as the history has it: ``rounds`` and ``last`` are about rounds that are still recorded.
+
+    ``name`` is None once it is erased. ``key`` is the fingerprint of its public key, where clients are known by that.
+    ``label`` is what people call it, None if that was not said. ``last_time`` is when ``last`` was recorded.
+    """
+
+    pseudonym: int
+    name: str | None
+    label: str | None
+    key: str | None
+    state: ClientState
+    rounds: int
+    last: ModelId | None
+    last_time: str | None
+
+    @property
+    def called(self) -> str:
+        """What people call it, or its name, or else its pseudonym."""
+        return self.label or self.name or f"forgotten (pseudonym {self.pseudonym})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Participation:
+    """In how many recorded rounds each client took part, and in which it did last."""
+
+    rounds: Mapping[int, int]
+    last: Mapping[int, ModelId]
+
+
+def list_clients(history: History) -> tuple[KnownClient, ...]:
+    """Return the clients that a history knows, as they are at one moment.
+
+    Args:
+        history: the history.
+
+    Returns:
+        the clients in the order in which people look for them: client-2 before client-10.
+    """
+    ledger = history.ledger
+    with ledger.snapshot():
+        timeline = history.timeline
+        names = {client: name for name, client in ledger.identities().items()}
+        labels, took_part = ledger.labels(), _count_rounds(ledger, timeline)
+        times = {entry.model_id: entry.time for entry in ledger.entries(ROUND)}
+        states = find_states(ledger, timeline)
+    # Where nobody checks who a client is, it may say such a name of itself.
+    checked = any(run.facts.sources.identity is Source.CHECKED for _, run in timeline.of(Run))
+    clients = []
+    for client, state in states.items():
+        name, last = names.get(client), took_part.last.get(client)
+        clients.append(
+            KnownClient(
+                pseudonym=client,
+                name=name,
+                label=labels.get(client),
+                key=name if checked and name is not None and _FINGERPRINT.fullmatch(name) else None,
+                state=state,
+                rounds=took_part.rounds.get(client, 0),
+                last=last,
+                last_time=None if last is None else times.get(last),
+            )
+        )
+    return tuple(sorted(clients, key=lambda client: (natural_order(client.called), client.pseudonym)))
+
+
+def find_states(ledger: Ledger, timeline: Timeline) -> dict[int, ClientState]:
+    """Return how each client that a ledger knows stands; what ends its membership counts most.
+
+    Read within ``snapshot`` if somebody may be writing.
+    """
+    known = ledger.identities().values()
+    done, leaving, rows = find_finished(timeline), set[int](), set[int]()
+    for filed in timeline.requests:
+        if not filed.dropped and filed.number not in done:
+            (rows if filed.request.scope is PrivacyScope.RECORDS else leaving).update(filed.request.group)
+    readmitted = {client for _, event in timeline.of(ClientsReadmitted) for client in event.clients}
+    strongest_first = (
+        (ClientState.READMITTED, readmitted),
+        (ClientState.LEAVING, leaving),
+        (ClientState.LEAVING_ROWS, rows),
+        (ClientState.ROWS_FORGOTTEN, timeline.returning),
+        (ClientState.FORGOTTEN, timeline.forgotten),
+        (ClientState.SILENT, find_silent(ledger, timeline, known) or frozenset()),
+    )
+    clients = leaving.union(rows, timeline.forgotten, known)
+    return {
+        client: next((state for state, among in strongest_first if client in among), ClientState.ACTIVE)
+        for client in clients
+    }
+
+
+def find_silent(ledger: Ledger, timeline: Timeline, known: Collection[int]) -> frozenset[int] | None:
+    """Return of whom of some clients the last recorded round has no reply; None if that cannot be told.
+
+    It is told only where everybody was asked, and as long as the round's numbers are not erased.
+    """
+    runs = [run for _, run in timeline.of(Run)]
+    if not runs or runs[0].facts.sampling is not Sampling.EVERYBODY or not timeline.branches:
+        return None
+    branch = max(timeline.branches)
+    newest = ModelId(branch, ledger.last_round(branch))
+    rounds = list(ledger.rounds(Span(branch, newest.round, newest.round)))
+    if not rounds:
+        return None
+    answered = set(rounds[0].clients.tolist())
+    # A reply that was of no use is an answer all the same.
+    for _, event in timeline.of(RepliesRejected):
+        if (event.branch, event.round) == (newest.branch, newest.round):
+            answered.update(client for client, _ in event.rejected)
+    asked = frozenset(known)
+    if runs[0].facts.stages is not None:
+        body = find_body(timeline, newest)
+        if body is None or body.model_id == newest:
+            # Nobody else is asked while the body is trained.
+            asked &= timeline.anchors
+    return asked - answered
+
+
+def _count_rounds(ledger: Ledger, timeline: Timeline) -> _Participation:
+    """Count each client's recorded rounds, on whatever branch."""
+    model_ids, participants = [], [NOBODY]
+    for branch in sorted(timeline.branches):
+        for round_ in ledger.rounds(Span(branch, 1, ledger.last_round(branch))):
+            model_ids.append(round_.model_id)
+            participants.append(round_.clients)
+    joined, which, counts = np.unique(np.concatenate(participants), return_inverse=True, return_counts=True)
+    last = np.zeros(len(joined), dtype=np.int64)
+    positions = np.repeat(np.arange(len(model_ids)), [len(clients) for clients in participants[1:]])
+    np.maximum.at(last, which, positions)
+    return _Participation(
+        rounds=dict(zip(joined.tolist(), counts.tolist(), strict=True)),
+        last={client: model_ids[at] for client, at in zip(joined.tolist(), last.tolist(), strict=True)},
+    )

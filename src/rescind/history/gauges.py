@@ -1,0 +1,77 @@
+"""What a monitoring service may know of a run: counts and times, and nothing that tells of anybody.
+
+Whoever is alarmed at night need not be who may see names, and no erasure reaches what a metrics server keeps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from rescind.history.clients import ClientState, find_silent, find_states
+from rescind.history.clocks import parse_time
+from rescind.history.events import RepliesRejected
+from rescind.history.history import History
+from rescind.history.overview import find_overdue, find_unfinished
+from rescind.ledger.contract import ROUND
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """A run in numbers that hold no name, and nothing that was computed from anybody's data.
+
+    ``run`` is the run's identifier. ``next_deadline`` is that of the most urgent open request. ``recorded_rounds``
+    and ``rejected_replies`` are counted from the beginning on, also those that were erased since. ``clients`` counts
+    by state; the silent are left out where nobody can tell who they are.
+    """
+
+    run: str
+    open_requests: int
+    overdue_requests: int
+    next_deadline: datetime | None
+    recorded_rounds: int
+    last_round: datetime | None
+    clients: Mapping[ClientState, int]
+    rejected_replies: int
+    stored_bytes: int
+    standing_doubts: int
+    unfinished_erasures: int
+
+
+def read_gauges(history: History, now: datetime) -> Gauges:
+    """Return what a monitoring service may know of a run, as it is at one moment.
+
+    Args:
+        history: the history.
+        now: the time, which decides what is overdue.
+
+    Returns:
+        the numbers; a history in which nothing was recorded yet has them too.
+
+    Raises:
+        ValueError: a deadline or the time of the last round is no time.
+        BrokenHistoryError: the journal cannot be read.
+    """
+    stored_bytes = history.models.stored_bytes() + history.updates.stored_bytes()
+    with history.ledger.snapshot():
+        timeline = history.timeline
+        rounds, last = 0, None
+        for entry in history.ledger.entries(ROUND):
+            rounds, last = rounds + 1, entry
+        states = Counter(find_states(history.ledger, timeline).values())
+        unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline, ()) is None else set()
+        return Gauges(
+            run=history.identifier,
+            open_requests=len(find_unfinished(history)),
+            overdue_requests=len(find_overdue(history, now)),
+            next_deadline=min((parse_time(asked.deadline) for asked in find_unfinished(history)), default=None),
+            recorded_rounds=rounds,
+            last_round=None if last is None else parse_time(last.time),
+            clients={state: states[state] for state in ClientState if state not in unknown},
+            rejected_replies=sum(len(event.rejected) for _, event in timeline.of(RepliesRejected)),
+            stored_bytes=stored_bytes,
+            standing_doubts=len(timeline.standing_doubts),
+            unfinished_erasures=len(timeline.unfinished_deletions),
+        )

@@ -1,0 +1,248 @@
+"""The units and alert rules of docs/deployment.md, as systemd and Prometheus read them, and what they start."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rescind import History
+from rescind.cli.prometheus import render_metrics
+from rescind.core.calibration import Budget
+from rescind.core.facts import Sampling
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.history.gauges import read_gauges
+from rescind.testing.small import simulation
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+BLOCK = re.compile(r"^```ini\n# /etc/systemd/system/([\w.-]+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+UNITS = dict(BLOCK.findall(PAGE))
+ALERTS = ROOT / "docs" / "alerts.yml"
+RULES = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"][0]["rules"]
+PROMTOOL, ANALYZE = shutil.which("promtool"), shutil.which("systemd-analyze")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed; the gate has it")
+needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed; the gate has it")
+HOME, COLLECTOR = "/srv/federation", "/var/lib/prometheus/node-exporter"
+DAY = 86400
+# Prometheus counts a test's time from 1970.
+NOW = datetime(1970, 2, 1, tzinfo=UTC)
+
+
+def sections(unit: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(UNITS[unit])
+    return parser
+
+
+def install(home: Path, units: dict[str, str]) -> list[Path]:
+    """Write units for a home that is here, with the programs that they start."""
+    (home / "venv" / "bin").mkdir(parents=True)
+    for name in ("rescind", "flwr", "flower-superlink"):
+        (home / "venv" / "bin" / name).symlink_to(shutil.which("true") or "/bin/true")
+    paths = []
+    for name, text in units.items():
+        (home / name).write_text(text.replace(HOME, str(home)))
+        paths.append(home / name)
+    return paths
+
+
+def examine(paths: list[Path]) -> subprocess.CompletedProcess[str]:
+    command = [str(ANALYZE), "verify", "--man=no", *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
+    assert set(UNITS) == {
+        "federation-superlink.service",
+        *(
+            f"rescind-{name}.{kind}"
+            for name in ("run", "check", "metrics", "doctor")
+            for kind in ("service", "timer")
+        ),
+    }
+    timers = [name for name in UNITS if name.endswith(".timer")]
+    (enabled,) = re.findall(r"^systemctl enable --now (.*)$", PAGE, re.MULTILINE)
+    assert set(enabled.split()) == {"federation-superlink.service", *timers}
+
+
+@pytest.mark.parametrize("unit", [name for name in UNITS if name.endswith(".service")])
+def test_a_service_keeps_what_it_writes_to_itself_and_is_not_root(unit: str) -> None:
+    service = sections(unit)["Service"]
+    assert service["User"] == "federation"
+    # Metrics are for the node exporter to read, and for nobody's eyes only.
+    assert service["UMask"] == ("0022" if unit == "rescind-metrics.service" else "0077")
+    assert service["NoNewPrivileges"] == "true"
+
+
+@needs_systemd
+def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
+    done = examine(install(tmp_path / "home", UNITS))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_systemd
+@pytest.mark.parametrize(
+    ("unit", "right", "wrong"),
+    [
+        ("rescind-check.timer", "OnCalendar=*-*-* 08:00:00", "OnCalendar=at eight"),
+        ("rescind-metrics.service", "Type=oneshot", "Type=once"),
+        ("rescind-doctor.service", "venv/bin/rescind", "venv/bin/recsind"),
+    ],
+)
+def test_systemd_would_find_a_fault(unit: str, right: str, wrong: str, tmp_path: Path) -> None:
+    assert right in UNITS[unit]
+    done = examine(install(tmp_path / "home", UNITS | {unit: UNITS[unit].replace(right, wrong)}))
+    assert done.returncode or done.stdout + done.stderr
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home with a history and the real command."""
+    home = tmp_path / "home"
+    (home / "venv").mkdir(parents=True)
+    (home / "venv" / "bin").symlink_to(Path(sys.executable).parent)
+    with History(home / "history") as history:
+        Revocable(history, simulation(4, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)).train(Rounds(2))
+    return home
+
+
+def start(unit: str, home: Path, collector: Path) -> subprocess.CompletedProcess[str]:
+    """Run what a unit starts, as systemd would: without a shell of its own."""
+    service = sections(unit)["Service"]
+
+    def place(text: str) -> str:
+        return text.replace(HOME, str(home)).replace(COLLECTOR, str(collector))
+
+    own = dict([place(service["Environment"]).split("=", 1)]) if "Environment" in service else {}
+    command = shlex.split(place(service["ExecStart"]))
+    umask = int(service["UMask"], 8)
+    return subprocess.run(command, env=os.environ | own, capture_output=True, text=True, check=False, umask=umask)
+
+
+def test_the_metrics_are_in_their_place_as_a_whole_or_not_at_all(home: Path, tmp_path: Path) -> None:
+    collector = tmp_path / "collector"
+    collector.mkdir()
+    done = start("rescind-metrics.service", home, collector)
+    assert done.returncode == 0, done.stderr
+    (written,) = collector.iterdir()
+    assert written.name == "rescind.prom"
+    assert written.stat().st_mode & 0o777 == 0o644
+    with History(home / "history") as history:
+        expected = render_metrics(read_gauges(history, datetime.now(UTC)))
+    assert written.read_text() == f"{expected}\n"
+    # What the node exporter reads stays as it is while nothing can be read.
+    (home / "history").rename(home / "away")
+    before = written.read_bytes()
+    done = start("rescind-metrics.service", home, collector)
+    assert done.returncode == 1
+    assert "there is no history" in done.stderr
+    assert written.read_bytes() == before
+    assert [path.name for path in collector.glob("*.prom")] == ["rescind.prom"]
+
+
+def test_the_check_fails_while_something_is_overdue(home: Path, tmp_path: Path) -> None:
+    done = start("rescind-check.service", home, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    with History(home / "history") as history:
+        history._clock = lambda: datetime(2026, 1, 1, tzinfo=UTC)
+        history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    done = start("rescind-check.service", home, tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("rescind: overdue: request 1 since 2026-01-31")
+
+
+def test_every_rule_reads_a_metric_that_is_written() -> None:
+    with History.in_memory() as history:
+        gauges = replace(read_gauges(history, NOW), next_deadline=NOW, last_round=NOW)
+    written = set(re.findall(r"^# TYPE (\w+)", render_metrics(gauges), re.MULTILINE))
+    read = set(re.findall(r"\brescind_\w+", " ".join(rule["expr"] for rule in RULES)))
+    assert read == {
+        "rescind_overdue_requests",
+        "rescind_next_deadline_timestamp_seconds",
+        "rescind_last_round_timestamp_seconds",
+        "rescind_standing_doubts",
+    }
+    assert read <= written
+    # The page describes them all.
+    assert set(re.findall(r"`(rescind_\w+)", PAGE.partition("## Monitoring")[2])) == written
+    assert f"{COLLECTOR}/rescind.prom" in UNITS["rescind-metrics.service"]
+    (pattern,) = re.findall(r'file=~"(.*?)"', " ".join(rule["expr"] for rule in RULES))
+    assert re.fullmatch(pattern.replace("\\\\", "\\"), f"{COLLECTOR}/rescind.prom")
+
+
+@needs_promtool
+def test_promtool_finds_no_fault_with_the_rules() -> None:
+    done = subprocess.run([str(PROMTOOL), "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(RULES)} rules found" in done.stdout
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("state", "alert"),
+    [
+        ({}, None),
+        ({"overdue_requests": 2}, "RescindRequestOverdue"),
+        ({"next_deadline": 6.9}, "RescindRequestDue"),
+        ({"next_deadline": 7.1}, None),
+        ({"last_round": -0.9}, None),
+        ({"last_round": -1.1}, "RescindNoRound"),
+        ({"standing_doubts": 1}, "RescindDoubt"),
+        ({"written": -0.5}, "RescindNotWatched"),
+    ],
+    ids=str,
+)
+def test_an_alert_fires_when_it_has_to_and_not_before(
+    state: dict[str, Any], alert: str | None, tmp_path: Path
+) -> None:
+    """Prometheus itself reads the metrics as they are written, at a time of the test's own choosing."""
+    now = NOW.timestamp()
+    times = {name: NOW + timedelta(days=state[name]) for name in ("next_deadline", "last_round") if name in state}
+    counts = {name: value for name, value in state.items() if name in ("overdue_requests", "standing_doubts")}
+    written = now + state.get("written", 0) * DAY
+    with History.in_memory() as history:
+        gauges = replace(read_gauges(history, NOW), **({"last_round": NOW} | counts | times))
+    series = [
+        {"series": line.rpartition(" ")[0], "values": f"{line.rpartition(' ')[2]}x1"}
+        for line in render_metrics(gauges).splitlines()
+        if not line.startswith("#")
+    ]
+    series.append(
+        {"series": f'node_textfile_mtime_seconds{{file="{COLLECTOR}/rescind.prom"}}', "values": f"{written}x1"}
+    )
+    tests = {
+        "rule_files": [str(ALERTS)],
+        "evaluation_interval": f"{int(now)}s",
+        "tests": [
+            {
+                "interval": f"{int(now)}s",
+                "input_series": series,
+                "promql_expr_test": [
+                    {
+                        "expr": "count by (alertname) (ALERTS)",
+                        "eval_time": f"{int(now)}s",
+                        "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else [],
+                    }
+                ],
+            }
+        ],
+    }
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(tests))
+    done = subprocess.run(
+        [str(PROMTOOL), "test", "rules", str(tmp_path / "tests.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
