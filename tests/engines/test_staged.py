@@ -39,7 +39,8 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
 from rescind.flower.wire import SUMS
-from rescind.history.events import BodyTrained, RepliesRejected
+from rescind.history import recorder as recorder_module
+from rescind.history.events import BodyTrained, RepliesRejected, record
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.records import ModelId
@@ -517,6 +518,76 @@ def test_a_body_that_others_trained_or_changed_later_is_noticed(monkeypatch: pyt
     newest = f"model 0.{history.newest.round}"
     assert f"the round of {newest} is of the other stage than its body says" in problems
     assert f"the body of {newest} is not the one that was whole at model 0.{BODY_ROUNDS}" in problems
+
+
+def name_later(patch: pytest.MonkeyPatch) -> None:
+    """Let the writer name the anchors once they have trained the body."""
+    name, finish = Recorder.name_anchors, Recorder.finish_body
+    named: list[Any] = []
+
+    def finish_body(self: Recorder) -> None:
+        if named and not self.body_rounds_left:
+            name(self, *named.pop())
+        finish(self)
+
+    patch.setattr(Recorder, "name_anchors", lambda _, *told: named.append(told))
+    patch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+    patch.setattr(Recorder, "finish_body", finish_body)
+
+
+def stop_early(patch: pytest.MonkeyPatch) -> None:
+    """Let a body be whole after one round, whatever the run has settled."""
+    patch.setattr(Stages, "body_rounds_left", lambda _, trained: max(1 - trained, 0))
+
+
+def tell_others(patch: pytest.MonkeyPatch) -> None:
+    """Let the writer name one anchor twice in place of both."""
+
+    def write(ledger: Any, event: Any, time: str) -> Any:
+        if isinstance(event, BodyTrained):
+            event = BodyTrained(event.branch, event.round, event.clients[:1] * 2)
+        return record(ledger, event, time)
+
+    patch.setattr(recorder_module, "record", write)
+
+
+def put_on_no_branch(patch: pytest.MonkeyPatch) -> None:
+    """Let the writer tell of a body somewhere else, too."""
+
+    def write(ledger: Any, event: Any, time: str) -> Any:
+        if isinstance(event, BodyTrained):
+            record(ledger, BodyTrained(7, event.round, event.clients), time)
+        return record(ledger, event, time)
+
+    patch.setattr(recorder_module, "record", write)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "words"),
+    [
+        (name_later, "who was not named as an anchor before"),
+        (stop_early, f"trained in 1 rounds, not {BODY_ROUNDS}"),
+        (tell_others, f"names others than those who trained the body of model 0.{BODY_ROUNDS}"),
+        (put_on_no_branch, "on a branch that never was"),
+    ],
+)
+def test_what_is_told_of_a_body_is_recounted(
+    monkeypatch: pytest.MonkeyPatch, cheat: Callable[[pytest.MonkeyPatch], None], words: str
+) -> None:
+    """A writer that was changed cannot say otherwise than its rounds what a certificate states of a body."""
+    with History.in_memory() as history:
+        with monkeypatch.context() as patch:
+            cheat(patch)
+            start(history, recorded={"stages": RIDGE})
+        assert any(words in problem for problem in history.verify())
+
+
+def test_a_body_that_an_anchor_left_behind_is_fine_whatever_is_erased(history: History) -> None:
+    start(history, recorded={"stages": RIDGE})
+    for leaver in ("clinic-0", ANCHORS[0], "clinic-5"):
+        history.ask([leaver], BUDGET)
+        start(history, recorded={"stages": RIDGE})
+        assert history.verify() == []
 
 
 def test_what_the_claim_rests_on_names_the_anchors(history: History) -> None:

@@ -222,8 +222,9 @@ def surely_kept(
     if run.goal is not None and not run.facts.public_schedule:
         on_line = (ModelId(leg.branch, number) for leg in line for number in range(leg.round + 1))
         surely |= exact_places(on_line, known, last_round, run.capacity)
-    # As long as there was room for all, nothing of the newest branch had to go.
-    if sum(leg.round + 1 for leg in line) <= run.capacity + 2:
+    # As long as there was room for all, nothing of the newest branch had to go. In a public schedule the newest model
+    # may be one of those that there is room for.
+    if sum(leg.round + 1 for leg in line) <= run.capacity + (1 if run.facts.public_schedule else 2):
         surely |= {ModelId(tip.branch, number) for number in range(tip.round + 1)}
     return surely
 
