@@ -311,6 +311,8 @@ def test_only_a_mean_goes_with_stages(history: History) -> None:
         (lambda: Stages(0, ("a.weight", "a.bias"), STAGES.loss), "body_rounds is 0"),
         (lambda: Stages(1, ("a.weight", "b.weight"), STAGES.loss), "a head has one tensor that ends in"),
         (lambda: Stages(1, ("a.weight", "a.bias"), SoftmaxL2(l2=0.0, row_norm=1.0)), "an L2 term above 0"),
+        (lambda: Stages(1, ("a.weight", "a.bias"), SquaredL2(l2=0.1, row_norm=1e6)), "limit the rows or their norm"),
+        (lambda: Stages(1, ("a.weight", "a.bias"), SquaredL2(l2=1e-9, row_norm=1.0)), "without a solution"),
     ],
 )
 def test_stages_that_cannot_be_are_refused(change: Callable[[], Stages], words: str) -> None:
@@ -648,6 +650,20 @@ def test_a_head_without_a_body_is_no_network() -> None:
         strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
         with pytest.raises(ValueError, match="beside a body"):
             run(strategy, grid, arrays, timeout=5.0)
+
+
+def test_a_ridge_head_with_one_output_is_refused_before_anybody_trains() -> None:
+    """Its clients have classes: of two they could not answer, and only once the body is whole."""
+    one = {"head.weight": np.zeros((1, WIDTH)), "head.bias": np.zeros(1)}
+    arrays = ArrayRecord({**initial(), **{name: Array(tensor) for name, tensor in one.items()}})
+    asked: list[tuple[str, bool]] = []
+    grid = InProcessGrid(client_app(asked, {}, None), {name: {"client-id": name} for name in CLINICS})
+    averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    with History.in_memory() as history:
+        strategy = Recorded(averaging, history, stages=RIDGE, anchors=ANCHORS)
+        with pytest.raises(ValueError, match="2 or more, features"):
+            run(strategy, grid, arrays, timeout=5.0)
+    assert not asked
 
 
 @pytest.mark.parametrize("body", ["7.9", "0.3", "0.0", f"1.{BODY_ROUNDS}"])
