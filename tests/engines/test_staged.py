@@ -43,7 +43,7 @@ from rescind.history import recorder as recorder_module
 from rescind.history.events import BodyTrained, RepliesRejected, record
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import ModelId
+from rescind.ledger.records import ModelId, Span
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
@@ -590,6 +590,30 @@ def test_a_body_that_an_anchor_left_behind_is_fine_whatever_is_erased(history: H
         history.ask([leaver], BUDGET)
         start(history, recorded={"stages": RIDGE})
         assert history.verify() == []
+
+
+@pytest.mark.parametrize("authenticated", [True, False])
+def test_who_was_silent_before_a_restart_is_asked_after_it(authenticated: bool) -> None:
+    """How many rounds a solve takes follows the leaver's data: whom the next branch asks must not follow it."""
+    with History.in_memory() as history:
+        grid = InProcessGrid(
+            client_app(None, {}, None), {name: {"client-id": name} for name in CLINICS}, authenticated=authenticated
+        )
+
+        def look(_: int, __: ArrayRecord) -> None:
+            newest = history.newest
+            # Silent in the first two rounds of the solve, so that it would not be asked in the next one.
+            grid.failing = {"clinic-3"} if newest.branch == 0 and newest.round >= BODY_ROUNDS else set()
+            if newest == ModelId(0, BODY_ROUNDS + 2):
+                grid.failing = set()
+                history.ask(["clinic-0"], BUDGET)
+
+        averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
+        run(strategy, grid, initial(), timeout=5.0, evaluate_fn=look)
+        (client,) = history.clients(["clinic-3"])
+        first, *_ = history.ledger.rounds(Span(1, 1, 1))
+        assert client in first.clients
 
 
 def test_what_the_claim_rests_on_names_the_anchors(history: History) -> None:
