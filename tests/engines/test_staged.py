@@ -616,6 +616,29 @@ def test_who_was_silent_before_a_restart_is_asked_after_it(authenticated: bool) 
         assert client in first.clients
 
 
+def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_of_the_body(history: History) -> None:
+    """It follows the leaver's data, and an anchor goes back to what is kept: that has to follow who took part."""
+    options: dict[str, Any] = {"recorded": {"stages": RIDGE, "capacity": 4}}
+    start(history, **options)
+    kept = [model_id for model_id in history.kept() if model_id.round <= BODY_ROUNDS]
+    assert len(kept) == 1 + BODY_ROUNDS
+    for rounds in range(2, 6):
+        start(history, **options)
+        assert history.newest == ModelId(0, BODY_ROUNDS + rounds)
+        assert list(history.kept()) == [*kept, history.newest]
+        assert history.verify() == []
+
+
+def test_who_comes_in_the_middle_of_a_solve_is_forgotten_from_the_whole_body(history: History) -> None:
+    start(history, clients=tuple(name for name in CLINICS if name != "clinic-5"))
+    start(history)
+    history.ask(["clinic-5"], BUDGET)
+    start(history)
+    assert history.timeline.branches[1].parent == ModelId(0, BODY_ROUNDS)
+    assert history.outcomes()[-1].modes == (Mode.EXACT,)
+    assert history.verify() == []
+
+
 def test_what_the_claim_rests_on_names_the_anchors(history: History) -> None:
     start(history)
     history.ask([ANCHORS[0]], BUDGET)
