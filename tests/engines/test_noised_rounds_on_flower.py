@@ -611,3 +611,25 @@ def test_beside_the_largest_model_a_client_moves_the_mean_by_no_more_than_is_acc
     else:
         with pytest.raises(ValueError, match="rounding is accounted for up to"):
             server._check_size(tensors)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 1, 1)])
+@pytest.mark.parametrize("server", [NOISED, None])
+def test_a_network_may_have_a_number_without_a_dimension(
+    history: History, server: NoisedAverage | None, shape: tuple[int, ...]
+) -> None:
+    app = ClientApp()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        arrays = {name: array.numpy() for name, array in msg.content.array_records["arrays"].items()}
+        own = {name: Array(np.asarray(tensor + 1, tensor.dtype)) for name, tensor in arrays.items()}
+        content = RecordDict({"arrays": ArrayRecord(own), "metrics": MetricRecord({"num-examples": 1})})
+        return Message(content, reply_to=msg)
+
+    start_with = ArrayRecord({"scale": Array(np.ones(shape, np.float32)), "body": Array(np.ones(3, np.float32))})
+    strategy = Recorded(fedavg(), history, server=server, update_interval=1)
+    rescind.flower.run(strategy, on_grid(app), start_with, num_rounds=2, timeout=5.0)
+    assert history.model(history.newest)["scale"].shape == shape
+    assert history.verify() == []

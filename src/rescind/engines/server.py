@@ -168,17 +168,15 @@ class NoisedAverage:
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         updates = [_clip(update, self.clip) for update in compute_updates(model, replies).values()]
         # In float64 whatever the model's type is, so that a sum differs by no more than one update without a client.
-        mean = {
-            name: tensor.astype(np.float64)
-            + sum((update[name] for update in updates), np.zeros(())) / self.denominator
-            for name, tensor in model.items()
-        }
+        moved = {name: sum((update[name] for update in updates), np.zeros(())) / self.denominator for name in model}
+        # Sums of numbers without a dimension are no arrays any more.
+        mean = {name: np.asarray(tensor.astype(np.float64) + moved[name]) for name, tensor in model.items()}
         noised = draw_noise(mean, self.sigma, self.seed, "round", model_id.branch, model_id.round)
         clipped = replace(
             replies,
             weights=np.ones(len(updates)),
             tensors={
-                name: [(tensor + update[name]).astype(tensor.dtype) for update in updates]
+                name: [np.asarray(tensor + update[name], tensor.dtype) for update in updates]
                 for name, tensor in model.items()
             },
         )
@@ -294,7 +292,7 @@ def compute_updates(model: Mapping[str, Tensor], replies: Replies) -> dict[str, 
         the updates by name.
     """
     return {
-        client: {name: replies.tensors[name][at] - tensor for name, tensor in model.items()}
+        client: {name: np.asarray(replies.tensors[name][at] - tensor) for name, tensor in model.items()}
         for at, client in enumerate(replies.names)
     }
 
