@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from rescind.core.regularity import NetworkLoss, SquaredL2
 from rescind.core.ridge import (
+    MOST_ROWS,
     RidgeSums,
     add_up_ridge,
+    check_ridge_loss,
     check_ridge_sums,
     fixed_point_bits,
     quantise,
@@ -267,3 +269,23 @@ def test_targets_are_doubted_where_nothing_can_have_them(seed: int) -> None:
     assert check_ridge_sums(below, LOSS, 2, 2, 18) is None
     assert check_ridge_sums(above, LOSS, 2, 2, 18) is not None
     assert np.linalg.norm(ridge_solution(below, LOSS.l2)) <= LOSS.solution_norm
+
+
+def test_no_answer_that_is_believed_leaves_a_head_without_a_solution() -> None:
+    """Rows whose features add up to 0, and in that direction a sum below 0, as far as rounding might carry it."""
+    loss, features, rows = SquaredL2(1e-9, 1.0), 3, 2**20
+    bits = fixed_point_bits(loss, MOST_ROWS)
+    flat = np.full((features, features), -0.5) + 1.5 * np.eye(features)
+    matrix = np.zeros((features + 1, features + 1))
+    matrix[:-1, :-1] = flat / np.trace(flat)
+    matrix[-1, -1] = 1.0
+    matrix[:-1, :-1] -= 0.9 * 2.0**-26 * np.trace(matrix) / features
+    whole = np.rint(matrix * rows * 4.0**bits).astype(np.int64)
+    sums = RidgeSums(rows, bits, whole, np.zeros((2, features + 1), np.int64))
+    assert check_ridge_sums(sums, loss, 2, features, bits) is None
+    with pytest.raises(ValueError, match="negative direction"):
+        ridge_solution(sums, loss.l2)
+    with pytest.raises(ValueError, match="a ridge head needs at least 6e-08"):
+        check_ridge_loss(loss)
+    check_ridge_loss(SquaredL2(6e-8, 1.0))
+    assert np.isfinite(ridge_solution(sums, 6e-8)).all()

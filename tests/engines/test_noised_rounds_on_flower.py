@@ -568,3 +568,68 @@ def test_the_command_line_plans_as_a_run_does(tmp_path: Path) -> None:
         start(history, 1, rate=None, method=Exact())
         # By then no plan is strict any more, and it is said why.
         assert "With noise nothing is proven here" in planned()
+
+
+# What floating point can hide
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-31, 1e31, 1e200])
+def test_a_clip_of_which_no_norm_is_known_is_refused(size: float) -> None:
+    """The squares of updates of 1e-170 vanish: they would not be clipped to 1e-200, and move the mean by 1e30."""
+    with pytest.raises(ValueError, match="could not tell how long an update is"):
+        NoisedAverage(clip=size, denominator=size, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match="could not tell how long an update is"):
+        replace(NOISED.facts, clip=size)
+
+
+def test_a_model_whose_rounding_shows_a_client_is_refused(history: History) -> None:
+    fine = NoisedAverage(clip=1.0, denominator=100 * 2.0**16, noise_multiplier=100.0)
+    large = ArrayRecord({name: Array(array.numpy() + 2.0**27.5) for name, array in head().items()})
+    grid = on_grid()
+    with pytest.raises(ValueError, match="rounding is accounted for up to"):
+        rescind.flower.run(recorded(history, server=fine), grid, large, num_rounds=1, timeout=5.0)
+    assert history.newest == ModelId(0, 0)
+    assert not [kind for _, kind in grid.sent if kind == "train"]
+
+
+@pytest.mark.parametrize("share", [0.99, 50.0])
+def test_beside_the_largest_model_a_client_moves_the_mean_by_no_more_than_is_accounted_for(share: float) -> None:
+    """The others' sum lies next to a rounding boundary in every coordinate, and the leaver's pushes it over."""
+    server = NoisedAverage(clip=1.0, denominator=2.0**16, noise_multiplier=1.0)
+    coordinates, step = 4096, server.clip / server.denominator
+    largest = 5e-5 * step * 2.0**52 / math.sqrt(coordinates)
+    model = np.full(coordinates, share * largest)
+    unit, own = np.spacing(model), np.random.default_rng(0).uniform(size=coordinates)
+    own *= step / np.linalg.norm(own)
+    others = (0.5001 - own / unit % 1) * unit
+    moved = float(np.linalg.norm((model + (others + own)) - (model + others)))
+    accounted = server.sigma / server.facts.noise_multiplier
+    assert (moved <= accounted) is (share < 1)
+    tensors = {"weight": model}
+    if share < 1:
+        server._check_size(tensors)
+    else:
+        with pytest.raises(ValueError, match="rounding is accounted for up to"):
+            server._check_size(tensors)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 1, 1)])
+@pytest.mark.parametrize("server", [NOISED, None])
+def test_a_network_may_have_a_number_without_a_dimension(
+    history: History, server: NoisedAverage | None, shape: tuple[int, ...]
+) -> None:
+    app = ClientApp()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        arrays = {name: array.numpy() for name, array in msg.content.array_records["arrays"].items()}
+        own = {name: Array(np.asarray(tensor + 1, tensor.dtype)) for name, tensor in arrays.items()}
+        content = RecordDict({"arrays": ArrayRecord(own), "metrics": MetricRecord({"num-examples": 1})})
+        return Message(content, reply_to=msg)
+
+    start_with = ArrayRecord({"scale": Array(np.ones(shape, np.float32)), "body": Array(np.ones(3, np.float32))})
+    strategy = Recorded(fedavg(), history, server=server, update_interval=1)
+    rescind.flower.run(strategy, on_grid(app), start_with, num_rounds=2, timeout=5.0)
+    assert history.model(history.newest)["scale"].shape == shape
+    assert history.verify() == []

@@ -39,10 +39,11 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
 from rescind.flower.wire import SUMS
-from rescind.history.events import BodyTrained, RepliesRejected
+from rescind.history import recorder as recorder_module
+from rescind.history.events import BodyTrained, RepliesRejected, record
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import ModelId
+from rescind.ledger.records import ModelId, Span
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
@@ -310,6 +311,8 @@ def test_only_a_mean_goes_with_stages(history: History) -> None:
         (lambda: Stages(0, ("a.weight", "a.bias"), STAGES.loss), "body_rounds is 0"),
         (lambda: Stages(1, ("a.weight", "b.weight"), STAGES.loss), "a head has one tensor that ends in"),
         (lambda: Stages(1, ("a.weight", "a.bias"), SoftmaxL2(l2=0.0, row_norm=1.0)), "an L2 term above 0"),
+        (lambda: Stages(1, ("a.weight", "a.bias"), SquaredL2(l2=0.1, row_norm=1e6)), "limit the rows or their norm"),
+        (lambda: Stages(1, ("a.weight", "a.bias"), SquaredL2(l2=1e-9, row_norm=1.0)), "without a solution"),
     ],
 )
 def test_stages_that_cannot_be_are_refused(change: Callable[[], Stages], words: str) -> None:
@@ -519,6 +522,123 @@ def test_a_body_that_others_trained_or_changed_later_is_noticed(monkeypatch: pyt
     assert f"the body of {newest} is not the one that was whole at model 0.{BODY_ROUNDS}" in problems
 
 
+def name_later(patch: pytest.MonkeyPatch) -> None:
+    """Let the writer name the anchors once they have trained the body."""
+    name, finish = Recorder.name_anchors, Recorder.finish_body
+    named: list[Any] = []
+
+    def finish_body(self: Recorder) -> None:
+        if named and not self.body_rounds_left:
+            name(self, *named.pop())
+        finish(self)
+
+    patch.setattr(Recorder, "name_anchors", lambda _, *told: named.append(told))
+    patch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+    patch.setattr(Recorder, "finish_body", finish_body)
+
+
+def stop_early(patch: pytest.MonkeyPatch) -> None:
+    """Let a body be whole after one round, whatever the run has settled."""
+    patch.setattr(Stages, "body_rounds_left", lambda _, trained: max(1 - trained, 0))
+
+
+def tell_others(patch: pytest.MonkeyPatch) -> None:
+    """Let the writer name one anchor twice in place of both."""
+
+    def write(ledger: Any, event: Any, time: str) -> Any:
+        if isinstance(event, BodyTrained):
+            event = BodyTrained(event.branch, event.round, event.clients[:1] * 2)
+        return record(ledger, event, time)
+
+    patch.setattr(recorder_module, "record", write)
+
+
+def put_on_no_branch(patch: pytest.MonkeyPatch) -> None:
+    """Let the writer tell of a body somewhere else, too."""
+
+    def write(ledger: Any, event: Any, time: str) -> Any:
+        if isinstance(event, BodyTrained):
+            record(ledger, BodyTrained(7, event.round, event.clients), time)
+        return record(ledger, event, time)
+
+    patch.setattr(recorder_module, "record", write)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "words"),
+    [
+        (name_later, "who was not named as an anchor before"),
+        (stop_early, f"trained in 1 rounds, not {BODY_ROUNDS}"),
+        (tell_others, f"names others than those who trained the body of model 0.{BODY_ROUNDS}"),
+        (put_on_no_branch, "on a branch that never was"),
+    ],
+)
+def test_what_is_told_of_a_body_is_recounted(
+    monkeypatch: pytest.MonkeyPatch, cheat: Callable[[pytest.MonkeyPatch], None], words: str
+) -> None:
+    """A writer that was changed cannot say otherwise than its rounds what a certificate states of a body."""
+    with History.in_memory() as history:
+        with monkeypatch.context() as patch:
+            cheat(patch)
+            start(history, recorded={"stages": RIDGE})
+        assert any(words in problem for problem in history.verify())
+
+
+def test_a_body_that_an_anchor_left_behind_is_fine_whatever_is_erased(history: History) -> None:
+    start(history, recorded={"stages": RIDGE})
+    for leaver in ("clinic-0", ANCHORS[0], "clinic-5"):
+        history.ask([leaver], BUDGET)
+        start(history, recorded={"stages": RIDGE})
+        assert history.verify() == []
+
+
+@pytest.mark.parametrize("authenticated", [True, False])
+def test_who_was_silent_before_a_restart_is_asked_after_it(authenticated: bool) -> None:
+    """How many rounds a solve takes follows the leaver's data: whom the next branch asks must not follow it."""
+    with History.in_memory() as history:
+        grid = InProcessGrid(
+            client_app(None, {}, None), {name: {"client-id": name} for name in CLINICS}, authenticated=authenticated
+        )
+
+        def look(_: int, __: ArrayRecord) -> None:
+            newest = history.newest
+            # Silent in the first two rounds of the solve, so that it would not be asked in the next one.
+            grid.failing = {"clinic-3"} if newest.branch == 0 and newest.round >= BODY_ROUNDS else set()
+            if newest == ModelId(0, BODY_ROUNDS + 2):
+                grid.failing = set()
+                history.ask(["clinic-0"], BUDGET)
+
+        averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
+        run(strategy, grid, initial(), timeout=5.0, evaluate_fn=look)
+        (client,) = history.clients(["clinic-3"])
+        first, *_ = history.ledger.rounds(Span(1, 1, 1))
+        assert client in first.clients
+
+
+def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_of_the_body(history: History) -> None:
+    """It follows the leaver's data, and an anchor goes back to what is kept: that has to follow who took part."""
+    options: dict[str, Any] = {"recorded": {"stages": RIDGE, "capacity": 4}}
+    start(history, **options)
+    kept = [model_id for model_id in history.kept() if model_id.round <= BODY_ROUNDS]
+    assert len(kept) == 1 + BODY_ROUNDS
+    for rounds in range(2, 6):
+        start(history, **options)
+        assert history.newest == ModelId(0, BODY_ROUNDS + rounds)
+        assert list(history.kept()) == [*kept, history.newest]
+        assert history.verify() == []
+
+
+def test_who_comes_in_the_middle_of_a_solve_is_forgotten_from_the_whole_body(history: History) -> None:
+    start(history, clients=tuple(name for name in CLINICS if name != "clinic-5"))
+    start(history)
+    history.ask(["clinic-5"], BUDGET)
+    start(history)
+    assert history.timeline.branches[1].parent == ModelId(0, BODY_ROUNDS)
+    assert history.outcomes()[-1].modes == (Mode.EXACT,)
+    assert history.verify() == []
+
+
 def test_what_the_claim_rests_on_names_the_anchors(history: History) -> None:
     start(history)
     history.ask([ANCHORS[0]], BUDGET)
@@ -577,6 +697,20 @@ def test_a_head_without_a_body_is_no_network() -> None:
         strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
         with pytest.raises(ValueError, match="beside a body"):
             run(strategy, grid, arrays, timeout=5.0)
+
+
+def test_a_ridge_head_with_one_output_is_refused_before_anybody_trains() -> None:
+    """Its clients have classes: of two they could not answer, and only once the body is whole."""
+    one = {"head.weight": np.zeros((1, WIDTH)), "head.bias": np.zeros(1)}
+    arrays = ArrayRecord({**initial(), **{name: Array(tensor) for name, tensor in one.items()}})
+    asked: list[tuple[str, bool]] = []
+    grid = InProcessGrid(client_app(asked, {}, None), {name: {"client-id": name} for name in CLINICS})
+    averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    with History.in_memory() as history:
+        strategy = Recorded(averaging, history, stages=RIDGE, anchors=ANCHORS)
+        with pytest.raises(ValueError, match="2 or more, features"):
+            run(strategy, grid, arrays, timeout=5.0)
+    assert not asked
 
 
 @pytest.mark.parametrize("body", ["7.9", "0.3", "0.0", f"1.{BODY_ROUNDS}"])

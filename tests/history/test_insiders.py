@@ -664,7 +664,7 @@ def test_an_edit_on_postgresql_is_noticed(
         administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.mark.parametrize("capacity", [1, 4])
+@pytest.mark.parametrize("capacity", [1, 4, 5])
 @pytest.mark.parametrize("public", [False, True])
 @pytest.mark.parametrize("goal", [None, Goal(Budget(5.0, 1e-5), 0.5)])
 def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: bool, capacity: int) -> None:
@@ -680,7 +680,7 @@ def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: 
                 (Sifu(), ErasureLevel.PURGE),
             ]
         ):
-            for rounds in (3, 7):
+            for rounds in (3, 6, 7):
                 federation.train(Rounds(rounds))
                 assert history.verify() == []
             history.ask([f"clinic-{left}"], Budget(5.0, 1e-5))

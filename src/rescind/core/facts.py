@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from rescind.core._checks import positive
+from rescind.core._checks import positive, within
 from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, Loss, SoftmaxL2, SquaredL2
 from rescind.core.stages import Stages
@@ -17,6 +17,9 @@ NOT_AVERAGED = (
     "the server recorded models that are not the weighted mean of their rounds' replies, as the training says they "
     "are: what else went into them is bounded by nothing"
 )
+
+# Of smaller updates the squares behind a norm would vanish, and nothing would be clipped; larger ones have no use.
+_SIZES = (1e-30, 1e30)
 
 
 class Mode(Enum):
@@ -126,7 +129,8 @@ class DpFedAvg:
         noise_in_every_round: whether there is fresh noise in every round, empty and repeated ones too.
 
     Raises:
-        ValueError: ``sigma``, ``clip`` or ``denominator`` is not a finite number above 0.
+        ValueError: ``sigma``, ``clip`` or ``denominator`` is not a finite number above 0, or one of the last two is
+            below 1e-30 or above 1e30.
 
     Theory section 8.
     """
@@ -140,8 +144,9 @@ class DpFedAvg:
     noise_in_every_round: bool
 
     def __post_init__(self) -> None:
-        for name in ("sigma", "clip", "denominator"):
-            positive(name, getattr(self, name))
+        positive("sigma", self.sigma)
+        for name in ("clip", "denominator"):
+            within(name, getattr(self, name), _SIZES, "floating point could not tell how long an update is")
 
     @property
     def noise_multiplier(self) -> float:

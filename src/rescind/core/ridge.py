@@ -99,6 +99,29 @@ def fixed_point_bits(loss: SquaredL2, most_rows: int) -> int:
     return bits
 
 
+def check_ridge_loss(loss: SquaredL2) -> None:
+    """Refuse a loss for which no scale fits, or with so small an L2 term that a client could make it unsolvable.
+
+    Within what rounding may do to an honest answer, a sum of features can have directions below 0: the L2 term has to
+    be twice that.
+
+    Args:
+        loss: the head's loss.
+
+    Raises:
+        ValueError: the row norm is too large, or the L2 term too small.
+
+    Theory section 16.
+    """
+    fixed_point_bits(loss, MOST_ROWS)
+    least = 2 * _EIGEN_SLACK * (loss.row_norm**2 + 1)
+    if not loss.l2 >= least:
+        raise ValueError(
+            f"l2 is {loss.l2!r}; for rows of norm {loss.row_norm:g} a ridge head needs at least {least:.2g}: below "
+            "that one client could leave it without a solution"
+        )
+
+
 def ridge_sums(rows: Floats, targets: Floats, loss: SquaredL2, bits: int) -> RidgeSums:
     """Return the exact sums over rows and targets that were clipped before.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
+from rescind.core.ridge import check_ridge_loss
 from rescind.core.sums import head_names
 
 
@@ -42,6 +43,9 @@ class Stages:
             raise ValueError("a head is solved for SoftmaxL2, LogisticL2 or SquaredL2 with an L2 term above 0")
         if isinstance(self.loss, SquaredL2) and self.loss.target_norm != 1:
             raise ValueError("the targets are classes, of norm 1: leave target_norm as it is")
+        if isinstance(self.loss, SquaredL2):
+            # Else it would be noticed only once the anchors have trained the body.
+            check_ridge_loss(self.loss)
 
     def body_rounds_left(self, trained: int) -> int:
         """Return how many rounds a body still needs.

@@ -20,6 +20,9 @@ from rescind.engines.seeds import derive_number
 from rescind.entropy import reproducible_noise_never_certified, secret_noise
 from rescind.ledger.records import ModelId
 
+# How much of a clipped update rounding beside a model may add to it; twice that is accounted for.
+_ROUNDED = 5e-5
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundResult:
@@ -103,8 +106,8 @@ class NoisedAverage:
         seed: makes the noise reproducible, for experiments: then nothing may be claimed.
 
     Raises:
-        ValueError: a number is not finite or not above 0, or the noise on the mean is smaller or larger than any of
-            the public list.
+        ValueError: a number is not finite or not above 0, ``clip`` or ``denominator`` is below 1e-30 or above 1e30,
+            or the noise on the mean is smaller or larger than any of the public list.
 
     Theory section 8.
     """
@@ -117,11 +120,10 @@ class NoisedAverage:
     def __post_init__(self) -> None:
         for name in ("clip", "denominator", "noise_multiplier"):
             positive(name, getattr(self, name))
-        smallest, largest = sigma_limits()
-        if not smallest <= self.sigma <= largest:
-            raise ValueError(
-                f"the mean would get noise of {self.sigma:g}; it has to be from {smallest:g} to {largest:g}"
-            )
+        # The facts have limits of their own.
+        sigma, (smallest, largest) = self.facts.sigma, sigma_limits()
+        if not smallest <= sigma <= largest:
+            raise ValueError(f"the mean would get noise of {sigma:g}; it has to be from {smallest:g} to {largest:g}")
 
     @property
     def sigma(self) -> float:
@@ -156,30 +158,41 @@ class NoisedAverage:
             the round, with the clipped updates as its replies.
 
         Raises:
-            ValueError: the engine's facts are those of another server, or contradict ``seed``.
+            ValueError: the engine's facts are those of another server, or contradict ``seed``, or the model is so
+                large that rounding its sum with the updates could show a client.
         """
         check_server(engine, self)
         if (self.seed is None) != engine.facts.secret_noise:
             raise ValueError("the rounds' noise is reproducible and the facts call it secret, or the other way round")
+        self._check_size(model)
         replies = engine.train(model, model_id, engine.draw(model_id, present))
         updates = [_clip(update, self.clip) for update in compute_updates(model, replies).values()]
         # In float64 whatever the model's type is, so that a sum differs by no more than one update without a client.
-        mean = {
-            name: tensor.astype(np.float64)
-            + sum((update[name] for update in updates), np.zeros(())) / self.denominator
-            for name, tensor in model.items()
-        }
+        moved = {name: sum((update[name] for update in updates), np.zeros(())) / self.denominator for name in model}
+        # Sums of numbers without a dimension are no arrays any more.
+        mean = {name: np.asarray(tensor.astype(np.float64) + moved[name]) for name, tensor in model.items()}
         noised = draw_noise(mean, self.sigma, self.seed, "round", model_id.branch, model_id.round)
         clipped = replace(
             replies,
             weights=np.ones(len(updates)),
             tensors={
-                name: [(tensor + update[name]).astype(tensor.dtype) for update in updates]
+                name: [np.asarray(tensor + update[name], tensor.dtype) for update in updates]
                 for name, tensor in model.items()
             },
         )
         new = {name: noised[name].astype(tensor.dtype) for name, tensor in model.items()}
         return RoundResult(clipped, new, average(model, clipped, 1.0).measured)
+
+    def _check_size(self, model: Mapping[str, Tensor]) -> None:
+        """Refuse a model beside whose rounding one client's clipped update would not be the most that it moves."""
+        step, length = self.clip / self.denominator, norm(model)
+        # In each of two worlds the sum is rounded by half a unit in its last place.
+        largest = _ROUNDED * step / 2.0**-52
+        if not length <= largest:
+            raise ValueError(
+                f"the model has a norm of {length:.3g}, and beside updates of {step:.3g} rounding is accounted for "
+                f"up to {largest:.3g}: begin a new history with a smaller model or denominator, or a larger clip"
+            )
 
 
 def check_server(engine: Engine, server: Server) -> None:
@@ -279,7 +292,7 @@ def compute_updates(model: Mapping[str, Tensor], replies: Replies) -> dict[str, 
         the updates by name.
     """
     return {
-        client: {name: replies.tensors[name][at] - tensor for name, tensor in model.items()}
+        client: {name: np.asarray(replies.tensors[name][at] - tensor) for name, tensor in model.items()}
         for at, client in enumerate(replies.names)
     }
 

@@ -315,6 +315,11 @@ class FlowerEngine:
         replies = self._evaluated(model, names, {"server-round": model_id.round})
         return self._combined(mean.evaluate_metrics_aggr_fn, replies)
 
+    def forget_silences(self) -> None:
+        """Ask everybody again from the next round on: how long ago somebody was silent may follow the leaver."""
+        self._patience, self._evaluating = Patience(), Patience()
+        self.nodes.forget_silences()
+
     def filter_grid(self, names: Sequence[str]) -> FilteredGrid:
         """Return the Grid on which only the named clients are."""
         return FilteredGrid(self.grid, [self.members[name].node for name in names])

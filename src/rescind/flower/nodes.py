@@ -105,6 +105,10 @@ class Nodes:
         """Begin the next round: however often it is looked in one, who was silent is not asked again."""
         self._patience.begin_turn()
 
+    def forget_silences(self) -> None:
+        """Ask everybody again who has not said who it is."""
+        self._patience = Patience()
+
     def connected(self) -> dict[str, Member]:
         """Return who is connected and was not forgotten, sorted by name; waits until enough are who may take part."""
         members: dict[str, Member] = {}

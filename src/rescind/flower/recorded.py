@@ -329,6 +329,7 @@ def run(
         # What was measured and saved so far is of models that know who leaves.
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
+        engine.forget_silences()
         commands.update(_leaving(history, engine))
         _tell_plan(plan)
         if not hinted:

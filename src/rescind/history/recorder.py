@@ -433,7 +433,10 @@ class Recorder:
             dropped = set(kept.values()).difference(public_schedule(node, self._run.capacity))
         else:
             set_aside = self._for_exact(model_id) if self._run.goal else self._for_heads()
-            dropped = set(self._retention.observe(node, edge.clients, self._tracker.sensitivities, set_aside))
+            # How many rounds a solve takes follows data: it must not decide what is left of the rounds before it.
+            replaces = self._body in self._index and self._index[self._body] < node - 1
+            psi = self._tracker.sensitivities
+            dropped = set(self._retention.observe(node, edge.clients, psi, set_aside, replaces=replaces))
         return [model_id for model_id, at in kept.items() if at in dropped]
 
     def _for_exact(self, model_id: ModelId) -> set[int]:

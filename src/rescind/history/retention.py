@@ -77,12 +77,19 @@ class Retention:
         return tuple(self._nodes)
 
     def observe(
-        self, node: int, clients: Clients, sensitivities: Callable[[Clients], Floats], set_aside: Collection[int] = ()
+        self,
+        node: int,
+        clients: Clients,
+        sensitivities: Callable[[Clients], Floats],
+        set_aside: Collection[int] = (),
+        *,
+        replaces: bool = False,
     ) -> tuple[int, ...]:
         """Take in the edge that led to ``node`` and give the nodes whose checkpoints may be deleted now.
 
         ``clients`` took part in it (nobody does in a noise edge); ``sensitivities`` gives Psi at the new node, as
         ``SensitivityTracker.sensitivities`` does. Nodes that are ``set_aside``, at most half of the capacity, stay.
+        ``replaces``: the node takes the place of the one before it, and no other one has to go.
         """
         if node != self._nodes[-1] + 1:
             raise ValueError(f"node is {node}; after node {self._nodes[-1]} comes node {self._nodes[-1] + 1}")
@@ -98,6 +105,8 @@ class Retention:
             if node - 1 not in self._stored and node > 1:
                 dropped.append(self._drop(len(self._nodes) - 2))
         else:
+            if replaces:
+                dropped.append(self._drop(len(self._nodes) - 2))
             while len(self._nodes) > self._capacity + 2:
                 dropped.append(self._drop(self._cheapest(set_aside)))
         return tuple(dropped)
@@ -222,8 +231,10 @@ def surely_kept(
     if run.goal is not None and not run.facts.public_schedule:
         on_line = (ModelId(leg.branch, number) for leg in line for number in range(leg.round + 1))
         surely |= exact_places(on_line, known, last_round, run.capacity)
-    # As long as there was room for all, nothing of the newest branch had to go.
-    if sum(leg.round + 1 for leg in line) <= run.capacity + 2:
+    # As long as there was room for all, nothing of the newest branch had to go. In a public schedule the newest model
+    # may be one of those that there is room for; in two stages a solve leaves its last model only.
+    room = run.capacity + (1 if run.facts.public_schedule else 2)
+    if sum(leg.round + 1 for leg in line) <= room and run.facts.stages is None:
         surely |= {ModelId(tip.branch, number) for number in range(tip.round + 1)}
     return surely
 

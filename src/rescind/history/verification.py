@@ -11,8 +11,8 @@ from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.erasure import find_suppression_problems, stored_updates
-from rescind.history.events import BodyTrained, BranchRetrained, ErasureFinished, RequestSettled
-from rescind.history.lineage import find_body, newest_model
+from rescind.history.events import AnchorsNamed, BodyTrained, BranchRetrained, ErasureFinished, RequestSettled
+from rescind.history.lineage import branch_exits, find_body, newest_model
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import find_number_problems, first_models
 from rescind.history.progress import report_progress
@@ -59,7 +59,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from _find_returned(ledger, timeline, recorded)
     yield from _find_not_erased(ledger, timeline, stored)
     yield from _find_identity_problems(ledger)
-    yield from _find_stage_problems(ledger, timeline)
+    yield from _find_stage_problems(ledger, timeline, recorded)
     if not timeline.unfinished_deletions:
         yield from find_suppression_problems(ledger, timeline)
     if not timeline.branches:
@@ -155,22 +155,48 @@ def _find_identity_problems(ledger: Ledger) -> Iterator[str]:
         yield from (f"client {client} has a name that was erased" for name, client in known.items() if name in back)
 
 
-def _find_stage_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
-    """Compare the rounds of a network in two stages with its bodies: who trained them, and that nobody did later."""
+def _find_stage_problems(ledger: Ledger, timeline: Timeline, recorded: Mapping[ModelId, int]) -> Iterator[str]:
+    """Compare the rounds of a network in two stages with its bodies: who trained them, and that nobody did later.
+
+    ``recorded`` are the rounds' entries.
+    """
     if not timeline.branches or timeline.run.facts.stages is None:
         return
     for entry, event in timeline.of(BodyTrained):
         if not timeline.anchors.issuperset(event.clients) or not event.clients:
             yield f"entry {entry.sequence} names others than anchors as those who trained a body"
+        yield from _find_untrue_body(ledger, timeline, entry, event)
+    named = dict[int, int]()
+    for entry, naming in timeline.of(AnchorsNamed):
+        named = dict.fromkeys(naming.clients, entry.sequence) | named
     for number in timeline.branches:
         for round_ in ledger.rounds(Span(number, 1, ledger.last_round(number))):
             body, clients = find_body(timeline, round_.model_id), set(round_.clients.tolist())
             trained = bool(round_.participants["steps"].any())
             late = body is not None and body.model_id != round_.model_id
+            at = recorded.get(round_.model_id, 0)
             if clients and trained is late:
                 yield f"the round of {round_.model_id} is of the other stage than its body says"
-            elif trained and not clients <= timeline.anchors:
-                yield f"somebody trained the body of {round_.model_id} who is not named as an anchor"
+            elif trained and not all(named.get(client, at) < at for client in clients):
+                yield f"somebody trained the body of {round_.model_id} who was not named as an anchor before"
+
+
+def _find_untrue_body(ledger: Ledger, timeline: Timeline, entry: Entry, body: BodyTrained) -> Iterator[str]:
+    """Recount the rounds that made a body and who joined them, as long as none of them is erased."""
+    if body.branch not in timeline.branches:
+        yield f"entry {entry.sequence} tells of a body on a branch that never was"
+        return
+    legs = branch_exits(timeline.branches, body.model_id)
+    rounds = [round_ for leg in legs for round_ in ledger.rounds(Span(leg.branch, 1, leg.round))]
+    if len(rounds) != sum(leg.round for leg in legs):
+        return
+    stages, clients = timeline.run.facts.stages, {client for round_ in rounds for client in round_.clients.tolist()}
+    joined = sum(len(round_.clients) > 0 for round_ in rounds)
+    if stages is not None and joined != stages.body_rounds:
+        told = f"{joined} rounds, not {stages.body_rounds}"
+        yield f"entry {entry.sequence} calls a body whole that was trained in {told}"
+    if tuple(sorted(clients - timeline.until(entry.sequence).forgotten)) != body.clients:
+        yield f"entry {entry.sequence} names others than those who trained the body of {body.model_id}"
 
 
 def _find_body_problems(timeline: Timeline, kept: Mapping[ModelId, str], models: CheckpointStore) -> Iterator[str]:
