@@ -28,7 +28,8 @@ from rescind.certificates.leaving import check_request, open_request, sign_reque
 from rescind.certificates.receipts import read_receipt
 from rescind.cli import app
 from rescind.core.facts import PrivacyScope
-from rescind.flower import Recorded
+from rescind.flower import Recorded, recorded
+from rescind.flower.nodes import Nodes
 from rescind.flower.wishes import read_wish
 from rescind.history.naming import name_key
 from rescind.history.senders import Asker, Sender
@@ -79,6 +80,12 @@ def run(history: History, on: InProcessGrid, rounds: int = 2) -> None:
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
     rescind.flower.run(Recorded(strategy, history, training=TRAINING), on, arrays, num_rounds=rounds)
+
+
+def make_nodes(history: History, on: InProcessGrid) -> Nodes:
+    strategy = Recorded(FedAvg(min_available_nodes=1, min_train_nodes=1), history, training=TRAINING)
+    arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
+    return recorded._engine(strategy, on, arrays, 5.0, None, None).nodes
 
 
 def trained_on(on: InProcessGrid) -> set[str]:
@@ -165,16 +172,28 @@ def test_a_wish_is_recorded_once_though_it_is_told_in_every_run(place: Path) -> 
 def test_who_still_wishes_what_was_withdrawn_asks_again(place: Path) -> None:
     on = grid({"clinic-2": {"rescind-leave": True}})
     with History(place / "history") as history:
-        nodes = rescind.flower.recorded._engine(
-            Recorded(FedAvg(), history, training=TRAINING),
-            on,
-            ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}),
-            *(5.0, None, None),
-        ).nodes
+        nodes = make_nodes(history, on)
         nodes.connected()
         history.withdraw(1, "by mistake")
         nodes.connected()
         assert [asked.withdrawn for asked in history.timeline.requests] == [True, False]
+
+
+def test_a_wish_that_was_lost_is_asked_for_again(place: Path) -> None:
+    on = grid({"clinic-2": {"rescind-leave": True}})
+    on.failing.add("clinic-2")
+    with History(place / "history") as history:
+        nodes = make_nodes(history, on)
+        for turns in range(1, 40):
+            nodes.begin_round()
+            nodes.connected()
+            if turns == 30:
+                assert history.timeline.requests == ()
+                # Asked in rounds 1, 2, 4, 8 and 16, however often it is looked.
+                assert on.sent.count(("clinic-2", "query")) == 5
+                on.failing.clear()
+        assert len(history.timeline.requests) == 1
+        assert on.sent.count(("clinic-1", "query")) == 1
 
 
 def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:

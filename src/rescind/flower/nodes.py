@@ -29,7 +29,7 @@ _PAUSE = 1.0
 _IDLE = 5.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
-# Seconds that it may take to say whether it asks to be forgotten: nobody asks it again before it is started again.
+# Seconds that it may take to say whether it asks to be forgotten; it is asked again once it is started again.
 _WISH = 60.0
 # Seconds after which it is no use to wait for others, if all that are connected do not say who they are.
 _GRACE = 30.0
@@ -130,6 +130,7 @@ class Nodes:
     def listen(self) -> None:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
         time.sleep(min(_IDLE, self._timeout))
+        self._patience.begin_turn()
         everybody = self._members()
         barred = self._roster.barred({name: member.label for name, member in everybody.items()})
         self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
@@ -231,9 +232,11 @@ class Nodes:
         Returns:
             the names of those who want to leave and have no open request: they are left out, too.
         """
-        new = [member for member in members.values() if self._heard.get(member.node) != member.since]
-        self._heard |= {member.node: member.since for member in new}
+        unheard = {member.node for member in members.values() if self._heard.get(member.node) != member.since}
+        due = set(self._patience.asked(unheard)) if self.authenticated else unheard
+        new = [member for member in members.values() if member.node in due]
         if not self.authenticated:
+            self._heard |= {member.node: member.since for member in new}
             for node in (member.node for member in new if member.node in self._wishes):
                 self._say(
                     f"node {node} asks to be forgotten, and without registered keys nobody knows who asks: ask its "
@@ -241,7 +244,11 @@ class Nodes:
                 )
             return set()
         wait = min(_WISH, self._timeout)
-        self._query({member.node: {KEYED: True} for member in new}, wait)
+        replies = self._query({member.node: {KEYED: True} for member in new}, wait)
+        answered = {reply.metadata.src_node_id for reply in replies} & due
+        # Who is silent is asked again, ever more seldom: one that is started again and again must not hold up rounds.
+        self._patience.heard(sorted(due), answered)
+        self._heard |= {member.node: member.since for member in new if member.node in answered}
         wishing = {member: self._wishes[member.node] for member in members.values() if member.node in self._wishes}
         answers = {member: self._roster.answer(member.name, member.label, wish) for member, wish in wishing.items()}
         self._query({member.node: {KEYED: True, **answers[member]} for member in new if answers.get(member)}, wait)
