@@ -23,6 +23,7 @@ from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, record
 from rescind.history.outcomes import Outcome
+from rescind.history.recorder import Recorder
 from rescind.history.timeline import FiledRequest
 from rescind.methods import Last
 from rescind.serving import StopServing, at_once, nightly, serve
@@ -228,6 +229,46 @@ def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -
     federation.plan(Exact(), number)
     record(history.ledger, PlanApproved(1, "X"), datetime.now(UTC).isoformat())
     assert history.timeline.approval_of(number) is None
+
+
+@pytest.mark.parametrize("moment", ["plan", "record_plan", "restart", "settle"])
+@pytest.mark.parametrize("closed", ["withdrawn", "refused"])
+def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
+    federation: Revocable, monkeypatch: pytest.MonkeyPatch, moment: str, closed: str
+) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+
+    def close() -> None:
+        if first in history.timeline.open_requests:
+            history.withdraw(first) if closed == "withdrawn" else history.refuse(first, "X", "a law")
+
+    def closing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*values: Any, **options: Any) -> Any:
+            close()
+            return original(*values, **options)
+
+        return wrapped
+
+    method = Exact()
+    if moment == "plan":
+        monkeypatch.setattr(Exact, "plan", closing(Exact.plan))
+    elif moment == "record_plan":
+        monkeypatch.setattr(History, "record_plan", closing(History.record_plan))
+    elif moment == "restart":
+        monkeypatch.setattr(Recorder, "restart", closing(Recorder.restart))
+    else:
+        # The second is served first, so that the first has nothing to be planned.
+        federation.forget(method, Rounds(2), approval=True)
+        history.approve(second, "X")
+        federation.forget(method, Rounds(2), approval=True)
+        history.approve(first, "X")
+        monkeypatch.setattr(Recorder, "settle", closing(Recorder.settle))
+    outcomes = federation.forget(method, Rounds(2))
+    assert [outcome.asked[0].number for outcome in outcomes] == ([] if moment == "settle" else [second])
+    assert [asked.served for asked in history.timeline.requests] == [False, True]
+    assert "clinic-1" in history.remaining(["clinic-1"])
+    assert history.verify() == []
 
 
 # Without hands

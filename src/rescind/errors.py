@@ -43,6 +43,10 @@ class StalePlanError(HistoryError, ValueError):
     """A plan was made for a history that has changed since, or never made."""
 
 
+class ClosedRequestError(HistoryError, ValueError):
+    """A request is not open, or not any more: it was served, taken back or refused, or never made."""
+
+
 class PendingRequestError(HistoryError, ValueError):
     """The newest model knows somebody who waits to be forgotten: nothing is trained on from it."""
 

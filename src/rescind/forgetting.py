@@ -26,7 +26,7 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import NotBefore, Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.errors import ROWS_NEED, PendingRequestError, StalePlanError
+from rescind.errors import ROWS_NEED, ClosedRequestError, PendingRequestError, StalePlanError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
@@ -223,23 +223,28 @@ class Revocable:
                     self._retrain(recorder, branch, method, until)
                     if self.scored:
                         scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
-                waiting = self._waiting(recorder, approval=approval)
-                # What an approved plan restarts from may be among what is to go.
-                if approved is None and (due := self.history.plan_erasure(level)).requests:
-                    recorder.erase(due)
-                if not waiting:
-                    break
-                with self.history.checked():
-                    batches = [waiting] if together else [[asked] for asked in waiting]
-                    plan = approved or self._choose(method, batches, approval=approval)
-                    if plan is None:
+                try:
+                    waiting = self._waiting(recorder, approval=approval)
+                    # What an approved plan restarts from may be among what is to go.
+                    if approved is None and (due := self.history.plan_erasure(level)).requests:
+                        recorder.erase(due)
+                    if not waiting:
                         break
-                    if plan is approved:
-                        self._check_following(approved, method)
-                    model = self.history.model(_parent(plan))
-                self.planned(plan)
-                self._restart(recorder, method, plan, model)
-                approved = None
+                    with self.history.checked():
+                        batches = [waiting] if together else [[asked] for asked in waiting]
+                        plan = approved or self._choose(method, batches, approval=approval)
+                        if plan is None:
+                            break
+                        if plan is approved:
+                            self._check_following(approved, method)
+                        model = self.history.model(_parent(plan))
+                    self.planned(plan)
+                    self._restart(recorder, method, plan, model)
+                    approved = None
+                except ClosedRequestError:
+                    # Somebody took it back, or refused it, in this very moment: the others are served.
+                    if approved is not None:
+                        raise
         served = [outcome for outcome in self.history.outcomes() if outcome.asked[0].number not in before]
         return [replace(outcome, scores=scores.get(outcome.asked[0].number)) for outcome in served]
 

@@ -18,7 +18,7 @@ from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
 from rescind.core.summary import Request
 from rescind.core.training import LocalTraining
-from rescind.errors import MissingSecretError, UnknownClientError, UnsafePermissionsError
+from rescind.errors import ClosedRequestError, MissingSecretError, UnknownClientError, UnsafePermissionsError
 from rescind.history.clocks import add_months
 from rescind.history.erasure import check_suppression
 from rescind.history.events import (
@@ -317,7 +317,7 @@ def check_all_open(timeline: Timeline, numbers: Sequence[int]) -> list[FiledRequ
     """Return open requests; refuse any other."""
     for number in numbers:
         if number not in timeline.open_requests:
-            raise ValueError(
+            raise ClosedRequestError(
                 f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
                 "request list` tells"
             )
