@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import Result
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -21,9 +23,11 @@ from rescind.certificates.verification import _contradictions
 from rescind.cli import app
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
-from rescind.history.events import EndByData, PlanApproved, record
+from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
 from rescind.history.outcomes import Outcome
+from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
+from rescind.ledger.records import ModelId
 from rescind.methods import Last
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation
@@ -230,6 +234,71 @@ def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -
     assert history.timeline.approval_of(number) is None
 
 
+def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    federation.plan(Exact(), number)
+
+    def sign(_: bytes) -> tuple[str, str]:
+        # A card reader takes its time.
+        federation.forget(Exact(), Rounds(2))
+        return "", ""
+
+    history.approve(number, "A. Officer", sign)
+    assert len(list(history.ledger.entries("approval"))) == 1
+    assert build_statement(history, number).predicate.approved is None
+
+
+def test_a_plan_for_two_is_void_once_one_of_them_is_planned_alone(federation: Revocable) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    together = federation.plan(Exact(), first, second)
+    history.approve(first, "A. Officer")
+    federation.plan(Exact(), second)
+    history.approve(second, "B. Boss")
+    with pytest.raises(StalePlanError, match="planned again"):
+        federation.forget(Exact(), Rounds(2), approved=together)
+    assert federation.forget(Exact(), Rounds(2), together=True, approval=True) == []
+    history.approve(second, "C. Chief")
+    federation.forget(Exact(), Rounds(2), together=True, approval=True)
+    for number in (first, second):
+        approval = history.timeline.approval_of(number)
+        assert approval is not None
+        assert approval[1].by == "C. Chief"
+
+
+def test_an_approval_that_its_key_did_not_sign_is_not_certified(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    federation.plan(Exact(), number)
+    public = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+    history.approve(number, "A. Officer", lambda _: (public, "00" * 64))
+    federation.forget(Exact(), Rounds(2), approval=True)
+    with pytest.raises(ValueError, match="not signed by the key"):
+        build_statement(history, number)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_is_dropped_while_its_plan_is_shown_is_not_carried_out(federation: Revocable, refused: bool) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+
+    def drop(plan: RecordedPlan) -> None:
+        if plan.requests == (first,):
+            history.refuse(first, "A. Officer", "a law") if refused else history.withdraw(first)
+
+    (outcome,) = replace(federation, planned=drop).forget(Exact(), Rounds(2))
+    assert outcome.asked[0].number == second
+    assert history.remaining(["clinic-1"]) == ["clinic-1"]
+
+
+@pytest.mark.parametrize("asker", [Asker.KEY, Asker.NODE])
+def test_whoever_asks_itself_asks_for_one(federation: Revocable, asker: Asker) -> None:
+    with pytest.raises(ValueError, match="asks for one client"):
+        federation.history.ask(["clinic-1", "clinic-2"], BUDGET, sender=Sender(asker, "a" * 64))
+    assert federation.history.timeline.requests == ()
+
+
 # Without hands
 
 
@@ -284,6 +353,24 @@ def test_a_rule_that_ends_while_somebody_waits_hands_out_nothing(federation: Rev
     federation.history.ask(["clinic-1"], BUDGET)
     with pytest.raises(PendingRequestError, match="request 1 is open"):
         serve(federation, Rounds(3), Exact(), rule=count(1, lambda _: False))
+
+
+def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(federation: Revocable) -> None:
+    history = federation.history
+    history.ask(["clinic-1"], BUDGET)
+
+    class Killed(Exception):
+        pass
+
+    def kill(model_id: ModelId, _: object) -> None:
+        if model_id.branch == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        replace(federation, watch=kill).forget(Last(), Rounds(3))
+    with pytest.raises(PendingRequestError, match="request 1 is being served"):
+        serve(federation, Rounds(3), Last(), rule=count(0))
+    assert serve(federation, Rounds(3), Last(), rule=count(1))
 
 
 def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:

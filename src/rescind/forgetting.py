@@ -238,6 +238,9 @@ class Revocable:
                         self._check_following(approved, method)
                     model = self.history.model(_parent(plan))
                 self.planned(plan)
+                # Somebody may have taken it back, or refused it, while the plan was shown.
+                if approved is None and not self.history.timeline.open_requests.keys() >= set(plan.requests):
+                    continue
                 self._restart(recorder, method, plan, model)
                 approved = None
         served = [outcome for outcome in self.history.outcomes() if outcome.asked[0].number not in before]
@@ -286,8 +289,11 @@ class Revocable:
     def _planned(self, method: Method, batch: Sequence[FiledRequest]) -> RecordedPlan:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
         numbers = tuple(asked.number for asked in batch)
-        known = self.history.timeline.plans.get(numbers[0])
-        same = known and known.requests == numbers and known.method == str(method)
+        plans = self.history.timeline.plans
+        known = plans.get(numbers[0])
+        # One of them may have been planned again, alone.
+        latest = all(plans.get(number) == known for number in numbers)
+        same = known and latest and known.requests == numbers and known.method == str(method)
         if known and same and not self.history.is_stale(known) and self._follows(method, known):
             return known
         # Before the history is looked at: training may go on meanwhile.
@@ -349,7 +355,7 @@ class Revocable:
             raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
         if self._in_work() is not None or self.history.is_stale(plan):
             raise StalePlanError(f"the history has changed since request {numbers} was planned: plan again")
-        if self.history.timeline.plans[plan.requests[0]] != plan:
+        if any(self.history.timeline.plans[number] != plan for number in plan.requests):
             raise StalePlanError(f"request {numbers} was planned again since: approve that plan, or plan again")
 
     def _check_following(self, plan: RecordedPlan, method: Method) -> None:

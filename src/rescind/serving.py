@@ -175,9 +175,11 @@ def serve(
 
 
 def _take(history: History) -> dict[str, Tensor]:
-    """Return the newest model, unless it knows somebody who waits."""
+    """Return the newest model, unless it knows somebody who waits, or is on the way to forget somebody."""
     if waiting := [asked.number for asked in history.waiting()]:
         raise PendingRequestError(f"the newest model knows somebody who waits: request {_list(waiting)} is open")
+    if begun := [asked.number for asked in find_unfinished(history) if asked.served]:
+        raise PendingRequestError(f"request {_list(begun)} is being served: the next run goes on with it")
     return history.model(history.newest)
 
 

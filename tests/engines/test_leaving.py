@@ -25,11 +25,14 @@ import rescind.flower
 from rescind import History
 from rescind.certificates.files import read_content
 from rescind.certificates.leaving import check_request, open_request, sign_request
-from rescind.certificates.receipts import read_receipt
+from rescind.certificates.receipts import parse_receipt, read_receipt
 from rescind.cli import app
+from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
+from rescind.errors import MissingSecretError
 from rescind.flower import Recorded
-from rescind.flower.wishes import read_wish
+from rescind.flower.wire import RECEIPT, REFUSED
+from rescind.flower.wishes import NodeWish, answer_wish, read_wish
 from rescind.history.naming import name_key
 from rescind.history.senders import Asker, Sender
 from rescind.testing.grid import InProcessGrid
@@ -175,6 +178,36 @@ def test_who_still_wishes_what_was_withdrawn_asks_again(place: Path) -> None:
         history.withdraw(1, "by mistake")
         nodes.connected()
         assert [asked.withdrawn for asked in history.timeline.requests] == [True, False]
+
+
+def test_who_was_refused_and_is_forgotten_all_the_same_gets_its_receipt(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wish = NodeWish(PrivacyScope.GROUP, "true")
+    with History(place / "history") as history:
+        assert list(answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)) == [RECEIPT]
+        history.refuse(1, "A. Officer", "a law")
+        assert list(answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)) == [REFUSED]
+        history.ask(["clinic-2"], Budget(5.0, 1e-5))
+        told = answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)
+        assert parse_receipt(told[RECEIPT].encode()).request == 2
+        # It is asked in every round of retraining: then it is being served, and nothing is to be recorded.
+        with caplog.at_level("WARNING", "flwr"):
+            run(history, grid({"clinic-2": {"rescind-leave": True}}))
+        assert [asked.served for asked in history.timeline.requests] == [False, True]
+    assert "cannot be recorded" not in caplog.text
+    assert "does not forget" not in caplog.text
+
+
+def test_what_stays_of_a_wish_does_not_tell_whose_it_was(place: Path) -> None:
+    wish = NodeWish(PrivacyScope.GROUP, "true")
+    with History(place / "history") as history:
+        answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)
+        assert history.secret_file is not None
+        Path(history.secret_file).unlink()
+    # Whoever has the store, and the key of somebody who was erased, cannot try it.
+    with History(place / "history", create=False) as store, pytest.raises(MissingSecretError):
+        answer_wish(store, KEYS["clinic-2"], "clinic-2", wish)
 
 
 def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:
