@@ -359,14 +359,14 @@ def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(fe
     history = federation.history
     history.ask(["clinic-1"], BUDGET)
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def kill(model_id: ModelId, _: object) -> None:
         if model_id.branch == 1:
-            raise Killed
+            raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         replace(federation, watch=kill).forget(Last(), Rounds(3))
     with pytest.raises(PendingRequestError, match="request 1 is being served"):
         serve(federation, Rounds(3), Last(), rule=count(0))

@@ -25,7 +25,7 @@ import rescind.flower
 from rescind import History
 from rescind.certificates.files import read_content
 from rescind.certificates.leaving import check_request, open_request, sign_request
-from rescind.certificates.receipts import parse_receipt, read_receipt
+from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
@@ -298,7 +298,9 @@ def test_a_signed_request_is_imported_and_certified(place: Path) -> None:
     shown = verify(place, certificate, "--receipt", receipt, "--request", signed, *at)
     assert shown.exit_code == 0, shown.output
     words = " ".join(shown.output.split())
-    assert f"signed by the client's own key, {KEYS['clinic-2']}" in words
+    assert f"signed on {datetime.now(UTC):%Y-%m-%d} for the federation '{NAME}' by" in words
+    assert f"by the client's own key, {KEYS['clinic-2']}" in words
+    assert "is who was forgotten" not in words
     assert "asked" in words
     assert "by the client's own key, due" in words
     bare = verify(place, certificate, *at)
@@ -306,6 +308,28 @@ def test_a_signed_request_is_imported_and_certified(place: Path) -> None:
     other = leave(place, name="clinic-3", file="other.json")
     assert verify(place, certificate, "--request", other).exit_code == 22
     assert verify(place, certificate, "--request", certificate).exit_code == 22
+
+
+def test_a_request_of_another_client_or_for_something_else_shows_nothing(place: Path) -> None:
+    signed, receipt = leave(place, name="clinic-3"), place / "receipt.json"
+    rows = leave(place, "--records", file="rows.json")
+    with History(place / "history") as history:
+        for file, client in ((signed, "clinic-2"), (rows, "clinic-4")):
+            history.ask([client], Budget(5.0, 1e-5), sender=open_request(file.read_bytes()).sender)
+        run(history, grid())
+        salt = history.receipt(KEYS["clinic-2"])
+    own = Receipt(run="0" * 16, request=1, called="clinic-2", names={KEYS["clinic-2"]: salt})
+    write_receipt(receipt, own)
+    certificate = certify(place, 1)
+    at = ("--history", place / "history")
+    lied = verify(place, certificate, "--request", signed, *at)
+    assert (lied.exit_code, "somebody else was forgotten" in lied.output) == (22, True)
+    lied = verify(place, certificate, "--request", signed, "--receipt", receipt)
+    assert (lied.exit_code, "the receipt is that of clinic-2" in lied.output) == (17, True)
+    alone = verify(place, certificate, "--request", signed)
+    assert "that whoever signed the request is who was forgotten" in " ".join(alone.output.split())
+    lied = verify(place, certify(place, 2), "--request", rows)
+    assert (lied.exit_code, "asks for records" in lied.output) == (22, True)
 
 
 def test_only_some_rows_can_be_asked_for_by_a_signed_request(place: Path) -> None:
@@ -455,6 +479,15 @@ def test_a_file_is_not_overwritten_by_a_request(place: Path) -> None:
     before = signed.read_bytes()
     assert say("leave", signed, "--key", write_key(place / "key"), "--federation", NAME).exit_code == 1
     assert signed.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", " ", " Six", "\x1b[2J", "\u202e", "\u3164", "\udcff", "x" * 257, "two\nlines"])
+def test_a_federation_that_cannot_be_called_so_is_not_asked(tmp_path: Path, name: str) -> None:
+    result = say("leave", tmp_path / "leave.json", "--key", write_key(tmp_path / "key"), "--federation", name)
+    assert result.exit_code == 1
+    assert "is no name of a federation" in result.output
+    assert "pydantic" not in result.output
+    assert not (tmp_path / "leave.json").exists()
 
 
 def test_two_requests_of_one_client_differ(place: Path) -> None:

@@ -44,8 +44,8 @@ def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
 def answer_wish(history: History, name: str, label: str, wish: NodeWish) -> dict[str, str]:
     """Record what a client wishes, unless that is recorded already; return what it is told.
 
-    That is its receipt until the request is served, or why it was refused. A client that never took part has nothing to
-    be forgotten: then nothing is recorded, and nothing told.
+    That is its receipt until the request is served, or why it was refused. A client that never took part has nothing
+    to be forgotten: then nothing is recorded, and nothing told.
     """
     pseudonym = history.known_names().get(name)
     if pseudonym is None:
