@@ -226,6 +226,26 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
         assert "refused" in say("request", "list", tmp_path / "history").output
 
 
+def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation.train(Rounds(3))
+        history.ask(["clinic-1"], BUDGET)
+        federation.plan(Exact(), 1)
+
+        def confirm(text: str, *, abort: bool) -> bool:
+            assert abort
+            assert "by exact" in text
+            # While somebody reads that, a run plans by another method.
+            federation.plan(Last(), 1)
+            return True
+
+        monkeypatch.setattr("typer.confirm", confirm)
+        result = say("approve", tmp_path / "history", 1, "--by", "A. Officer")
+        assert (result.exit_code, "planned again while" in result.output) == (1, True)
+        assert history.timeline.approval_of(1) is None
+
+
 def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -> None:
     history = federation.history
     number = history.ask(["clinic-1"], BUDGET)
@@ -392,6 +412,55 @@ def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
     assert [outcome.asked[0].number for outcome in served] == [1]
     assert model
     assert history.newest.branch == 1
+
+
+class Shelf:
+    """An outlet that remembers what was there."""
+
+    def __init__(self) -> None:
+        self.told: list[ModelId | None] = []
+
+    def put(self, model_id: ModelId, model: object) -> None:
+        assert model
+        self.told.append(model_id)
+
+    def clear(self) -> None:
+        self.told.append(None)
+
+
+def test_a_model_that_knows_nobody_who_waits_stays_where_it_is(history: History) -> None:
+    federation, shelf = Revocable(history, simulation(6, **EVERYBODY)), Shelf()
+    steps: list[Callable[[], object]] = [
+        lambda: [history.ask([name], BUDGET) for name in ("clinic-1", "clinic-2")],
+        lambda: history.approve(2, "A. Officer"),
+    ]
+
+    def pause() -> None:
+        if steps:
+            steps.pop(0)()
+
+    serve(federation, Rounds(2), Exact(), outlet=shelf, approval=True, rule=count(8), pause=pause)
+    # The first request waits for somebody to agree, and the model that was made for the second never saw its client.
+    assert list(history.timeline.open_requests) == [1]
+    assert shelf.told[-1] == history.newest == ModelId(1, 2)
+    assert shelf.told.count(history.newest) == 1
+
+
+def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: History) -> None:
+    shelf = Shelf()
+
+    def drop(_: RecordedPlan) -> None:
+        history.withdraw(1)
+
+    federation = Revocable(history, simulation(6, **EVERYBODY), planned=drop)
+    steps = [lambda: history.ask(["clinic-1"], BUDGET)]
+
+    def pause() -> None:
+        if steps:
+            steps.pop(0)()
+
+    serve(federation, Rounds(2), Exact(), outlet=shelf, rule=count(4), pause=pause)
+    assert shelf.told[-1] == history.newest == ModelId(0, 2)
 
 
 def filed(deadline: datetime) -> FiledRequest:
