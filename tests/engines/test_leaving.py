@@ -16,7 +16,7 @@ import pytest
 from click.testing import Result
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from typer.testing import CliRunner
@@ -271,6 +271,44 @@ def test_a_receipt_is_not_written_over_a_file(place: Path, caplog: pytest.LogCap
         run(history, grid({"clinic-2": {"rescind-leave": True, "rescind-receipt": str(taken)}}))
         assert history.timeline.requests[0].served
     assert taken.read_text() == "mine"
+
+
+@pytest.mark.parametrize("rows", ["", 5, True, "x" * 257, "two\nlines", " lead", "\u202e"])
+def test_a_wish_that_no_server_would_heed_is_told_to_who_has_it(rows: Any) -> None:
+    with pytest.raises(ValueError, match="256 characters at most"):
+        asked_of({"rescind-leave-rows": rows}, {})
+
+
+def asked_of(config: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client with a node-config answers to a server's query."""
+    grid()
+    message = Message(RecordDict({"config": ConfigRecord({"rescind.keyed": True} | asked)}), 1, MessageType.QUERY)
+    context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
+    return dict(rescind.flower.identify(message, context).content.config_records["rescind"])
+
+
+def test_a_server_writes_nothing_at_a_client_that_asks_for_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "receipt.json"
+    receipts = [
+        Receipt(run="0" * 16, request=number, called="clinic-2", names={"clinic-2": "0" * 64}).model_dump_json()
+        for number in (1, 2)
+    ]
+    asked_of({"rescind-receipt": str(file)}, {RECEIPT: receipts[0]})
+    assert not file.exists()
+    config = {"rescind-receipt": str(file), "rescind-leave-rows": "November"}
+    with caplog.at_level("WARNING", "flwr"):
+        for _ in range(2):
+            asked_of(config, {RECEIPT: receipts[0]})
+        assert caplog.text == ""
+        # A later request has a receipt of its own, and a number that its rows need.
+        asked_of(config, {RECEIPT: receipts[1]})
+        assert "could not be written" in caplog.text
+        for odd in ("null", "[1]", '{"run": "x"}'):
+            asked_of(config, {RECEIPT: odd})
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+    assert read_receipt(file).request == 1
 
 
 def test_a_server_cannot_write_what_is_no_receipt(tmp_path: Path) -> None:

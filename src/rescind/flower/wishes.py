@@ -13,13 +13,11 @@ from rescind.certificates.receipts import Receipt
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
-from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED
+from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED, is_wish
 from rescind.history.history import History
 from rescind.history.senders import Asker, Sender
-from rescind.texts import is_plain
 
 _LOG = logging.getLogger("flwr")
-_LONGEST = 256
 # What a request asks for that does not say otherwise.
 _BUDGET = Budget(1.0, 1e-5)
 
@@ -36,7 +34,7 @@ def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
     """Return what a node's answer wishes; None if that is nothing, or nothing that could be heeded."""
     for key, scope in ((LEAVE, PrivacyScope.GROUP), (LEAVE_ROWS, PrivacyScope.RECORDS)):
         text = record.get(key)
-        if isinstance(text, str) and 0 < len(text) <= _LONGEST and is_plain(text):
+        if isinstance(text, str) and is_wish(text):
             return NodeWish(scope, text)
     return None
 
