@@ -210,6 +210,29 @@ def test_what_stays_of_a_wish_does_not_tell_whose_it_was(place: Path) -> None:
         answer_wish(store, KEYS["clinic-2"], "clinic-2", wish)
 
 
+def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rescind.flower.nodes._IDLE", 0.0)
+    on = grid({"clinic-2": {"rescind-leave": True}})
+    with History(place / "history") as history:
+        nodes = rescind.flower.recorded._engine(
+            Recorded(FedAvg(), history, training=TRAINING),
+            on,
+            ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}),
+            *(5.0, None, None),
+        ).nodes
+        on.failing = {"clinic-2"}
+        for _ in range(3):
+            nodes.listen()
+        # Ever more seldom, and only the one that was silent.
+        assert on.sent.count(("clinic-2", "query")) == 2
+        assert on.sent.count(("clinic-3", "query")) == 1
+        on.failing = set()
+        for _ in range(2):
+            nodes.listen()
+        (asked,) = history.timeline.requests
+        assert asked.sender.asker is Asker.NODE
+
+
 def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:
     on = grid({"clinic-2": {"rescind-leave": True}})
     with History(tmp_path / "history") as history:

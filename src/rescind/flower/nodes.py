@@ -29,7 +29,7 @@ _PAUSE = 1.0
 _IDLE = 5.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
-# Seconds that it may take to say whether it asks to be forgotten: nobody asks it again before it is started again.
+# Seconds that it may take to say whether it asks to be forgotten: who has said it is asked once for every start.
 _WISH = 60.0
 # Seconds after which it is no use to wait for others, if all that are connected do not say who they are.
 _GRACE = 30.0
@@ -93,6 +93,8 @@ class Nodes:
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
         self._patience = Patience()
+        # A run that waits for requests may last for months: who was silent once may wish something all the same.
+        self._wish_patience = Patience()
         self._warned: set[str] = set()
         self.failures = Failures()
         self.ready = 0
@@ -103,7 +105,7 @@ class Nodes:
 
     def begin_round(self) -> None:
         """Begin the next round: however often it is looked in one, who was silent is not asked again."""
-        self._patience.begin_turn()
+        self._begin_turn()
 
     def connected(self) -> dict[str, Member]:
         """Return who is connected and was not forgotten, sorted by name; waits until enough are who may take part."""
@@ -126,6 +128,7 @@ class Nodes:
     def listen(self) -> None:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
         time.sleep(min(_IDLE, self._timeout))
+        self._begin_turn()
         everybody = self._members()
         barred = self._roster.barred({name: member.label for name, member in everybody.items()})
         self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
@@ -171,7 +174,11 @@ class Nodes:
                 )
             time.sleep(min(_PAUSE, self._timeout))
             # No round begins without those who are waited for, so they are asked again before it does.
-            self._patience.begin_turn()
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._patience.begin_turn()
+        self._wish_patience.begin_turn()
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
@@ -228,8 +235,8 @@ class Nodes:
             the names of those who want to leave and have no open request: they are left out, too.
         """
         new = [member for member in members.values() if self._heard.get(member.node) != member.since]
-        self._heard |= {member.node: member.since for member in new}
         if not self.authenticated:
+            self._heard |= {member.node: member.since for member in new}
             for node in (member.node for member in new if member.node in self._wishes):
                 self._say(
                     f"node {node} asks to be forgotten, and without registered keys nobody knows who asks: ask its "
@@ -237,7 +244,13 @@ class Nodes:
                 )
             return set()
         wait = min(_WISH, self._timeout)
-        self._query({member.node: {KEYED: True} for member in new}, wait)
+        asked = self._wish_patience.asked(member.node for member in new)
+        replies = self._query({node: {KEYED: True} for node in asked}, wait)
+        # An error is an answer, too: an app without @app.query() has nothing to say.
+        answered = {reply.metadata.src_node_id for reply in replies}
+        self._wish_patience.heard(asked, answered)
+        new = [member for member in new if member.node in answered]
+        self._heard |= {member.node: member.since for member in new}
         wishing = {member: self._wishes[member.node] for member in members.values() if member.node in self._wishes}
         answers = {member: self._roster.answer(member.name, member.label, wish) for member, wish in wishing.items()}
         self._query({member.node: {KEYED: True, **answers[member]} for member in new if answers.get(member)}, wait)
