@@ -199,6 +199,20 @@ def test_who_was_refused_and_is_forgotten_all_the_same_gets_its_receipt(
     assert "does not forget" not in caplog.text
 
 
+def test_who_was_refused_stays_and_nobody_waits_for_it(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    on = grid({"clinic-2": {"rescind-leave": True}})
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=len(CLINICS))
+    arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
+    with History(place / "history") as history:
+        answer_wish(history, KEYS["clinic-2"], "clinic-2", NodeWish(PrivacyScope.GROUP, "true"))
+        history.refuse(1, "A. Officer", "a law")
+        with caplog.at_level("WARNING", "flwr"):
+            rescind.flower.run(Recorded(strategy, history, training=TRAINING), on, arrays, 3, timeout=2.0)
+        assert len(history.timeline.requests) == 1
+    assert "clinic-2" in trained_on(on)
+    assert "does not forget this client, request 1: a law" in caplog.text
+
+
 def test_what_stays_of_a_wish_does_not_tell_whose_it_was(place: Path) -> None:
     wish = NodeWish(PrivacyScope.GROUP, "true")
     with History(place / "history") as history:

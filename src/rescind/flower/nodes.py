@@ -16,7 +16,7 @@ from rescind.core.facts import PrivacyScope
 from rescind.flower.failures import Failures
 from rescind.flower.patience import Patience
 from rescind.flower.roster import Roster
-from rescind.flower.wire import EXECUTED, KEYED, RECEIPT
+from rescind.flower.wire import EXECUTED, KEYED
 from rescind.flower.wishes import NodeWish, read_wish
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME
@@ -232,7 +232,8 @@ class Nodes:
         """Ask whoever is new, or was started again, whether it asks to be forgotten, and record it if it does.
 
         Returns:
-            the names of those who want to leave and have no open request: they are left out, too.
+            the names of those who want to leave and of whom nothing can be recorded: they are left out, too. Whoever
+            was refused stays.
         """
         new = [member for member in members.values() if self._heard.get(member.node) != member.since]
         if not self.authenticated:
@@ -255,7 +256,7 @@ class Nodes:
         answers = {member: self._roster.answer(member.name, member.label, wish) for member, wish in wishing.items()}
         self._query({member.node: {KEYED: True, **answers[member]} for member in new if answers.get(member)}, wait)
         leaving = {member for member, wish in wishing.items() if wish.scope is not PrivacyScope.RECORDS}
-        return {member.name for member in leaving if RECEIPT not in answers[member]}
+        return {member.name for member in leaving if not answers[member]}
 
     def _query(self, questions: Mapping[int, Mapping[str, bool | str]], seconds: float) -> list[Message]:
         """Ask nodes, each with what it is told; remember what those wish who answer, and return the answers."""
