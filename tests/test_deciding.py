@@ -414,6 +414,32 @@ def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
     assert history.newest.branch == 1
 
 
+def test_what_was_begun_is_finished_and_who_else_is_open_waits_until_it_is_due(federation: Revocable) -> None:
+    history = federation.history
+    history.ask(["clinic-1"], BUDGET)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(model_id: ModelId, _: object) -> None:
+        if model_id.branch == 1:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        replace(federation, watch=kill).forget(Last(), Rounds(3))
+    history.ask(["clinic-2"], BUDGET)
+    served: list[int] = []
+
+    def note(outcome: Outcome) -> None:
+        served.append(outcome.asked[0].number)
+
+    with pytest.raises(PendingRequestError, match="request 2 is open"):
+        serve(federation, Rounds(3), Last(), served=note, rule=count(3, lambda _: False))
+    assert served == [1]
+    serve(federation, Rounds(3), Last(), served=note, rule=count(1))
+    assert served == [1, 2]
+
+
 class Shelf:
     """An outlet that remembers what was there."""
 

@@ -149,9 +149,9 @@ def serve(
             due = rule is None or rule(list(history.timeline.open_requests.values()), datetime.now().astimezone())
         except StopServing:
             return _take(history)
-        # What was begun is finished at any time.
+        # What was begun is finished at any time; what is still open is then planned, and waits until it is due.
         if due or any(asked.served for asked in find_unfinished(history)):
-            for outcome in heeding.forget(chosen, until, level=level, approval=approval):
+            for outcome in heeding.forget(chosen, until, level=level, approval=approval or not due):
                 served(outcome)
         if outlet is not None and history.outcomes() and not history.waiting() and placed != history.newest:
             placed = history.newest
