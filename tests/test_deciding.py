@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import Result
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -21,10 +23,12 @@ from rescind.certificates.verification import _contradictions
 from rescind.cli import app
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
-from rescind.history.events import EndByData, PlanApproved, record
+from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
 from rescind.history.outcomes import Outcome
 from rescind.history.recorder import Recorder
+from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
+from rescind.ledger.records import ModelId
 from rescind.methods import Last
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation
@@ -223,6 +227,26 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
         assert "refused" in say("request", "list", tmp_path / "history").output
 
 
+def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation.train(Rounds(3))
+        history.ask(["clinic-1"], BUDGET)
+        federation.plan(Exact(), 1)
+
+        def confirm(text: str, *, abort: bool) -> bool:
+            assert abort
+            assert "by exact" in text
+            # While somebody reads that, a run plans by another method.
+            federation.plan(Last(), 1)
+            return True
+
+        monkeypatch.setattr("typer.confirm", confirm)
+        result = say("approve", tmp_path / "history", 1, "--by", "A. Officer")
+        assert (result.exit_code, "planned again while" in result.output) == (1, True)
+        assert history.timeline.approval_of(1) is None
+
+
 def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -> None:
     history = federation.history
     number = history.ask(["clinic-1"], BUDGET)
@@ -269,6 +293,71 @@ def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
     assert [asked.served for asked in history.timeline.requests] == [False, True]
     assert "clinic-1" in history.remaining(["clinic-1"])
     assert history.verify() == []
+
+
+def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    federation.plan(Exact(), number)
+
+    def sign(_: bytes) -> tuple[str, str]:
+        # A card reader takes its time.
+        federation.forget(Exact(), Rounds(2))
+        return "", ""
+
+    history.approve(number, "A. Officer", sign)
+    assert len(list(history.ledger.entries("approval"))) == 1
+    assert build_statement(history, number).predicate.approved is None
+
+
+def test_a_plan_for_two_is_void_once_one_of_them_is_planned_alone(federation: Revocable) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    together = federation.plan(Exact(), first, second)
+    history.approve(first, "A. Officer")
+    federation.plan(Exact(), second)
+    history.approve(second, "B. Boss")
+    with pytest.raises(StalePlanError, match="planned again"):
+        federation.forget(Exact(), Rounds(2), approved=together)
+    assert federation.forget(Exact(), Rounds(2), together=True, approval=True) == []
+    history.approve(second, "C. Chief")
+    federation.forget(Exact(), Rounds(2), together=True, approval=True)
+    for number in (first, second):
+        approval = history.timeline.approval_of(number)
+        assert approval is not None
+        assert approval[1].by == "C. Chief"
+
+
+def test_an_approval_that_its_key_did_not_sign_is_not_certified(federation: Revocable) -> None:
+    history = federation.history
+    number = history.ask(["clinic-1"], BUDGET)
+    federation.plan(Exact(), number)
+    public = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+    history.approve(number, "A. Officer", lambda _: (public, "00" * 64))
+    federation.forget(Exact(), Rounds(2), approval=True)
+    with pytest.raises(ValueError, match="not signed by the key"):
+        build_statement(history, number)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_is_dropped_while_its_plan_is_shown_is_not_carried_out(federation: Revocable, refused: bool) -> None:
+    history = federation.history
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+
+    def drop(plan: RecordedPlan) -> None:
+        if plan.requests == (first,):
+            history.refuse(first, "A. Officer", "a law") if refused else history.withdraw(first)
+
+    (outcome,) = replace(federation, planned=drop).forget(Exact(), Rounds(2))
+    assert outcome.asked[0].number == second
+    assert history.remaining(["clinic-1"]) == ["clinic-1"]
+
+
+@pytest.mark.parametrize("asker", [Asker.KEY, Asker.NODE])
+def test_whoever_asks_itself_asks_for_one(federation: Revocable, asker: Asker) -> None:
+    with pytest.raises(ValueError, match="asks for one client"):
+        federation.history.ask(["clinic-1", "clinic-2"], BUDGET, sender=Sender(asker, "a" * 64))
+    assert federation.history.timeline.requests == ()
 
 
 # Without hands
@@ -327,6 +416,24 @@ def test_a_rule_that_ends_while_somebody_waits_hands_out_nothing(federation: Rev
         serve(federation, Rounds(3), Exact(), rule=count(1, lambda _: False))
 
 
+def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(federation: Revocable) -> None:
+    history = federation.history
+    history.ask(["clinic-1"], BUDGET)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(model_id: ModelId, _: object) -> None:
+        if model_id.branch == 1:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        replace(federation, watch=kill).forget(Last(), Rounds(3))
+    with pytest.raises(PendingRequestError, match="request 1 is being served"):
+        serve(federation, Rounds(3), Last(), rule=count(0))
+    assert serve(federation, Rounds(3), Last(), rule=count(1))
+
+
 def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
     federation = Revocable(history, simulation(6, **EVERYBODY))
     served: list[Outcome] = []
@@ -346,6 +453,81 @@ def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
     assert [outcome.asked[0].number for outcome in served] == [1]
     assert model
     assert history.newest.branch == 1
+
+
+def test_what_was_begun_is_finished_and_who_else_is_open_waits_until_it_is_due(federation: Revocable) -> None:
+    history = federation.history
+    history.ask(["clinic-1"], BUDGET)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(model_id: ModelId, _: object) -> None:
+        if model_id.branch == 1:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        replace(federation, watch=kill).forget(Last(), Rounds(3))
+    history.ask(["clinic-2"], BUDGET)
+    served: list[int] = []
+
+    def note(outcome: Outcome) -> None:
+        served.append(outcome.asked[0].number)
+
+    with pytest.raises(PendingRequestError, match="request 2 is open"):
+        serve(federation, Rounds(3), Last(), served=note, rule=count(3, lambda _: False))
+    assert served == [1]
+    serve(federation, Rounds(3), Last(), served=note, rule=count(1))
+    assert served == [1, 2]
+
+
+class Shelf:
+    """An outlet that remembers what was there."""
+
+    def __init__(self) -> None:
+        self.told: list[ModelId | None] = []
+
+    def put(self, model_id: ModelId, model: object) -> None:
+        assert model
+        self.told.append(model_id)
+
+    def clear(self) -> None:
+        self.told.append(None)
+
+
+def test_a_model_that_knows_nobody_who_waits_stays_where_it_is(history: History) -> None:
+    federation, shelf = Revocable(history, simulation(6, **EVERYBODY)), Shelf()
+    steps: list[Callable[[], object]] = [
+        lambda: [history.ask([name], BUDGET) for name in ("clinic-1", "clinic-2")],
+        lambda: history.approve(2, "A. Officer"),
+    ]
+
+    def pause() -> None:
+        if steps:
+            steps.pop(0)()
+
+    serve(federation, Rounds(2), Exact(), outlet=shelf, approval=True, rule=count(8), pause=pause)
+    # The first request waits for somebody to agree, and the model that was made for the second never saw its client.
+    assert list(history.timeline.open_requests) == [1]
+    assert shelf.told[-1] == history.newest == ModelId(1, 2)
+    assert shelf.told.count(history.newest) == 1
+
+
+def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: History) -> None:
+    shelf = Shelf()
+
+    def drop(_: RecordedPlan) -> None:
+        history.withdraw(1)
+
+    federation = Revocable(history, simulation(6, **EVERYBODY), planned=drop)
+    steps = [lambda: history.ask(["clinic-1"], BUDGET)]
+
+    def pause() -> None:
+        if steps:
+            steps.pop(0)()
+
+    serve(federation, Rounds(2), Exact(), outlet=shelf, rule=count(4), pause=pause)
+    assert shelf.told[-1] == history.newest == ModelId(0, 2)
 
 
 def filed(deadline: datetime) -> FiledRequest:

@@ -291,8 +291,11 @@ class Revocable:
     def _planned(self, method: Method, batch: Sequence[FiledRequest]) -> RecordedPlan:
         """Plan a batch; a plan that is recorded and still good, after a crash for instance, is the plan."""
         numbers = tuple(asked.number for asked in batch)
-        known = self.history.timeline.plans.get(numbers[0])
-        same = known and known.requests == numbers and known.method == str(method)
+        plans = self.history.timeline.plans
+        known = plans.get(numbers[0])
+        # One of them may have been planned again, alone.
+        latest = all(plans.get(number) == known for number in numbers)
+        same = known and latest and known.requests == numbers and known.method == str(method)
         if known and same and not self.history.is_stale(known) and self._follows(method, known):
             return known
         # Before the history is looked at: training may go on meanwhile.
@@ -354,7 +357,7 @@ class Revocable:
             raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
         if self._in_work() is not None or self.history.is_stale(plan):
             raise StalePlanError(f"the history has changed since request {numbers} was planned: plan again")
-        if self.history.timeline.plans[plan.requests[0]] != plan:
+        if any(self.history.timeline.plans[number] != plan for number in plan.requests):
             raise StalePlanError(f"request {numbers} was planned again since: approve that plan, or plan again")
 
     def _check_following(self, plan: RecordedPlan, method: Method) -> None:

@@ -127,29 +127,33 @@ def serve(
         LockedError: another process is writing to this run.
         RunMismatchError: the run that was recorded is another one.
     """
-    history, placed = federation.history, None
+    history = federation.history
+    placed: ModelId | None = None
     solve = solve or federation.engine.facts.stages is not None
     chosen = method or (Solve() if solve else choose_method(federation))
 
     def begin(plan: RecordedPlan) -> None:
+        nonlocal placed
         if outlet is not None:
             outlet.clear()
+            placed = None
         federation.planned(plan)
 
     heeding = replace(federation, planned=begin)
     while True:
-        if outlet is not None and find_unfinished(history):
+        # What is there already, and knows nobody who waits, stays there.
+        if outlet is not None and find_unfinished(history) and (placed != history.newest or _find_held(history)):
             outlet.clear()
             placed = None
         try:
             due = rule is None or rule(list(history.timeline.open_requests.values()), datetime.now().astimezone())
         except StopServing:
             return _take(history)
-        # What was begun is finished at any time.
+        # What was begun is finished at any time; what is still open is then planned, and waits until it is due.
         if due or any(asked.served for asked in find_unfinished(history)):
-            for outcome in heeding.forget(chosen, until, level=level, approval=approval):
+            for outcome in heeding.forget(chosen, until, level=level, approval=approval or not due):
                 served(outcome)
-        if outlet is not None and history.outcomes() and not history.waiting():
+        if outlet is not None and history.outcomes() and not history.waiting() and placed != history.newest:
             placed = history.newest
             outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
@@ -175,10 +179,18 @@ def serve(
 
 
 def _take(history: History) -> dict[str, Tensor]:
-    """Return the newest model, unless it knows somebody who waits."""
+    """Return the newest model, unless it knows somebody who waits, or is on the way to forget somebody."""
     if waiting := [asked.number for asked in history.waiting()]:
         raise PendingRequestError(f"the newest model knows somebody who waits: request {_list(waiting)} is open")
+    if begun := _find_held(history):
+        raise PendingRequestError(f"request {_list(begun)} is being served: the next run goes on with it")
     return history.model(history.newest)
+
+
+def _find_held(history: History) -> list[int]:
+    """Return the requests that hold the newest model back: it knows their clients, or they are being served."""
+    begun = [asked.number for asked in find_unfinished(history) if asked.served]
+    return [asked.number for asked in history.waiting()] + begun
 
 
 def _is_undecided(history: History, number: int) -> bool:

@@ -168,6 +168,8 @@ def test_something_was_trained_and_nothing_twice(instance: tuple[History, Statem
 def test_nothing_is_due_before_it_is_asked_for(instance: tuple[History, Statement]) -> None:
     with pytest.raises(InconsistentCertificateError, match="before it was asked"):
         checked(fitting(instance[1], deadline="1999-01-01T00:00:00+00:00"))
+    with pytest.raises(InconsistentCertificateError, match="never made earlier"):
+        checked(fitting(instance[1], first_deadline="2999-01-01T00:00:00+00:00"))
     now = datetime.now(UTC)
     for deadline in (now - timedelta(days=1), (now + timedelta(days=1)).replace(tzinfo=None)):
         with pytest.raises(ValueError, match="give a later one"):
@@ -181,7 +183,8 @@ def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
     line = (
         "what operator, federation and model are called, which request and model of which history it is about, "
         "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
-        "epsilon, delta and releases that were asked for, and when it was asked, due and completed"
+        "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody approved "
+        "the plan, and when it was asked, first due, due and completed"
     )
     assert any(each.startswith(line) for each in checked(found).unchecked)
     assert not any(each.startswith(line) for each in checked(found, history=history).unchecked)

@@ -16,7 +16,7 @@ import pytest
 from click.testing import Result
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from typer.testing import CliRunner
@@ -25,12 +25,15 @@ import rescind.flower
 from rescind import History
 from rescind.certificates.files import read_content
 from rescind.certificates.leaving import check_request, open_request, sign_request
-from rescind.certificates.receipts import read_receipt
+from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
+from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
+from rescind.errors import MissingSecretError
 from rescind.flower import Recorded, recorded
 from rescind.flower.nodes import Nodes
-from rescind.flower.wishes import read_wish
+from rescind.flower.wire import RECEIPT, REFUSED
+from rescind.flower.wishes import NodeWish, answer_wish, read_wish
 from rescind.history.naming import name_key
 from rescind.history.senders import Asker, Sender
 from rescind.testing.grid import InProcessGrid
@@ -179,21 +182,66 @@ def test_who_still_wishes_what_was_withdrawn_asks_again(place: Path) -> None:
         assert [asked.withdrawn for asked in history.timeline.requests] == [True, False]
 
 
-def test_a_wish_that_was_lost_is_asked_for_again(place: Path) -> None:
+def test_who_was_refused_and_is_forgotten_all_the_same_gets_its_receipt(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wish = NodeWish(PrivacyScope.GROUP, "true")
+    with History(place / "history") as history:
+        assert list(answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)) == [RECEIPT]
+        history.refuse(1, "A. Officer", "a law")
+        assert list(answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)) == [REFUSED]
+        history.ask(["clinic-2"], Budget(5.0, 1e-5))
+        told = answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)
+        assert parse_receipt(told[RECEIPT].encode()).request == 2
+        # It is asked in every round of retraining: then it is being served, and nothing is to be recorded.
+        with caplog.at_level("WARNING", "flwr"):
+            run(history, grid({"clinic-2": {"rescind-leave": True}}))
+        assert [asked.served for asked in history.timeline.requests] == [False, True]
+    assert "cannot be recorded" not in caplog.text
+    assert "does not forget" not in caplog.text
+
+
+def test_who_was_refused_stays_and_nobody_waits_for_it(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     on = grid({"clinic-2": {"rescind-leave": True}})
-    on.failing.add("clinic-2")
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=len(CLINICS))
+    arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
+    with History(place / "history") as history:
+        answer_wish(history, KEYS["clinic-2"], "clinic-2", NodeWish(PrivacyScope.GROUP, "true"))
+        history.refuse(1, "A. Officer", "a law")
+        with caplog.at_level("WARNING", "flwr"):
+            rescind.flower.run(Recorded(strategy, history, training=TRAINING), on, arrays, 3, timeout=2.0)
+        assert len(history.timeline.requests) == 1
+    assert "clinic-2" in trained_on(on)
+    assert "does not forget this client, request 1: a law" in caplog.text
+
+
+def test_what_stays_of_a_wish_does_not_tell_whose_it_was(place: Path) -> None:
+    wish = NodeWish(PrivacyScope.GROUP, "true")
+    with History(place / "history") as history:
+        answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)
+        assert history.secret_file is not None
+        Path(history.secret_file).unlink()
+    # Whoever has the store, and the key of somebody who was erased, cannot try it.
+    with History(place / "history", create=False) as store, pytest.raises(MissingSecretError):
+        answer_wish(store, KEYS["clinic-2"], "clinic-2", wish)
+
+
+def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rescind.flower.nodes._IDLE", 0.0)
+    on = grid({"clinic-2": {"rescind-leave": True}})
     with History(place / "history") as history:
         nodes = make_nodes(history, on)
-        for turns in range(1, 40):
-            nodes.begin_round()
-            nodes.connected()
-            if turns == 30:
-                assert history.timeline.requests == ()
-                # Asked in rounds 1, 2, 4, 8 and 16, however often it is looked.
-                assert on.sent.count(("clinic-2", "query")) == 5
-                on.failing.clear()
-        assert len(history.timeline.requests) == 1
-        assert on.sent.count(("clinic-1", "query")) == 1
+        on.failing = {"clinic-2"}
+        for _ in range(3):
+            nodes.listen()
+        # Ever more seldom, and only the one that was silent.
+        assert on.sent.count(("clinic-2", "query")) == 2
+        assert on.sent.count(("clinic-3", "query")) == 1
+        on.failing = set()
+        for _ in range(2):
+            nodes.listen()
+        (asked,) = history.timeline.requests
+        assert asked.sender.asker is Asker.NODE
 
 
 def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:
@@ -259,6 +307,44 @@ def test_a_receipt_is_not_written_over_a_file(place: Path, caplog: pytest.LogCap
     assert taken.read_text() == "mine"
 
 
+@pytest.mark.parametrize("rows", ["", 5, True, "x" * 257, "two\nlines", " lead", "\u202e"])
+def test_a_wish_that_no_server_would_heed_is_told_to_who_has_it(rows: Any) -> None:
+    with pytest.raises(ValueError, match="256 characters at most"):
+        asked_of({"rescind-leave-rows": rows}, {})
+
+
+def asked_of(config: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client with a node-config answers to a server's query."""
+    grid()
+    message = Message(RecordDict({"config": ConfigRecord({"rescind.keyed": True} | asked)}), 1, MessageType.QUERY)
+    context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
+    return dict(rescind.flower.identify(message, context).content.config_records["rescind"])
+
+
+def test_a_server_writes_nothing_at_a_client_that_asks_for_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "receipt.json"
+    receipts = [
+        Receipt(run="0" * 16, request=number, called="clinic-2", names={"clinic-2": "0" * 64}).model_dump_json()
+        for number in (1, 2)
+    ]
+    asked_of({"rescind-receipt": str(file)}, {RECEIPT: receipts[0]})
+    assert not file.exists()
+    config = {"rescind-receipt": str(file), "rescind-leave-rows": "November"}
+    with caplog.at_level("WARNING", "flwr"):
+        for _ in range(2):
+            asked_of(config, {RECEIPT: receipts[0]})
+        assert caplog.text == ""
+        # A later request has a receipt of its own, and a number that its rows need.
+        asked_of(config, {RECEIPT: receipts[1]})
+        assert "could not be written" in caplog.text
+        for odd in ("null", "[1]", '{"run": "x"}'):
+            asked_of(config, {RECEIPT: odd})
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+    assert read_receipt(file).request == 1
+
+
 def test_a_server_cannot_write_what_is_no_receipt(tmp_path: Path) -> None:
     file = tmp_path / "receipt.json"
     for content in ("{}", "[" * 50_000, '{"run": 1}', "x" * 100_000):
@@ -284,7 +370,9 @@ def test_a_signed_request_is_imported_and_certified(place: Path) -> None:
     shown = verify(place, certificate, "--receipt", receipt, "--request", signed, *at)
     assert shown.exit_code == 0, shown.output
     words = " ".join(shown.output.split())
-    assert f"signed by the client's own key, {KEYS['clinic-2']}" in words
+    assert f"signed on {datetime.now(UTC):%Y-%m-%d} for the federation '{NAME}' by" in words
+    assert f"by the client's own key, {KEYS['clinic-2']}" in words
+    assert "is who was forgotten" not in words
     assert "asked" in words
     assert "by the client's own key, due" in words
     bare = verify(place, certificate, *at)
@@ -292,6 +380,28 @@ def test_a_signed_request_is_imported_and_certified(place: Path) -> None:
     other = leave(place, name="clinic-3", file="other.json")
     assert verify(place, certificate, "--request", other).exit_code == 22
     assert verify(place, certificate, "--request", certificate).exit_code == 22
+
+
+def test_a_request_of_another_client_or_for_something_else_shows_nothing(place: Path) -> None:
+    signed, receipt = leave(place, name="clinic-3"), place / "receipt.json"
+    rows = leave(place, "--records", file="rows.json")
+    with History(place / "history") as history:
+        for file, client in ((signed, "clinic-2"), (rows, "clinic-4")):
+            history.ask([client], Budget(5.0, 1e-5), sender=open_request(file.read_bytes()).sender)
+        run(history, grid())
+        salt = history.receipt(KEYS["clinic-2"])
+    own = Receipt(run="0" * 16, request=1, called="clinic-2", names={KEYS["clinic-2"]: salt})
+    write_receipt(receipt, own)
+    certificate = certify(place, 1)
+    at = ("--history", place / "history")
+    lied = verify(place, certificate, "--request", signed, *at)
+    assert (lied.exit_code, "somebody else was forgotten" in lied.output) == (22, True)
+    lied = verify(place, certificate, "--request", signed, "--receipt", receipt)
+    assert (lied.exit_code, "the receipt is that of clinic-2" in lied.output) == (17, True)
+    alone = verify(place, certificate, "--request", signed)
+    assert "that whoever signed the request is who was forgotten" in " ".join(alone.output.split())
+    lied = verify(place, certify(place, 2), "--request", rows)
+    assert (lied.exit_code, "asks for records" in lied.output) == (22, True)
 
 
 def test_only_some_rows_can_be_asked_for_by_a_signed_request(place: Path) -> None:
@@ -441,6 +551,15 @@ def test_a_file_is_not_overwritten_by_a_request(place: Path) -> None:
     before = signed.read_bytes()
     assert say("leave", signed, "--key", write_key(place / "key"), "--federation", NAME).exit_code == 1
     assert signed.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", " ", " Six", "\x1b[2J", "\u202e", "\u3164", "\udcff", "x" * 257, "two\nlines"])
+def test_a_federation_that_cannot_be_called_so_is_not_asked(tmp_path: Path, name: str) -> None:
+    result = say("leave", tmp_path / "leave.json", "--key", write_key(tmp_path / "key"), "--federation", name)
+    assert result.exit_code == 1
+    assert "is no name of a federation" in result.output
+    assert "pydantic" not in result.output
+    assert not (tmp_path / "leave.json").exists()
 
 
 def test_two_requests_of_one_client_differ(place: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
-from rescind.certificates.approvals import name_approver
+from rescind.certificates.approvals import find_approval_problem, name_approver
 from rescind.certificates.models import find_covered
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
@@ -150,7 +150,7 @@ def gather_claims(
         signed_request=asked.sender.proof if asked.sender.asker is Asker.KEY else None,
         deadline=asked.deadline,
         first_deadline=asked.first_deadline,
-        approved=_approval(timeline, asked.number),
+        approved=_approval(timeline, history.identifier, asked.number),
         forgotten=asked.forgotten,
         rows=tuple(
             NamedRows(client=event.client, root=event.root)
@@ -268,11 +268,13 @@ def _solving(claim: Claim) -> Solving | None:
     return None if settings is None else Solving(**asdict(settings))
 
 
-def _approval(timeline: Timeline, number: int) -> Approval | None:
+def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
     """Return when the plan of a request was approved, and by which key; not by whom, which is the journal's."""
     approval = timeline.approval_of(number)
     if approval is None:
         return None
+    if (unsigned := find_approval_problem(timeline, run, number)) is not None:
+        raise ValueError(unsigned)
     entry, event = approval
     # Where the clock was set back meanwhile, as for the erasure.
     return Approval(time=later(timeline.requests[number - 1].time, entry.time), key=name_approver(event))

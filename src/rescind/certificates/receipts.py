@@ -76,5 +76,15 @@ def find_client(receipt: Receipt, predicate: Predicate) -> str:
     return f"{receipt.called} is among the forgotten{_listed(receipt.called, list(receipt.names))}"
 
 
+def check_signer(receipt: Receipt, client: str) -> None:
+    """Refuse the receipt of another client than the one whose key signed a request.
+
+    Raises:
+        ReceiptMismatchError: the client is none of the receipt's names.
+    """
+    if client not in receipt.names:
+        raise ReceiptMismatchError(f"the receipt is that of {receipt.called}, and the request was signed by {client}")
+
+
 def _listed(called: str, names: list[str]) -> str:
     return f", as {' and '.join(names)}" if names and names != [called] else ""

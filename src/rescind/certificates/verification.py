@@ -15,7 +15,6 @@ from securesystemslib.signer import Key
 
 from rescind.certificates.annex import Annex, check_annex, is_same_annex
 from rescind.certificates.annex import build_annex as annex_of
-from rescind.certificates.approvals import find_approval_problem
 from rescind.certificates.envelope import fingerprint, open_envelope
 from rescind.certificates.errors import (
     AnnexMismatchError,
@@ -65,9 +64,13 @@ from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
 from rescind.history.outcomes import claim_of
+from rescind.history.requests import blind_name
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
 
+SIGNER_UNSHOWN = (
+    "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"
+)
 # Another machine's special functions may differ in the last digits.
 _CLOSE = 1e-9
 
@@ -159,8 +162,8 @@ def verify(
             "the plan and the noise level, what was erased and what is still there: give the history",
             "what operator, federation and model are called, which request and model of which history it is about, "
             "which mode it is and why, whose removal is hidden, who was forgotten, what commits to their rows, the "
-            "epsilon, delta and releases that were asked for, and when it was asked, due and completed: give the "
-            "history",
+            "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody "
+            "approved the plan, and when it was asked, first due, due and completed: give the history",
         ]
         if statement.predicate.body is not None:
             unchecked.append("which body the model has, and how many anchors trained it: give the history")
@@ -180,7 +183,9 @@ def verify(
             raise AnnexMismatchError("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     if request is not None:
-        holds.append(_check_request(statement.predicate, request))
+        holds.append(_check_request(statement.predicate, request, history))
+        if history is None or history.secret_problem() is not None:
+            unchecked.append(SIGNER_UNSHOWN)
     else:
         unchecked += _not_shown(statement.predicate)
     unchecked += _not_yet(statement.predicate, datetime.now(UTC))
@@ -308,7 +313,7 @@ def find_superseded(predicate: Predicate, history: History) -> Iterator[str]:
         yield f"training went on from its {certified} to {newest}, for which a certificate can be issued, too"
 
 
-def _check_request(predicate: Predicate, content: bytes) -> str:
+def _check_request(predicate: Predicate, content: bytes, history: History | None) -> str:
     """Compare a signed request with the one that a certificate is about; return what holds."""
     try:
         request = open_request(content)
@@ -316,7 +321,17 @@ def _check_request(predicate: Predicate, content: bytes) -> str:
         raise RequestMismatchError(f"the signed request cannot be used: {refusal}") from refusal
     if request.sender.proof != predicate.signed_request:
         raise RequestMismatchError("the signed request at hand is not the one that this certificate is about")
-    return f"the request at hand is the one that it is about, signed by the client's own key, {request.client}"
+    wish = request.predicate
+    if wish.scope != predicate.scope:
+        raise RequestMismatchError(f"the signed request asks for {wish.scope}, and {predicate.scope} was forgotten")
+    if history is not None and history.secret_problem() is None:
+        salt = bytes.fromhex(history.receipt(request.client))
+        if blind_name(salt, request.client) not in predicate.forgotten:
+            raise RequestMismatchError(f"the request was signed by {request.client}, and somebody else was forgotten")
+    return (
+        f"the request at hand is the one that it is about, signed on {wish.time[:10]} for the federation "
+        f"{wish.federation!r} by the client's own key, {request.client}"
+    )
 
 
 def _not_shown(predicate: Predicate) -> Iterator[str]:
@@ -377,6 +392,8 @@ def _contradictions(statement: Statement) -> Iterator[str]:
         yield "one of its times is not valid"
     elif min(map(parse_time, times)) < parse_time(predicate.asked):
         yield "it was due, approved or completed before it was asked for"
+    elif parse_time(predicate.deadline) < parse_time(predicate.first_deadline):
+        yield "a deadline is extended and never made earlier, and its first one is later than its last"
     if not predicate.trained or len(set(predicate.trained)) < len(predicate.trained):
         yield "it has to name the tensors that were trained, and none twice"
     if not _can_be_drawn(predicate.facts):
@@ -604,8 +621,6 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
     timeline = history.timeline_at(head)
     claim = claim_of(timeline, predicate.request)
     knows_them = False if claim.mode is Mode.HEURISTIC else has_touched(history, head, claim, model_id)
-    if (unsigned := find_approval_problem(timeline, predicate.run, predicate.request)) is not None:
-        raise HistoryMismatchError(unsigned)
     for wrong in find_unfounded(timeline, claim, knows_them):
         raise HistoryMismatchError(wrong)
     unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.entry_times(head))]

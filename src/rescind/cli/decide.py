@@ -35,12 +35,15 @@ def approve(
         from rescind.certificates.approvals import sign_by
         from rescind.certificates.keys import load_signer
         from rescind.cli.key import passphrase
+        from rescind.errors import StalePlanError
 
         plan = opened.timeline.plans.get(number)
         words = _NO_PLAN if plan is None else _describe(opened, plan)
         if not (yes or as_json):
             typer.confirm(f"{words} Approve it?", abort=True)
         sign = None if key is None else sign_by(load_signer(key, passphrase()))
+        if opened.timeline.plans.get(number) != plan:
+            raise StalePlanError(f"request {number} was planned again while this plan was shown: look at that one")
         approval = opened.approve(number, by, sign)
     signed = ", signed" if approval.key else ""
     result = {"request": number, "plan": words, "by": by, "signed": bool(approval.key)}

@@ -46,14 +46,16 @@ def verify(
     with report_errors("not verified: "), ExitStack() as open_:
         from rescind.certificates.files import read_content
         from rescind.certificates.keys import load_public_key
+        from rescind.certificates.leaving import open_request
         from rescind.certificates.page import render_page
-        from rescind.certificates.receipts import find_client, read_receipt
-        from rescind.certificates.verification import explain
+        from rescind.certificates.receipts import check_signer, find_client, read_receipt
+        from rescind.certificates.verification import SIGNER_UNSHOWN, explain
         from rescind.certificates.verification import verify as verified
         from rescind.history.witnesses import read_heads
 
         if html is not None:
             check_page(html)
+        signed = None if request is None else read_content(request)
         with show_progress("checking"):
             checked = verified(
                 read_content(certificate),
@@ -63,15 +65,21 @@ def verify(
                 history=None if history is None else open_.enter_context(open_history(history)),
                 witnessed=frozenset().union(*map(read_heads, witness or ())),
                 annex=None if annex is None else read_content(annex),
-                request=None if request is None else read_content(request),
+                request=signed,
             )
-        finding = None if receipt is None else find_client(read_receipt(receipt), checked.statement.predicate)
+        finding = None
+        if receipt is not None:
+            own = read_receipt(receipt)
+            finding = find_client(own, checked.statement.predicate)
+            if signed is not None:
+                check_signer(own, open_request(signed).client)
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
             html.write_text(render_page(checked, made), encoding="utf-8")
     if finding is not None:
         # Not on the page: that is for others, too.
-        checked = replace(checked, holds=(*checked.holds, finding))
+        unchecked = tuple(line for line in checked.unchecked if line != SIGNER_UNSHOWN)
+        checked = replace(checked, holds=(*checked.holds, finding), unchecked=unchecked)
     result = {
         "verified": True,
         "holds": list(checked.holds),

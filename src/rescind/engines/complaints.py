@@ -31,7 +31,10 @@ class Complaint(StrEnum):
     WHOLE_NUMBERS = "removed is a mask of whole numbers, or names rows 0 and 1 again and again: give booleans"
     RECEIPTS = "{} is no file of rows that were left out: give another name, or take it away"
     NO_NAME = 'the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3"'
-    WISH = "the node-config says {}={}: give rescind-leave=true, or rescind-leave-rows with a text, or leave it out"
+    WISH = (
+        "the node-config says {}={}: give rescind-leave=true, or rescind-leave-rows with a text in one line, of "
+        "256 characters at most, or leave it out"
+    )
     NOTHING_KEPT = "this client kept nothing of this round's training: call keep_own before it is masked"
     RECORDS = "the server's message has to hold one record of arrays and one of settings"
     NO_TRAINING = "the server did not say how to train: its ServerApp has to run the strategy with rescind.flower.run"

@@ -36,6 +36,7 @@ from rescind.flower.wire import (
     SUMS,
     WITNESSED,
     Instructions,
+    is_wish,
 )
 from rescind.history.witnesses import LOGGED
 from rescind.texts import make_plain
@@ -171,17 +172,19 @@ def identify(msg: Message, context: Context) -> Message:
     if (wish := config.get(LEAVE, False)) is not False:
         # "false" in quotes is no wish to leave.
         if wish is not True:
-            raise Complaint.WISH.error(LEAVE, wish)
+            raise Complaint.WISH.error(LEAVE, make_plain(str(wish))[:80])
         told[LEAVE] = "true"
     elif LEAVE_ROWS in config:
         rows = config[LEAVE_ROWS]
-        if not isinstance(rows, str) or not rows:
-            raise Complaint.WISH.error(LEAVE_ROWS, rows)
-        told[LEAVE_ROWS] = rows
+        # Whatever else the server would pass over, and nobody would know.
+        if not is_wish(rows):
+            raise Complaint.WISH.error(LEAVE_ROWS, make_plain(str(rows))[:80])
+        told[LEAVE_ROWS] = str(rows)
     if REFUSED in asked:
         # Whoever reads this node's log asked, or has to know.
         _LOG.warning("rescind: the operator does not forget this client, %s", make_plain(str(asked[REFUSED]))[:2000])
-    if RECEIPT in asked:
+    # Nothing is written for a client that asks for nothing, whatever the server sends.
+    if RECEIPT in asked and (LEAVE in told or LEAVE_ROWS in told):
         _keep_receipt(str(asked[RECEIPT]), config.get(KEEP_RECEIPT))
     return Message(RecordDict({EXECUTED: told}), reply_to=msg)
 
@@ -294,14 +297,17 @@ def _keep_receipt(content: str, file: object) -> None:
         _LOG.warning("rescind: a receipt came, and the node-config has no %s=FILE to keep it in", KEEP_RECEIPT)
         return
     # Needed once in a client's life: Flower starts a process for every message.
-    from rescind.certificates.receipts import parse_receipt, write_receipt
+    from rescind.certificates.receipts import parse_receipt, read_receipt, write_receipt
 
+    path = Path(str(file))
     try:
-        write_receipt(Path(str(file)), parse_receipt(content.encode()))
-    except FileExistsError:
-        return
+        receipt = parse_receipt(content.encode())
+        if path.is_file() and read_receipt(path) == receipt:
+            return
+        write_receipt(path, receipt)
     except (OSError, ValueError) as unfit:
-        _LOG.warning("rescind: the receipt could not be written into %s: %s", file, unfit)
+        # What the server sent may be in the error.
+        _LOG.warning("rescind: a receipt could not be written into %s: %s", file, make_plain(str(unfit))[:500])
         return
     _LOG.info("rescind: the request to be forgotten is recorded; its receipt is in %s", file)
 

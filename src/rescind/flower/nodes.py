@@ -16,7 +16,7 @@ from rescind.core.facts import PrivacyScope
 from rescind.flower.failures import Failures
 from rescind.flower.patience import Patience
 from rescind.flower.roster import Roster
-from rescind.flower.wire import EXECUTED, KEYED, RECEIPT
+from rescind.flower.wire import EXECUTED, KEYED
 from rescind.flower.wishes import NodeWish, read_wish
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME
@@ -29,7 +29,7 @@ _PAUSE = 1.0
 _IDLE = 5.0
 # Seconds that a client may take to say who it is.
 _ANSWER = 30.0
-# Seconds that it may take to say whether it asks to be forgotten; it is asked again once it is started again.
+# Seconds that it may take to say whether it asks to be forgotten: who has said it is asked once for every start.
 _WISH = 60.0
 # Seconds after which it is no use to wait for others, if all that are connected do not say who they are.
 _GRACE = 30.0
@@ -93,6 +93,8 @@ class Nodes:
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
         self._patience = Patience()
+        # A run that waits for requests may last for months: who was silent once may wish something all the same.
+        self._wish_patience = Patience()
         self._warned: set[str] = set()
         self.failures = Failures()
         self.ready = 0
@@ -103,7 +105,7 @@ class Nodes:
 
     def begin_round(self) -> None:
         """Begin the next round: however often it is looked in one, who was silent is not asked again."""
-        self._patience.begin_turn()
+        self._begin_turn()
 
     def forget_silences(self) -> None:
         """Ask everybody again who has not said who it is."""
@@ -130,7 +132,7 @@ class Nodes:
     def listen(self) -> None:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
         time.sleep(min(_IDLE, self._timeout))
-        self._patience.begin_turn()
+        self._begin_turn()
         everybody = self._members()
         barred = self._roster.barred({name: member.label for name, member in everybody.items()})
         self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
@@ -176,7 +178,11 @@ class Nodes:
                 )
             time.sleep(min(_PAUSE, self._timeout))
             # No round begins without those who are waited for, so they are asked again before it does.
-            self._patience.begin_turn()
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._patience.begin_turn()
+        self._wish_patience.begin_turn()
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
@@ -230,11 +236,10 @@ class Nodes:
         """Ask whoever is new, or was started again, whether it asks to be forgotten, and record it if it does.
 
         Returns:
-            the names of those who want to leave and have no open request: they are left out, too.
+            the names of those who want to leave and of whom nothing can be recorded: they are left out, too. Whoever
+            was refused stays.
         """
-        unheard = {member.node for member in members.values() if self._heard.get(member.node) != member.since}
-        due = set(self._patience.asked(unheard)) if self.authenticated else unheard
-        new = [member for member in members.values() if member.node in due]
+        new = [member for member in members.values() if self._heard.get(member.node) != member.since]
         if not self.authenticated:
             self._heard |= {member.node: member.since for member in new}
             for node in (member.node for member in new if member.node in self._wishes):
@@ -244,16 +249,18 @@ class Nodes:
                 )
             return set()
         wait = min(_WISH, self._timeout)
-        replies = self._query({member.node: {KEYED: True} for member in new}, wait)
-        answered = {reply.metadata.src_node_id for reply in replies} & due
-        # Who is silent is asked again, ever more seldom: one that is started again and again must not hold up rounds.
-        self._patience.heard(sorted(due), answered)
-        self._heard |= {member.node: member.since for member in new if member.node in answered}
+        asked = self._wish_patience.asked(member.node for member in new)
+        replies = self._query({node: {KEYED: True} for node in asked}, wait)
+        # An error is an answer, too: an app without @app.query() has nothing to say.
+        answered = {reply.metadata.src_node_id for reply in replies}
+        self._wish_patience.heard(asked, answered)
+        new = [member for member in new if member.node in answered]
+        self._heard |= {member.node: member.since for member in new}
         wishing = {member: self._wishes[member.node] for member in members.values() if member.node in self._wishes}
         answers = {member: self._roster.answer(member.name, member.label, wish) for member, wish in wishing.items()}
         self._query({member.node: {KEYED: True, **answers[member]} for member in new if answers.get(member)}, wait)
         leaving = {member for member, wish in wishing.items() if wish.scope is not PrivacyScope.RECORDS}
-        return {member.name for member in leaving if RECEIPT not in answers[member]}
+        return {member.name for member in leaving if not answers[member]}
 
     def _query(self, questions: Mapping[int, Mapping[str, bool | str]], seconds: float) -> list[Message]:
         """Ask nodes, each with what it is told; remember what those wish who answer, and return the answers."""

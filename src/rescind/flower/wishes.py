@@ -13,13 +13,11 @@ from rescind.certificates.receipts import Receipt
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
-from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED
+from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED, is_wish
 from rescind.history.history import History
 from rescind.history.senders import Asker, Sender
-from rescind.texts import is_plain
 
 _LOG = logging.getLogger("flwr")
-_LONGEST = 256
 # What a request asks for that does not say otherwise.
 _BUDGET = Budget(1.0, 1e-5)
 
@@ -36,7 +34,7 @@ def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
     """Return what a node's answer wishes; None if that is nothing, or nothing that could be heeded."""
     for key, scope in ((LEAVE, PrivacyScope.GROUP), (LEAVE_ROWS, PrivacyScope.RECORDS)):
         text = record.get(key)
-        if isinstance(text, str) and 0 < len(text) <= _LONGEST and is_plain(text):
+        if isinstance(text, str) and is_wish(text):
             return NodeWish(scope, text)
     return None
 
@@ -44,16 +42,19 @@ def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
 def answer_wish(history: History, name: str, label: str, wish: NodeWish) -> dict[str, str]:
     """Record what a client wishes, unless that is recorded already; return what it is told.
 
-    That is its receipt while the request is open, or why it was refused. A client that never took part has nothing to
-    be forgotten: then nothing is recorded, and nothing told.
+    That is its receipt until the request is served, or why it was refused. A client that never took part has nothing
+    to be forgotten: then nothing is recorded, and nothing told.
     """
     pseudonym = history.known_names().get(name)
     if pseudonym is None:
         return {}
     sender = Sender(Asker.NODE, _digest(history, name, wish))
-    for filed in history.timeline.requests:
-        if filed.open and pseudonym in filed.request.group:
+    requests = history.timeline.requests
+    # Whoever asked for it, and whatever was refused before.
+    for filed in requests:
+        if not filed.dropped and pseudonym in filed.request.group:
             return _write_receipt(history, filed.number, name, label)
+    for filed in requests:
         same = filed.sender == sender
         if same and filed.refused:
             return {REFUSED: f"request {filed.number}: {filed.refused}"}
@@ -78,4 +79,5 @@ def _write_receipt(history: History, number: int, name: str, label: str) -> dict
 def _digest(history: History, name: str, wish: NodeWish) -> str:
     """Return what a wish is known again by; keyed, as it stays in the journal when the name has gone."""
     told = "\0".join((wish.scope.value, name, wish.text)).encode()
-    return hmac.digest(history.secret("wishes"), told, hashlib.sha256).hex()
+    # What follows from the store alone would let whoever has it try the names of those who were erased.
+    return hmac.digest(history.ledger.outside_secret("wishes"), told, hashlib.sha256).hex()

@@ -64,6 +64,8 @@ def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime, se
         raise ValueError(
             "a sequence hides everybody who left before, and somebody was readmitted: ask with the scope 'group'"
         )
+    if sender != OPERATOR and len(request.group) != 1:
+        raise ValueError(f"{sender.asker.value} asks for one client, and this request is about {len(request.group)}")
     check_names(ledger, request.group)
     names = ledger.names(sorted_group(request.group)).values()
     # Sorted, so that their order tells nothing.

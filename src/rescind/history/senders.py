@@ -20,7 +20,7 @@ class Sender:
     """Who handed in a request, and a digest by which it is known again.
 
     Of a signed request ``proof`` is the SHA-256 of what was signed, which has a random number in it. Of a wish that a
-    node told it is keyed with the run's own secret. Neither tells whose it is.
+    node told it is keyed with what follows from the secret file. Neither tells whose it is.
     """
 
     asker: Asker = Asker.OPERATOR

@@ -272,10 +272,14 @@ class Timeline:
     def approval_of(self, number: int) -> tuple[Entry, PlanApproved] | None:
         """Return the approval of a request's latest plan, with its entry; None if nobody approved that one.
 
-        Without a plan it is that of the request itself.
+        Without a plan it is that of the request itself. Whoever agrees once it is carried out has approved nothing.
         """
-        planned = self.planned_at(number).sequence
-        approvals = [(entry, event) for entry, event in self.of(PlanApproved) if event.plan == planned]
+        planned, served = self.planned_at(number).sequence, self.served_at(number)
+        approvals = [
+            (entry, event)
+            for entry, event in self.of(PlanApproved)
+            if event.plan == planned and (served is None or entry.sequence < served)
+        ]
         return approvals[-1] if approvals else None
 
     def planned_at(self, number: int) -> Entry:
