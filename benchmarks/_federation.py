@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from pathlib import Path
+from select import select
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
@@ -33,8 +34,7 @@ _SECONDS_TO_START = 120.0
 _SECONDS_TO_RETURN = 120.0
 _SECONDS_BETWEEN_STARTS = 5.0
 _SECONDS_TO_LEAVE = 10.0
-_SECONDS_FOR_A_COMMAND = 60.0
-# A look is a start of flwr, more than a second of computing that the federation then lacks.
+_SECONDS_FOR_A_COMMAND = 180.0
 _SECONDS_BETWEEN_LOOKS = 3.0
 
 
@@ -70,6 +70,7 @@ class Deployment:
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
         }
+        self._commands = _Commands(self._folder, self._environment)
         self._superlink = _Member(self._folder / "superlink.log", self._environment)
         self._members = {name: self._member(name) for name in self._nodes}
 
@@ -115,17 +116,21 @@ class Deployment:
 
     def status(self, run: str) -> str:
         """Return a run's status in Flower's words, such as finished:completed."""
-        (found,) = self._ask("list", "fed", "--run-id", run)["runs"]
-        return str(found["status"])
+        (known,) = self._ask("list", "fed", "--run-id", run)["runs"]
+        return str(known["status"])
 
     def wait(self, run: str, seconds: float) -> str:
         """Wait for a run to finish and give its status, whichever that is."""
         end = monotonic() + seconds
-        while not (status := self.status(run)).startswith("finished"):
+        while True:
+            sleep(_SECONDS_BETWEEN_LOOKS)
+            # As long as its ServerApp runs there is nothing to ask.
+            while self.server_apps() and monotonic() < end:
+                sleep(0.5)
+            if (status := self.status(run)).startswith("finished"):
+                return status
             if monotonic() > end:
                 raise TimeoutError(f"run {run} is {status} after {seconds:.0f} s:\n{_tail(self.log(run))}")
-            sleep(_SECONDS_BETWEEN_LOOKS)
-        return status
 
     def end(self, run: str) -> None:
         """End a run that would go on."""
@@ -214,6 +219,7 @@ class Deployment:
                 while not all(member.ended() for member in group) and monotonic() < end:
                     sleep(0.05)
         finally:
+            self._commands.stop()
             for member in members:
                 member.kill()
 
@@ -247,10 +253,10 @@ class Deployment:
         member, end = self._members[name], monotonic() + _SECONDS_TO_RETURN
         while True:
             try:
-                return member.wait(lambda: "SuperNode ID:" in member.said(), _SECONDS_TO_START)
+                return member.wait(lambda: "SuperNode ID:" in member.output(), _SECONDS_TO_START)
             except ChildProcessError:
                 # A key that was unregistered is refused in the same words, and for good.
-                refused = "Failed to activate SuperNode" in member.said()
+                refused = "Failed to activate SuperNode" in member.output()
                 if not refused or name not in self._registered or monotonic() > end:
                     raise
             sleep(_SECONDS_BETWEEN_STARTS)
@@ -270,31 +276,73 @@ class Deployment:
             connection.close()
 
     def _ask(self, *words: object) -> dict[str, Any]:
-        said = self._command(*words, "--format", "json")
-        answer: dict[str, Any] = json.loads(said)
+        printed = self._command(*words, "--format", "json")
+        answer: dict[str, Any] = json.loads(printed)
         if not answer.get("success"):
-            raise RuntimeError(f"flwr {' '.join(map(str, words))} failed: {said}")
+            raise RuntimeError(f"flwr {' '.join(map(str, words))} failed: {printed}")
         return answer
 
     def _command(self, *words: object) -> str:
-        command = [str(_PROGRAMS / "flwr"), *map(str, words)]
         try:
-            done = subprocess.run(
-                command,
+            return self._commands.run([str(word) for word in words])
+        except (RuntimeError, TimeoutError) as error:
+            raise type(error)(f"{error}\nSuperLink:\n{_tail(self._superlink.output())}") from error
+
+
+class _Commands:
+    """Flower's command line, loaded once because that takes longest; each command is a process of its own."""
+
+    _LOADED = """
+import json, os, sys
+from flwr.cli.app import app
+for line in sys.stdin:
+    sys.argv[1:] = json.loads(line)
+    if not (child := os.fork()):
+        for stream, name in ((1, "command.out"), (2, "command.err")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        app()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder, self._environment = folder, environment
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, words: Sequence[str]) -> str:
+        """Return what a command prints."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", self._LOADED],
                 cwd=self._folder,
                 env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 text=True,
-                timeout=_SECONDS_FOR_A_COMMAND,
-                check=True,
+                start_new_session=True,
             )
-        except subprocess.CalledProcessError as error:
-            said = _tail(error.stdout + error.stderr)
-            raise RuntimeError(f"{error}\n{said}\nSuperLink:\n{_tail(self._superlink.said())}") from error
-        except subprocess.TimeoutExpired as error:
-            raise TimeoutError(f"{error}\nSuperLink:\n{_tail(self._superlink.said())}") from error
-        return done.stdout
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        if not select([self._process.stdout], [], [], _SECONDS_FOR_A_COMMAND)[0]:
+            self.stop()
+            raise TimeoutError(f"flwr {' '.join(words)} takes more than {_SECONDS_FOR_A_COMMAND:.0f} s")
+        ended = self._process.stdout.readline().strip()
+        if not ended:
+            raise RuntimeError("Flower's command line cannot be loaded")
+        printed, complained = (
+            (self._folder / f"command.{name}").read_text(errors="replace") for name in ("out", "err")
+        )
+        if ended != "0":
+            raise RuntimeError(f"flwr {' '.join(words)} ended with {ended}:\n{_tail(printed + complained)}")
+        return printed
+
+    def stop(self) -> None:
+        if self._process is not None:
+            # Leaving it closes the pipes, and waits.
+            with self._process, suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process = None
 
 
 class _Member:
@@ -324,7 +372,7 @@ class _Member:
                 start_new_session=True,
             )
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what the log has got since the last start."""
         return self.log.read_bytes()[self._begin :].decode(errors="replace") if self.log.exists() else ""
 
@@ -335,10 +383,10 @@ class _Member:
         end = monotonic() + seconds
         while not ready():
             if self.ended():
-                raise ChildProcessError(f"{self.log.stem} ended before it was ready:\n{_tail(self.said())}")
+                raise ChildProcessError(f"{self.log.stem} ended before it was ready:\n{_tail(self.output())}")
             if monotonic() > end:
                 self._show_stacks()
-                raise TimeoutError(f"{self.log.stem} is not ready after {seconds:.0f} s:\n{_tail(self.said())}")
+                raise TimeoutError(f"{self.log.stem} is not ready after {seconds:.0f} s:\n{_tail(self.output())}")
             sleep(0.1)
 
     def terminate(self) -> None:
@@ -359,30 +407,30 @@ class _Member:
             # Flower takes a process that nobody has waited for as alive.
             self._process.wait()
         # Whoever is started while this looks is found the next time.
-        while found := self._alive():
-            for each in found:
+        while alive := self._alive():
+            for process in alive:
                 with suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
             sleep(0.01)
 
     def running(self, program: str) -> list[int]:
         """Return the processes that run a program for this member."""
-        found = []
+        running = []
         for process in self._alive():
             with suppress(OSError):
                 words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[:2]
                 if any(Path(word.decode(errors="replace")).name == program for word in words):
-                    found.append(process)
-        return found
+                    running.append(process)
+        return running
 
     def _alive(self) -> list[int]:
-        found = []
+        alive = []
         for folder in Path("/proc").glob("[0-9]*"):
             # Processes end while this looks; those of others are not for us to read. A zombie has no variables.
             with suppress(OSError):
                 if self._mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-        return found
+                    alive.append(int(folder.name))
+        return alive
 
 
 def _make_certificates(folder: Path) -> None:

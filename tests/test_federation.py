@@ -85,6 +85,7 @@ class Happened:
     folder: Path
     outcome: Outcome
     newest: ModelId
+    rows_of: list[set[str]]
     problems: list[str]
     second_log: str
     third_log: str
@@ -129,7 +130,7 @@ def trained(deployment: Deployment, folder: Path) -> Trained:
     with History(folder / "history") as history:
         rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
         labels, sources = history.ledger.labels(), history.run.facts.sources
-        known = [history.model(ModelId(0, each))["weight"].tobytes() for each in range(1, ROUNDS)]
+        known = [history.model(ModelId(0, at))["weight"].tobytes() for at in range(1, ROUNDS)]
     # Hospitals leave more than once, each time in another way.
     for own in ("story", "asked"):
         shutil.copytree(folder / "history", folder / own / "history")
@@ -178,16 +179,15 @@ def certify(folder: Path, number: int) -> dict[str, Any]:
 def whose_rows(history: History, branch: int) -> list[set[str]]:
     """Return of each round of a branch whose rows it was about, as the ledger has it."""
     labels, last = history.ledger.labels(), history.ledger.last_round(branch)
-    return [
-        {labels[client] for client in each.clients.tolist()} for each in history.ledger.rounds(Span(branch, 1, last))
-    ]
+    rounds = history.ledger.rounds(Span(branch, 1, last))
+    return [{labels[client] for client in record.clients.tolist()} for record in rounds]
 
 
 def gradient_norm(model: dict[str, Any], left_out: Mapping[str, Sequence[int]], *names: str) -> float:
     """Return the norm of the loss's gradient over the rows of some hospitals, less some of them."""
     loss = module("server_app").TRAINING.loss
     sums = [sum_head(model, *rows_without(name, left_out.get(name, ())), loss, Wanted.GRADIENT) for name in names]
-    gradient = sum(each.gradient for each in sums) / sum(each.rows for each in sums)
+    gradient = sum(own.gradient for own in sums) / sum(own.rows for own in sums)
     return float(np.linalg.norm(gradient + loss.l2 * flatten(model)))
 
 
@@ -313,18 +313,22 @@ def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
 # A network in two stages, on the same federation
 
 
-def kill_in_second_round(deployment: Deployment, names: Sequence[str], own: Mapping[str, str]) -> None:
-    """Start a run, and kill its ServerApp with SIGKILL while these nodes work at its second round."""
+def start_second_round(deployment: Deployment, names: Sequence[str], app: Path, own: Mapping[str, Any]) -> str:
+    """Start a run, and return its number as soon as these nodes work at its second round."""
 
     def count_received() -> list[int]:
         return [deployment.node_log(name).count("Received successfully") for name in names]
 
     wanted, end = [received + 2 for received in count_received()], monotonic() + SECONDS
-    number = deployment.run(STAGED, **own)
+    number = deployment.run(app, **own)
     # A node that waits for a message's arrays when the ServerApp dies would wait for them for most of a minute.
     while count_received() != wanted:
         assert monotonic() < end, deployment.log(number)
         sleep(0.05)
+    return number
+
+
+def kill_server_app(deployment: Deployment) -> None:
     (server_app,) = deployment.server_apps()
     os.kill(server_app, signal.SIGKILL)
 
@@ -337,7 +341,8 @@ def test_a_network_in_two_stages_forgets_and_survives_the_death_of_its_server(
     own = {"history": str(history), "model": str(tmp_path / "model.safetensors")}
 
     # The ServerApp dies in the body's second round; the next run goes on there.
-    kill_in_second_round(deployment, ANCHORS, own)
+    start_second_round(deployment, ANCHORS, STAGED, own)
+    kill_server_app(deployment)
     with History(history) as opened:
         assert opened.newest == ModelId(0, 1)
     finish(deployment, deployment.run(STAGED, **own))
@@ -349,7 +354,8 @@ def test_a_network_in_two_stages_forgets_and_survives_the_death_of_its_server(
     # Switzerland is no anchor, and leaves. The ServerApp dies while it solves.
     command("request", "add", history, "switzerland")
     remaining = tuple(name for name in NAMES if name != "switzerland")
-    kill_in_second_round(deployment, remaining, own)
+    start_second_round(deployment, remaining, STAGED, own)
+    kill_server_app(deployment)
     with History(history) as opened:
         assert opened.newest == ModelId(1, 1)
     finish(deployment, deployment.run(STAGED, **own))
@@ -415,21 +421,16 @@ def test_a_hospital_is_forgotten_strictly_by_a_whole_network_whose_rounds_are_no
     own.mkdir()
 
     def go(rounds: int) -> str:
-        (own / "model.safetensors").unlink(missing_ok=True)
-        number, end = deployment.run(NOISED_APP, **config(own, num_rounds=rounds)), monotonic() + SECONDS
-        # To ask Flower meanwhile would take the cores from the federation; the model is the last thing that is made.
-        while not (own / "model.safetensors").exists() and monotonic() < end:
-            sleep(0.1)
-        return finish(deployment, number)
+        return finish(deployment, deployment.run(NOISED_APP, **config(own, num_rounds=rounds)))
 
     go(1)
     command("request", "add", own / "history", "long_beach_va", "--epsilon", "8", "--delta", "0.01")
     log = go(0)
     assert "request 1 is served (strict): back to model 0.1, noise 0, 0 rounds of retraining" in log
-    said = certify(own, 1)
-    assert (said["mode"], said["model"]) == ("strict", "1.0")
-    assert said["facts"]["sources"]["training"] == Source.DECLARED.value
-    rounds = said["rounds"]
+    statement = certify(own, 1)
+    assert (statement["mode"], statement["model"]) == ("strict", "1.0")
+    assert statement["facts"]["sources"]["training"] == Source.DECLARED.value
+    rounds = statement["rounds"]
     assert (rounds["rounds"], rounds["participations"]) == (1, 1)
     z = rounds["sigma"] * rounds["denominator"] / rounds["clip"] * (1 - 1e-4)
     assert rounds["noise_multiplier"] == pytest.approx(z, rel=1e-12)
@@ -447,8 +448,10 @@ def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened
     answered = deployment.node_log("switzerland").count("answered for model")
     command("request", "add", folder / "history", "switzerland", "--epsilon", "10", "--delta", "0.01")
     second_log = run(deployment, folder, num_rounds=1)
-    # Switzerland's SuperNode is still connected.
-    third_log = run(deployment, folder, num_rounds=2)
+    # Switzerland's SuperNode is still connected. Cleveland's is killed while it trains.
+    number = start_second_round(deployment, ["cleveland"], APP, config(folder, num_rounds=3))
+    deployment.kill("cleveland")
+    third_log = finish(deployment, number)
     deployment.unregister("switzerland")
     deployment.kill("switzerland")
     with pytest.raises(ChildProcessError) as refusal:
@@ -457,13 +460,13 @@ def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened
     deployment.stop()
     with History(folder / "history") as history:
         (outcome,) = history.outcomes()
-        newest, problems = history.newest, history.verify()
+        newest, problems, rows_of = history.newest, history.verify(), whose_rows(history, 1)
     refused = str(refusal.value)
-    return Happened(folder, outcome, newest, problems, second_log, third_log, node_log, answered, refused)
+    return Happened(folder, outcome, newest, rows_of, problems, second_log, third_log, node_log, answered, refused)
 
 
 def test_all_hospitals_train_and_are_known_by_their_keys(trained: Trained) -> None:
-    assert [len(each.clients) for each in trained.rounds] == [4] * ROUNDS
+    assert [len(record.clients) for record in trained.rounds] == [4] * ROUNDS
     assert sorted(trained.labels.values()) == sorted(NAMES)
     assert trained.sources.identity is Source.CHECKED
     assert trained.sources.training is Source.EXECUTED
@@ -482,13 +485,19 @@ def test_one_hospital_leaves_by_a_plan_with_noise_from_a_later_round(happened: H
 
 
 def test_who_left_is_not_asked_again_though_it_is_connected(happened: Happened) -> None:
-    assert happened.newest == ModelId(1, 2)
+    assert happened.newest == ModelId(1, 3)
     assert "model 1.2 with 3 of 3 clients" in happened.third_log
     assert happened.third_log.count("a forgotten participant is connected (node ") == 1
     # The first run's id is in the node's log; those of the runs after the request are not.
     assert happened.node_log.count("rescind: trained for model 0.") == ROUNDS
     assert "trained for model 1." not in happened.node_log
     assert happened.node_log.count("answered for model") == happened.answered
+
+
+def test_whose_node_is_killed_while_it_trains_is_not_in_the_round(happened: Happened) -> None:
+    assert "model 1.3 with 2 of 3 clients that were drawn (0 rejected, 1 silent)" in happened.third_log
+    remaining = {"cleveland", HUNGARY, "long_beach_va"}
+    assert happened.rows_of == [remaining, remaining, remaining - {"cleveland"}]
 
 
 def test_who_left_is_refused_once_its_key_is_barred(happened: Happened) -> None:
@@ -545,9 +554,9 @@ def by_name(rounds: list[RoundRecord], names: dict[int, str]) -> list[dict[str, 
     return [
         {
             names[client]: float(distance)
-            for client, distance in zip(each.clients.tolist(), each.participants["distance"], strict=True)
+            for client, distance in zip(record.clients.tolist(), record.participants["distance"], strict=True)
         }
-        for each in rounds
+        for record in rounds
     ]
 
 

@@ -96,7 +96,9 @@ def test_every_promise_of_the_threat_model_names_a_test_that_exists():
     assert [row for row in rows if "::test_" not in row] == []
     named = set(re.findall(r"`(tests/[\w/]+\.py)::(?:\w+::)?(test_\w+)`", text))
     assert len(named) >= len(rows) // 2
-    missing = [each for each in named if not re.search(rf"def {each[1]}\(", (ROOT / each[0]).read_text("utf-8"))]
+    missing = [
+        (file, test) for file, test in named if not re.search(rf"def {test}\(", (ROOT / file).read_text("utf-8"))
+    ]
     assert missing == []
 
 
@@ -127,18 +129,18 @@ def test_no_file_names_a_package_registry_or_a_machine_path():
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
     files = [ROOT / name for name in listed if name and (ROOT / name).is_file()]
     assert Path(__file__).resolve() in files
-    found = [
+    named = [
         (name_of(path), word)
         for path in files
         for word in FORBIDDEN
         if word in path.read_text(encoding="utf-8", errors="replace")
     ]
-    assert found == []
+    assert named == []
 
 
 @pytest.mark.skipif(not EXPECT.exists(), reason="the gate is not part of a source distribution")
 @pytest.mark.parametrize(
-    ("output", "arguments", "code", "said"),
+    ("output", "arguments", "code", "printed"),
     [
         ('a line\n{"wrong": 0, "error": 1e-12}\n', ["wrong == 0", "error <= 1e-9"], 0, "wrong == 0: holds"),
         ('{"wrong": 1}', ["wrong == 0"], 1, "FAILED, measured 1"),
@@ -152,16 +154,16 @@ def test_no_file_names_a_package_registry_or_a_machine_path():
         ('{"ratio": 7}', ["--target", "ratio >= 5"], 0, "reached, measured 7"),
     ],
 )
-def test_the_gate_reads_measurements_strictly(output, arguments, code, said):
+def test_the_gate_reads_measurements_strictly(output, arguments, code, printed):
     command = [sys.executable, str(EXPECT), *arguments]
     done = subprocess.run(command, input=output, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
-    assert said in done.stdout + done.stderr
+    assert printed in done.stdout + done.stderr
 
 
 def sources(*but: str) -> list[Path]:
-    found = sorted((ROOT / "src" / "rescind").rglob("*.py"))
-    return [path for path in found if path.relative_to(ROOT / "src" / "rescind").parts[0] not in but]
+    paths = sorted((ROOT / "src" / "rescind").rglob("*.py"))
+    return [path for path in paths if path.relative_to(ROOT / "src" / "rescind").parts[0] not in but]
 
 
 def test_a_history_is_asked_not_its_ledger():
@@ -232,10 +234,19 @@ def test_the_public_face_is_small_and_loads():
     assert all(getattr(rescind, name) is not None for name in rescind.__all__)
 
 
-def test_the_gate_ends_well_when_what_ran_beside_it_has_ended():
-    trap = next(
-        line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line.startswith("trap ")
-    )
-    steps = f'set -euo pipefail\nscratch=$(mktemp -d)\ntrue &\nbeside=$!\n{trap}\nwait "$beside"\n'
-    assert subprocess.run([BASH, "-c", steps], check=False).returncode == 0
-    assert subprocess.run([BASH, "-c", steps + "exit 3\n"], check=False).returncode == 3
+@pytest.mark.skipif(not EXPECT.exists(), reason="the gate is not part of a source distribution")
+@pytest.mark.parametrize(
+    ("line", "steps", "code", "ended"),
+    [
+        ("true", 'wait "${lines[one]}"', 0, False),
+        ("true", 'wait "${lines[one]}"; exit 3', 3, False),
+        ("sleep 60", "until [[ -e $scratch/begun ]]; do sleep 0.1; done; exit 3", 3, True),
+    ],
+)
+def test_the_gate_ends_as_its_main_line_does_and_ends_what_runs_beside(tmp_path, line, steps, code, ended):
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    (beside,) = re.findall(r"^declare -A lines\n.*?^trap .*?$", gate, re.MULTILINE | re.DOTALL)
+    own = f"run_one() {{ trap 'touch {tmp_path}/ended; exit' INT; touch $scratch/begun; {line}; }}"
+    script = f"set -euo pipefail\nscratch=$(mktemp -d -p {tmp_path})\n{own}\n{beside}\nbeside one\n{steps}\n"
+    assert subprocess.run([BASH, "-c", script], check=False, timeout=30).returncode == code
+    assert [path.name for path in tmp_path.iterdir()] == (["ended"] if ended else [])

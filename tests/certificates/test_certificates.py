@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,14 @@ def checked(content: bytes, keys: dict[str, Path], *names: str, **options: Any) 
     return verify(content, chosen, **options)
 
 
+@cache
+def open_key(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a file; once, because that is slow for whoever guesses the passphrase."""
+    key = serialization.load_pem_private_key(path.read_bytes(), PASSPHRASE.encode())
+    assert isinstance(key, Ed25519PrivateKey)
+    return key
+
+
 def forged(content: bytes, keys: dict[str, Path], change: Change) -> bytes:
     """Change what a certificate says, and sign it with the operator's own key: only what is recomputed can tell."""
     envelope = json.loads(content)
@@ -86,10 +95,8 @@ def forged(content: bytes, keys: dict[str, Path], change: Change) -> bytes:
     change(document)
     payload = canonical(document)
     pae = b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
-    key = serialization.load_pem_private_key(keys["operator"].read_bytes(), PASSPHRASE.encode())
-    assert isinstance(key, Ed25519PrivateKey)
     envelope["payload"] = base64.b64encode(payload).decode()
-    envelope["signatures"][0]["sig"] = base64.b64encode(key.sign(pae)).decode()
+    envelope["signatures"][0]["sig"] = base64.b64encode(open_key(keys["operator"]).sign(pae)).decode()
     return json.dumps(envelope).encode()
 
 
@@ -100,9 +107,9 @@ def test_a_certificate_says_what_people_call_the_run_and_the_history_knows_bette
     history: tuple[History, int], content: bytes, keys: dict[str, Path]
 ) -> None:
     made, _ = history
-    found = checked(content, keys, history=made)
-    assert found.statement.predicate.names == Names(operator="City Hospitals", federation=None, model="risk head")
-    assert "  operator City Hospitals; model risk head" in list(explain(found))
+    verified = checked(content, keys, history=made)
+    assert verified.statement.predicate.names == Names(operator="City Hospitals", federation=None, model="risk head")
+    assert "  operator City Hospitals; model risk head" in list(explain(verified))
 
     def rename(document: dict[str, Any]) -> None:
         document["predicate"]["names"]["operator"] = "Another Hospital"
@@ -120,17 +127,17 @@ def test_an_instance_certificate_holds_with_everything_at_hand(
     (outcome,) = made.outcomes()
     assert outcome.model_id is not None
     save(made.model(outcome.model_id), tmp_path / "model.safetensors")
-    found = checked(content, keys, model=tmp_path / "model.safetensors", history=made)
-    said = found.statement.predicate
-    assert found.statement.predicate_type == CERTIFICATE_TYPE
-    assert (said.mode, said.request) == ("instance", number)
-    assert said.guarantee is not None
-    assert (said.guarantee.epsilon, said.guarantee.delta) == (8.0, 0.01)
-    assert said.noise is not None
+    verified = checked(content, keys, model=tmp_path / "model.safetensors", history=made)
+    predicate = verified.statement.predicate
+    assert verified.statement.predicate_type == CERTIFICATE_TYPE
+    assert (predicate.mode, predicate.request) == ("instance", number)
+    assert predicate.guarantee is not None
+    assert (predicate.guarantee.epsilon, predicate.guarantee.delta) == (8.0, 0.01)
+    assert predicate.noise is not None
     # The client's numbers are erased, and with them what the noise was computed from.
-    (unchecked,) = found.unchecked
+    (unchecked,) = verified.unchecked
     assert "that the noise is enough" in unchecked
-    assert len(found.holds) == 4
+    assert len(verified.holds) == 4
 
 
 def test_what_may_not_be_told_in_instance_mode_is_not_in_it(history: tuple[History, int], content: bytes) -> None:
@@ -145,8 +152,8 @@ def test_what_may_not_be_told_in_instance_mode_is_not_in_it(history: tuple[Histo
 
 
 def test_without_model_and_history_it_says_what_is_not_checked(content: bytes, keys: dict[str, Path]) -> None:
-    found = checked(content, keys)
-    assert len(found.unchecked) == 5
+    verified = checked(content, keys)
+    assert len(verified.unchecked) == 5
 
 
 def test_the_requester_finds_itself_by_its_receipt(history: tuple[History, int], content: bytes) -> None:
@@ -163,20 +170,20 @@ def test_an_exact_certificate_has_no_noise_and_no_epsilon(method: Method, keys: 
     with History.in_memory() as made:
         number = served(made, method, "clinic-1", "clinic-2")
         content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
-        said = checked(content, keys, history=made).statement.predicate
-        assert (said.mode, said.guarantee, said.noise) == ("exact", None, None)
-        assert len(said.forgotten) == 2
+        predicate = checked(content, keys, history=made).statement.predicate
+        assert (predicate.mode, predicate.guarantee, predicate.noise) == ("exact", None, None)
+        assert len(predicate.forgotten) == 2
 
 
 @pytest.mark.parametrize(("method", "secret"), [(FineTuning(), True), (Sifu(), False)])
 def test_what_is_not_proven_gets_a_report_that_says_so(method: Method, secret: bool, keys: dict[str, Path]) -> None:
     with History.in_memory() as made:
         number = served(made, method, secret=secret)
-        found = build_statement(made, number)
-        assert found.predicate_type == REPORT_TYPE
-        assert "not a certificate" in found.predicate.title
-        assert found.predicate.guarantee is None
-        checked(sign(found, [load_signer(keys["operator"], PASSPHRASE)]), keys, history=made)
+        statement = build_statement(made, number)
+        assert statement.predicate_type == REPORT_TYPE
+        assert "not a certificate" in statement.predicate.title
+        assert statement.predicate.guarantee is None
+        checked(sign(statement, [load_signer(keys["operator"], PASSPHRASE)]), keys, history=made)
 
 
 def test_an_open_request_has_no_certificate(keys: dict[str, Path]) -> None:
@@ -400,11 +407,11 @@ def test_the_published_schema_is_the_one_that_is_checked(content: bytes) -> None
 
 
 def test_what_nobody_would_read_is_not_signed(history: tuple[History, int], keys: dict[str, Path]) -> None:
-    found, own = build_statement(*history), load_signer(keys["operator"], PASSPHRASE)
+    statement, own = build_statement(*history), load_signer(keys["operator"], PASSPHRASE)
     for clients, read in ((10_000, True), (30_000, False)):
         forgotten = tuple(f"{at:064x}" for at in range(clients))
-        many = found.predicate.model_copy(update={"forgotten": forgotten})
-        large = found.model_copy(update={"predicate": many})
+        many = statement.predicate.model_copy(update={"forgotten": forgotten})
+        large = statement.model_copy(update={"predicate": many})
         if read:
             assert checked(sign(large, [own]), keys).statement == large
         else:
@@ -417,11 +424,11 @@ def test_a_text_that_begins_with_a_mark_is_read(content: bytes, keys: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "words"),
     [(b"", "empty"), (b" \n", "empty"), (b"\xb3\x00", "no text"), (b'{"payload": ', "cut off"), (b"[1", "cut off")],
 )
-def test_what_is_no_document_is_told_in_words(broken: bytes, said: str, keys: dict[str, Path]) -> None:
-    with pytest.raises(NotACertificateError, match=said):
+def test_what_is_no_document_is_told_in_words(broken: bytes, words: str, keys: dict[str, Path]) -> None:
+    with pytest.raises(NotACertificateError, match=words):
         checked(broken, keys)
 
 
@@ -437,6 +444,6 @@ def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
         content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)
         bound = annexes.group_sensitivity
-        monkeypatch.setattr(annexes, "group_sensitivity", lambda *given: 9 * bound(*given))
+        monkeypatch.setattr(annexes, "group_sensitivity", lambda *values: 9 * bound(*values))
         with pytest.raises(InconsistentCertificateError, match="does not hide"):
             checked(content, keys, history=made)
