@@ -1,4 +1,9 @@
+import signal
+
 from hypothesis import HealthCheck, settings
+
+# The gate ends what runs beside it with SIGTERM: then fixtures end the servers that they started, as with Ctrl-C.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 # What counts is whether a property holds, not how long an example takes on a busy machine.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

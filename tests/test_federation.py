@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -317,7 +318,9 @@ def start_second_round(deployment: Deployment, names: Sequence[str], app: Path, 
     """Start a run, and return its number as soon as these nodes work at its second round."""
 
     def count_received() -> list[int]:
-        return [deployment.node_log(name).count("Received successfully") for name in names]
+        # A node may be asked for other things before its first round.
+        trained = re.compile(r"Receiving: train message .*\n.*Received successfully")
+        return [len(trained.findall(deployment.node_log(name))) for name in names]
 
     wanted, end = [received + 2 for received in count_received()], monotonic() + SECONDS
     number = deployment.run(app, **own)
@@ -582,7 +585,8 @@ def test_the_simulator_trains_the_same(trained: Trained) -> None:
 def test_a_grid_in_this_process_trains_the_same(trained: Trained, tmp_path: Path) -> None:
     grid = InProcessGrid(module("client_app").app, {name: {"data": str(hospital(name))} for name in NAMES})
     chosen = {key.replace("_", "-"): value for key, value in config(tmp_path).items()}
-    context = Context(1, 1, {}, RecordDict(), {"accuracy": 0.0, "solve": False, "data": ""} | chosen)
+    defaults = {"accuracy": 0.0, "solve": False, "serve": False, "approval": False, "data": ""}
+    context = Context(1, 1, {}, RecordDict(), defaults | chosen)
     module("server_app").main(grid, context)
     with History(tmp_path / "history") as history:
         rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))

@@ -17,10 +17,10 @@ from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
-from rescind.flower.nodes import fingerprint
 from rescind.forgetting import Revocable
 from rescind.history.clients import ClientState, KnownClient, list_clients
 from rescind.history.events import AnchorsNamed, record
+from rescind.history.naming import name_key
 from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Scratch
@@ -174,7 +174,7 @@ def test_what_is_erased_is_not_counted_and_nobody_is_missed_in_it() -> None:
 def test_a_key_is_shown_where_clients_are_known_by_it(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
         rescind.flower.run(recorded(history), grid(authenticated=True), initial(), num_rounds=1)
-    key = fingerprint(InProcessGrid.key("clinic-4"))
+    key = name_key(InProcessGrid.key("clinic-4"))
     (row,) = (row for row in told(tmp_path / "history") if row["label"] == "clinic-4")
     assert row["key"] == row["name"] == key
     heads, *listed = lines(tmp_path / "history")
@@ -183,7 +183,7 @@ def test_a_key_is_shown_where_clients_are_known_by_it(tmp_path: Path) -> None:
 
 
 def test_who_only_says_that_it_is_a_key_has_none() -> None:
-    key = fingerprint(b"mine")
+    key = name_key(b"mine")
     with History.in_memory() as history:
         rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
         history.ledger.register([key], "2026-11-01T12:00:00+00:00")

@@ -246,7 +246,7 @@ def test_the_public_face_is_small_and_loads():
 def test_the_gate_ends_as_its_main_line_does_and_ends_what_runs_beside(tmp_path, line, steps, code, ended):
     gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     (beside,) = re.findall(r"^declare -A lines\n.*?^trap .*?$", gate, re.MULTILINE | re.DOTALL)
-    own = f"run_one() {{ trap 'touch {tmp_path}/ended; exit' INT; touch $scratch/begun; {line}; }}"
+    own = f"run_one() {{ trap 'touch {tmp_path}/ended; exit' TERM; touch $scratch/begun; {line}; }}"
     script = f"set -euo pipefail\nscratch=$(mktemp -d -p {tmp_path})\n{own}\n{beside}\nbeside one\n{steps}\n"
     assert subprocess.run([BASH, "-c", script], check=False, timeout=30).returncode == code
     assert [path.name for path in tmp_path.iterdir()] == (["ended"] if ended else [])

@@ -162,7 +162,7 @@ def test_the_check_fails_while_something_is_overdue(home: Path, tmp_path: Path) 
         history.ask(["clinic-1"], Budget(1.0, 1e-5))
     done = start("rescind-check.service", home, tmp_path)
     assert done.returncode == 3
-    assert done.stderr.startswith("rescind: overdue: request 1 since 2026-01-31")
+    assert done.stderr.startswith("rescind: overdue: request 1 since 2026-02-01")
 
 
 def test_every_rule_reads_a_metric_that_is_written() -> None:

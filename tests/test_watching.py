@@ -24,6 +24,7 @@ from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.clients import ClientState
+from rescind.history.clocks import add_months
 from rescind.history.erasure import Eraser
 from rescind.history.events import TrainingDoubted, record
 from rescind.history.gauges import read_gauges
@@ -232,13 +233,15 @@ def test_check_says_which_request_is_overdue_and_nobodys_name(folder: Path) -> N
     late = said("status", folder, "--check")
     assert late.exit_code == 3
     (line,) = late.output.splitlines()
-    day = (datetime.now(UTC) - timedelta(days=15)).date().isoformat()
+    now = datetime.now(UTC)
+    due = add_months(now - timedelta(days=45), 1).date()
+    day, late_by = due.isoformat(), (now.date() - due).days
     assert line.startswith(f"rescind: overdue: request 2 since {day}. Start the federation's next run")
     assert not any(name in line for name in ("clinic", *LABELS))
     as_json = said("status", folder, "--check", "--json")
     assert as_json.exit_code == 3
-    assert json.loads(as_json.output) == {"overdue": [{"request": 2, "deadline": day, "days_late": 15}]}
-    assert f"due {day}, 15 days overdue" in said("status", folder).output
+    assert json.loads(as_json.output) == {"overdue": [{"request": 2, "deadline": day, "days_late": late_by}]}
+    assert f"due {day}, {late_by} days overdue" in said("status", folder).output
 
 
 def test_check_says_nothing_where_nothing_is_overdue(folder: Path) -> None:
