@@ -363,6 +363,21 @@ def test_whoever_asks_itself_asks_for_one(federation: Revocable, asker: Asker) -
 # Without hands
 
 
+class KilledError(Exception):
+    """Ends a run in the middle of a retraining."""
+
+
+def kill_in_retraining(federation: Revocable) -> None:
+    """Begin to forget by the last model, and end while its branch is trained."""
+
+    def kill(model_id: ModelId, _: object) -> None:
+        if model_id.branch == 1:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        replace(federation, watch=kill).forget(Last(), Rounds(3))
+
+
 def count(turns: int, then: Callable[[int], bool] = lambda _: True) -> Callable[..., bool]:
     """Return a rule that ends a run after some looks."""
     seen = 0
@@ -420,15 +435,7 @@ def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(fe
     history = federation.history
     history.ask(["clinic-1"], BUDGET)
 
-    class KilledError(Exception):
-        pass
-
-    def kill(model_id: ModelId, _: object) -> None:
-        if model_id.branch == 1:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        replace(federation, watch=kill).forget(Last(), Rounds(3))
+    kill_in_retraining(federation)
     with pytest.raises(PendingRequestError, match="request 1 is being served"):
         serve(federation, Rounds(3), Last(), rule=count(0))
     assert serve(federation, Rounds(3), Last(), rule=count(1))
@@ -459,15 +466,7 @@ def test_what_was_begun_is_finished_and_who_else_is_open_waits_until_it_is_due(f
     history = federation.history
     history.ask(["clinic-1"], BUDGET)
 
-    class KilledError(Exception):
-        pass
-
-    def kill(model_id: ModelId, _: object) -> None:
-        if model_id.branch == 1:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        replace(federation, watch=kill).forget(Last(), Rounds(3))
+    kill_in_retraining(federation)
     history.ask(["clinic-2"], BUDGET)
     served: list[int] = []
 

@@ -485,7 +485,7 @@ def _known(setting: Setting) -> Shard:
 
 
 def _membership(inside: Floats, inside_labels: Labels, outside: Floats, outside_labels: Labels) -> float:
-    """Tell examples that somebody has from examples that nobody has, by what is released.
+    """Return how well examples that somebody has are told from examples that nobody has, by what is released.
 
     By one model's confidence of the right class; of several models, by how far the most confident is above the mean
     of the others, as an example is known to one of them only.

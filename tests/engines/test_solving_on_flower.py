@@ -31,10 +31,7 @@ Change = Callable[[RecordDict, str], None]
 
 def client_app(change: Change | None = None) -> ClientApp:
     app = ClientApp()
-
-    @app.query()
-    def query(msg: Message, context: Context) -> Message:
-        return rescind.flower.identify(msg, context)
+    app.query()(rescind.flower.identify)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:

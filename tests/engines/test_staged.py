@@ -69,10 +69,7 @@ def client_app(
     held_out: int = 0,
 ) -> ClientApp:
     app = ClientApp()
-
-    @app.query()
-    def query(msg: Message, context: Context) -> Message:
-        return rescind.flower.identify(msg, context)
+    app.query()(rescind.flower.identify)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:

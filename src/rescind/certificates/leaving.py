@@ -34,9 +34,9 @@ from rescind.history.clocks import is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.naming import name_key
 from rescind.history.senders import Asker, Sender
-from rescind.ledger.contract import LONGEST_NAME
+from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.private_files import check_private
-from rescind.texts import is_plain, make_plain
+from rescind.texts import make_plain
 
 REQUEST_TYPE: Final = "urn:rescind:request-to-be-forgotten:1"
 # Clocks of two machines differ.
@@ -101,7 +101,7 @@ def sign_request(key: Path, federation: str, *, records: bool = False, time: dat
         UnusableKeyError: there is no such key, or others can read it.
         ValueError: the federation's name cannot be one.
     """
-    if not 0 < len(federation) <= LONGEST_NAME or not is_plain(federation):
+    if not is_name(federation):
         raise ValueError(
             f"{make_plain(federation)!r:.80} is no name of a federation: give what its operator calls it, 1 to "
             f"{LONGEST_NAME} characters in one line"

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, open_existing, show
+from rescind.cli.shared import AsJson, Location, Number, open_existing, show
 
 if TYPE_CHECKING:
     from rescind.history.events import RecordedPlan
     from rescind.history.history import History
 
 _NO_PLAN = "Without a plan: if the newest model never saw the clients, only names and numbers are erased."
-Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The request's number.")]
 Person = Annotated[str, typer.Option(help="Who decides; it is recorded for good.")]
 
 

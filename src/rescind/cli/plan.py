@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress, table
+from rescind.cli.shared import AsJson, Delta, Epsilon, Location, open_existing, show, show_progress, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ _SHOWN = 9
 def plan(
     history: Location,
     clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who would leave.")],
-    epsilon: Annotated[float, typer.Option(help="The guarantee's epsilon.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The guarantee's delta.")] = 1e-5,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
     strict: Annotated[bool, typer.Option(help="Plan without looking at data.")] = False,
     records: Annotated[bool, typer.Option("--records", help="Only some of their rows would go; they stay.")] = False,
     as_json: AsJson = False,

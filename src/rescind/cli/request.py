@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, describe_leaving, open_existing, show, table
+from rescind.cli.shared import AsJson, Delta, Epsilon, Location, Number, describe_leaving, open_existing, show, table
 
 if TYPE_CHECKING:
     from rescind.history.history import History
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Requests to be forgotten: add one, list them, extend one, take one back.", no_args_is_help=True
 )
-Epsilon = Annotated[float, typer.Option(help="The guarantee's epsilon.")]
-Delta = Annotated[float, typer.Option(help="The guarantee's delta.")]
-Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The request's number.")]
 
 
 @app.command()

@@ -30,6 +30,9 @@ Location = Annotated[
         "RESCIND_SECRET where its secret file is, and RESCIND_RUN which run it is, if it has a name.",
     ),
 ]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The request's number.")]
+Epsilon = Annotated[float, typer.Option(help="The guarantee's epsilon.")]
+Delta = Annotated[float, typer.Option(help="The guarantee's delta.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")]
 
 

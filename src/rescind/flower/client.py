@@ -36,9 +36,9 @@ from rescind.flower.wire import (
     SUMS,
     WITNESSED,
     Instructions,
-    is_wish,
 )
 from rescind.history.witnesses import LOGGED
+from rescind.ledger.contract import is_name
 from rescind.texts import make_plain
 
 # Flower shows what this logger says, and keeps it.
@@ -177,9 +177,9 @@ def identify(msg: Message, context: Context) -> Message:
     elif LEAVE_ROWS in config:
         rows = config[LEAVE_ROWS]
         # Whatever else the server would pass over, and nobody would know.
-        if not is_wish(rows):
+        if not is_name(rows):
             raise Complaint.WISH.error(LEAVE_ROWS, make_plain(str(rows))[:80])
-        told[LEAVE_ROWS] = str(rows)
+        told[LEAVE_ROWS] = rows
     if REFUSED in asked:
         # Whoever reads this node's log asked, or has to know.
         _LOG.warning("rescind: the operator does not forget this client, %s", make_plain(str(asked[REFUSED]))[:2000])

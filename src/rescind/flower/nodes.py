@@ -19,8 +19,8 @@ from rescind.flower.roster import Roster
 from rescind.flower.wire import EXECUTED, KEYED
 from rescind.flower.wishes import NodeWish, read_wish
 from rescind.history.naming import name_key
-from rescind.ledger.contract import LONGEST_NAME
-from rescind.texts import is_plain, make_plain
+from rescind.ledger.contract import LONGEST_NAME, is_name
+from rescind.texts import make_plain
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -221,7 +221,7 @@ class Nodes:
             node = reply.metadata.src_node_id
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
-            if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and is_plain(name):
+            if is_name(name):
                 self._told[node] = name
                 self._nameless.pop(node, None)
             elif node in unknown:

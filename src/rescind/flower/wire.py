@@ -19,7 +19,6 @@ from rescind.engines.complaints import Complaint
 from rescind.history.codec import decode, encode
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ModelId
-from rescind.texts import is_plain
 
 PREFIX = "rescind."
 # Names of records, which lie beside the user's own in a message's content.
@@ -39,12 +38,6 @@ KEEP_RECEIPT = "rescind-receipt"
 KEYED = "rescind.keyed"
 RECEIPT = "rescind.receipt"
 REFUSED = "rescind.refused"
-_LONGEST_WISH = 256
-
-
-def is_wish(value: object) -> bool:
-    """Return whether a text can tell one wish from another: one that is short, and seen as it is."""
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST_WISH and is_plain(value)
 
 
 @dataclass(frozen=True, slots=True)

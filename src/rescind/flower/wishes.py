@@ -11,9 +11,10 @@ from rescind.certificates.receipts import Receipt
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
-from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED, is_wish
+from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED
 from rescind.history.history import History
 from rescind.history.senders import Asker, Sender
+from rescind.ledger.contract import is_name
 
 _LOG = logging.getLogger("flwr")
 # What a request asks for that does not say otherwise.
@@ -32,7 +33,7 @@ def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
     """Return what a node's answer wishes; None if that is nothing, or nothing that could be heeded."""
     for key, scope in ((LEAVE, PrivacyScope.GROUP), (LEAVE_ROWS, PrivacyScope.RECORDS)):
         text = record.get(key)
-        if isinstance(text, str) and is_wish(text):
+        if is_name(text):
             return NodeWish(scope, text)
     return None
 

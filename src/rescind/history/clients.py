@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -14,15 +13,13 @@ from rescind.core.facts import PrivacyScope, Sampling, Source
 from rescind.history.events import ClientsReadmitted, RepliesRejected
 from rescind.history.history import History
 from rescind.history.lineage import find_body
+from rescind.history.naming import is_key_name
 from rescind.history.outcomes import find_finished
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import ModelId, Span
 from rescind.texts import natural_order
-
-# A key's name, as SSH shows it.
-_FINGERPRINT = re.compile("SHA256:[A-Za-z0-9+/]{43}")
 
 
 class ClientState(Enum):
@@ -100,7 +97,7 @@ def list_clients(history: History) -> tuple[KnownClient, ...]:
                 pseudonym=client,
                 name=name,
                 label=labels.get(client),
-                key=name if checked and name is not None and _FINGERPRINT.fullmatch(name) else None,
+                key=name if checked and name is not None and is_key_name(name) else None,
                 state=state,
                 rounds=took_part.rounds.get(client, 0),
                 last=last,

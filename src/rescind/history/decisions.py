@@ -9,9 +9,9 @@ from rescind.history.events import PlanApproved, RequestRefused, record
 from rescind.history.requests import are_unknown, check_open, check_reason, is_stale
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.contract import LONGEST_NAME, Ledger
+from rescind.ledger.contract import LONGEST_NAME, Ledger, is_name
 from rescind.ledger.records import Entry
-from rescind.texts import is_plain, make_plain
+from rescind.texts import make_plain
 
 # Of a text, the raw public key and the signature, both in hexadecimal.
 Sign = Callable[[bytes], tuple[str, str]]
@@ -54,7 +54,7 @@ def write_approval(run: str, planned: Entry, by: str) -> bytes:
 
 
 def _check_person(by: str) -> None:
-    if not isinstance(by, str) or not 0 < len(by.strip()) <= LONGEST_NAME or not is_plain(by):
+    if not is_name(by) or not by.strip():
         raise ValueError(
             f"{make_plain(str(by))!r:.80} is no name for a person: give 1 to {LONGEST_NAME} characters in one line"
         )

@@ -16,9 +16,19 @@ from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode_fields, encode
 from rescind.history.run import Run
 from rescind.history.senders import OPERATOR, Sender
-from rescind.ledger.contract import BRANCH, LABEL, LONGEST_NAME, READMISSION, REGISTRATION, REJECTION, REMAINS, Ledger
+from rescind.ledger.contract import (
+    BRANCH,
+    LABEL,
+    LONGEST_NAME,
+    READMISSION,
+    REGISTRATION,
+    REJECTION,
+    REMAINS,
+    Ledger,
+    is_name,
+)
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
-from rescind.texts import is_plain, make_plain
+from rescind.texts import make_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class RunNamed:
     def __post_init__(self) -> None:
         for role in fields(self):
             name = getattr(self, role.name)
-            if name is not None and not (0 < len(name) <= LONGEST_NAME and is_plain(name)):
+            if name is not None and not is_name(name):
                 raise ValueError(
                     f"{make_plain(name)!r:.80} is no name for the {role.name}: give 1 to {LONGEST_NAME} characters "
                     "that can be seen, in one line"

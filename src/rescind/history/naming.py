@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 
 from rescind.errors import refuse_changes
@@ -17,6 +18,11 @@ from rescind.ledger.records import Entry
 def name_key(public_key: bytes) -> str:
     """Return the name of whoever has a key: the SHA-256 of its PEM text, as SSH shows fingerprints."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(public_key.strip()).digest()).decode().rstrip("=")
+
+
+def is_key_name(name: str) -> bool:
+    """Return whether a name has the form of those that ``name_key`` gives."""
+    return re.fullmatch("SHA256:[A-Za-z0-9+/]{43}", name) is not None
 
 
 def check_names(ledger: Ledger, clients: Iterable[int]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
+
+from rescind.texts import is_digest
 
 
 class Asker(Enum):
@@ -29,7 +30,7 @@ class Sender:
     def __post_init__(self) -> None:
         if not isinstance(self.asker, Asker) or not isinstance(self.proof, str):
             raise ValueError("a sender is an Asker and a text")
-        if not re.fullmatch("" if self.asker is Asker.OPERATOR else "[0-9a-f]{64}", self.proof):
+        if not (is_digest(self.proof) if self.asker is not Asker.OPERATOR else self.proof == ""):
             raise ValueError(f"{self.proof!r:.80} is no proof that {self.asker.value} asked")
 
 

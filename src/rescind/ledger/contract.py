@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,18 @@ from rescind.ledger.commitments import (
     round_root,
 )
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
-from rescind.texts import is_digest
+from rescind.texts import is_digest, is_plain
 
 SCHEMA_VERSION = 6
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 LONGEST_NAME = 256
+
+
+def is_name(text: object) -> TypeGuard[str]:
+    """Return whether people can be shown a text as a name: not too long, in one line, and nothing hidden in it."""
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and is_plain(text)
+
 
 # The kinds of entries that a ledger writes of its own accord.
 ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS, READMISSION = (
