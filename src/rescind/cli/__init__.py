@@ -11,6 +11,7 @@ from rescind.cli import (
     certify,
     clients,
     decide,
+    demo,
     doctor,
     doubts,
     erase,
@@ -48,6 +49,7 @@ def main(
     """Make federated training revocable: record, plan, forget, verify."""
 
 
+app.command("demo")(demo.demo)
 app.command("init")(init.init)
 app.command("status")(status.status)
 app.command("clients")(clients.clients)

@@ -1,0 +1,65 @@
+"""The demonstration: it runs with nothing but the core install, shows what is true, and its clinics are an engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rescind.cli import app
+from rescind.cli.demo import Clinics
+from rescind.testing.engines import EngineConformance
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # The demonstration sets one, and it must not reach other tests.
+    monkeypatch.setenv("RESCIND_PASSPHRASE", "")
+    return tmp_path
+
+
+def test_a_clinic_is_forgotten_certified_and_verified(folder: Path) -> None:
+    shown = CliRunner().invoke(app, ["demo"])
+    assert shown.exit_code == 0, shown.output
+    for sentence in ("(exact)", "It has the same bytes.", "Verified", "the model at hand is the one", "report.html"):
+        assert sentence in shown.output
+    (made,) = folder.iterdir()
+    assert f"All of it is in {made}" in shown.output
+    assert {"history", "model.safetensors", "certificate.json", "report.html"} <= {
+        path.name for path in made.iterdir()
+    }
+
+
+def test_it_says_so_if_the_bytes_differ(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody is left out, so the models have to differ.
+    monkeypatch.setattr(Clinics, "without", lambda clinics, _: clinics)
+    shown = CliRunner().invoke(app, ["demo"])
+    assert "OTHER bytes" in shown.output
+    assert folder.exists()
+
+
+def test_it_needs_neither_torch_nor_flower_nor_the_report(folder: Path) -> None:
+    missing = "import sys; sys.modules.update(dict.fromkeys(['torch', 'flwr', 'jinja2', 'matplotlib']))\n"
+    program = f"{missing}from rescind.cli import app\napp(['demo'])"
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert 'pip install "rescind[report]"' in shown.stdout
+
+
+class TestClinics(EngineConformance):
+    @pytest.fixture
+    def make_engine(self) -> Callable[[], Clinics]:
+        return lambda: Clinics(6)
