@@ -185,12 +185,12 @@ class Recorder:
         wrong is raised by whatever is called next.
         """
         self._check_usable()
-        given = (names, weights, steps, measured, rounding, model, updates, rejected or {}, labels or {})
+        handed = (names, weights, steps, measured, rounding, model, updates, rejected or {}, labels or {})
         # Updates take as much memory as all replies: the next ones must not come in beside them.
         if behind and self._thread is not None and updates is None:
-            self._behind = (self._following(), self._thread.submit(self._write, *given))
+            self._behind = (self._following(), self._thread.submit(self._write, *handed))
         else:
-            self._write(*given)
+            self._write(*handed)
 
     def finish_writing(self) -> None:
         """Wait until the newest model's round is recorded, and raise what went wrong with it."""
