@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -57,17 +58,18 @@ class Location:
         return [path for path in found if not suffixes or path.name.endswith(suffixes)]
 
 
+# A round may be written by a thread of its own.
+_TURN = Lock()
+
+
 def tell(reports: Connection, *words: object) -> None:
     # Small enough for one call of the operating system: what was told was told whole, whatever happens next.
-    reports.send((*words, monotonic()))
+    with _TURN:
+        reports.send((*words, monotonic()))
 
 
-def watch(reports: Connection, cut: int | None) -> list[RoundRecord]:
-    """Make this process tell what it begins, and die at a step of an erasure if that was ordered.
-
-    Gives the rounds that it will have tried to commit.
-    """
-    committed: list[RoundRecord] = []
+def watch(reports: Connection, cut: int | None) -> None:
+    """Make this process tell what it begins and which rounds it has recorded, and die at a step of an erasure."""
     for owner, method, phase in (
         (CheckpointStore, "put", "checkpoint"),
         (CheckpointStore, "delete", "deletion"),
@@ -75,7 +77,7 @@ def watch(reports: Connection, cut: int | None) -> list[RoundRecord]:
         (SqlLedger, "start_branch", "restart"),
         (Eraser, "erase", "erasure begins"),
     ):
-        setattr(owner, method, announced(getattr(owner, method), phase, reports, committed))
+        setattr(owner, method, announced(getattr(owner, method), phase, reports))
     steps = Eraser.steps
 
     def watched(self: Eraser, begun: Deletion, time: str) -> list[Step]:
@@ -96,19 +98,18 @@ def watch(reports: Connection, cut: int | None) -> list[RoundRecord]:
         return run
 
     Eraser.steps = watched  # type: ignore[method-assign]
-    return committed
 
 
-def announced(
-    method: Callable[..., Any], phase: str, reports: Connection, committed: list[RoundRecord]
-) -> Callable[..., Any]:
+def announced(method: Callable[..., Any], phase: str, reports: Connection) -> Callable[..., Any]:
     @wraps(method)
     def telling(self: object, *arguments: Any, **options: Any) -> Any:
-        committed.extend(each for each in arguments if isinstance(each, RoundRecord))
         tell(reports, "phase", phase)
-        given = method(self, *arguments, **options)
+        result = method(self, *arguments, **options)
+        for round_ in arguments:
+            if isinstance(round_, RoundRecord):
+                tell(reports, "round", round_.model_id, result.head, round_.participants.tobytes())
         tell(reports, "phase", f"after {phase}")
-        return given
+        return result
 
     return telling
 

@@ -2,8 +2,9 @@
 
 A child records rounds, serves requests and erases, over and over, until it is killed: at times a random time after
 its start, more often a moment after it has begun something chosen at random. Then the history is opened again and
-compared with what the child had reported, and the next child goes on. Every step of an erasure is also cut off once,
-right before it and right after it. Half of the kills hit a history on SQLite, half one on PostgreSQL.
+compared with what the child had reported, and the next child goes on. Rounds are written behind. Every step of an
+erasure is also cut off once, right before it and right after it. Half of the kills hit a history on SQLite, half one
+on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
     # The parent ends it, not the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     clients, rng = federation(1, CLIENTS, features=FEATURES, classes=CLASSES), np.random.default_rng(seed)
-    committed = watch(reports, cut)
+    watch(reports, cut)
     tell(reports, "phase", "opening")
     with location.open() as history:
         tell(reports, "phase", "recovering")
@@ -79,6 +80,7 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
                     recorder.erase(plan)
                     tell(reports, "erased", plan.branch)
                 elif asked:
+                    recorder.finish_writing()
                     serve(history, recorder, clients, asked[0], rng)
                 elif recorder.model_id.round >= ROUNDS_A_BRANCH:
                     group, now = frozenset([int(rng.choice(retained(history)))]), datetime.now(UTC)
@@ -86,8 +88,7 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
                 else:
                     gone = history.ledger.forgotten([name(each) for each in range(CLIENTS)])
                     present = [each for each in range(CLIENTS) if name(each) not in gone][:PRESENT]
-                    train(recorder, clients, 1, present)
-                    tell(reports, "round", recorder.model_id, recorder.head, committed[-1].participants.tobytes())
+                    train(recorder, clients, ROUNDS_A_BRANCH - recorder.model_id.round, present, behind=True)
 
 
 def to_be_erased(ledger: Ledger) -> list[int]:

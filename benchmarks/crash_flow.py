@@ -67,8 +67,8 @@ def work(reports: Connection, location: Location) -> None:
     """Go on with train-and-forget wherever it stands, to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch(reports, None)
-    History.record_plan = announced(History.record_plan, "plan", reports, [])  # type: ignore[method-assign]
-    Recorder.record_retrained = announced(Recorder.record_retrained, "end of training", reports, [])  # type: ignore[method-assign]
+    History.record_plan = announced(History.record_plan, "plan", reports)  # type: ignore[method-assign]
+    Recorder.record_retrained = announced(Recorder.record_retrained, "end of training", reports)  # type: ignore[method-assign]
     tell(reports, "phase", "opening")
     with location.open() as history:
         history._clock = lambda: NOON
@@ -108,6 +108,8 @@ def snapshot(location: Location) -> dict[str, object]:
     with location.open() as history:
         ledger = history.ledger
         salted = {"remains": ["digest"], "erased": ["roots", "suppressed"], "request": ["forgotten"]}
+        # Where the run was opened again the entries may say so.
+        salted["round"] = ["resumed"]
         spans = [Span(number, 1, 2**31 - 1) for number in history.timeline.branches]
         return {
             "entries": [

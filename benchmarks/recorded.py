@@ -56,7 +56,9 @@ def name(client: int) -> str:
     return f"hospital-{client}"
 
 
-def train(recorder: Recorder, clients: Federation, rounds: int, present: Collection[int]) -> None:
+def train(
+    recorder: Recorder, clients: Federation, rounds: int, present: Collection[int], *, behind: bool = False
+) -> None:
     """Train on from the newest model and record every round."""
     theta = recorder.model()["theta"]
     for _ in range(rounds):
@@ -70,6 +72,7 @@ def train(recorder: Recorder, clients: Federation, rounds: int, present: Collect
             RoundMeasurement(edge.distances, edge.update_norm, edge.gram),
             edge.rounding,
             {"theta": theta},
+            behind=behind,
         )
 
 

@@ -1,10 +1,12 @@
-"""What does recording cost a Flower federation? Bare FedAvg and Recorded, alternating, on a Grid in this process.
+"""What does recording cost a Flower federation? Bare FedAvg and Recorded, alternating, on one machine.
 
-10 participants with 10^6 float32 parameters train in numpy, one thread, for at least 0.2 s a round in all; the
-history is a folder with SQLite, its models chosen by retention. ``round_ratio`` is Recorded's time for a round by
-bare FedAvg's, ``server_ratio`` the same for what the server does between a round's last reply and the next round's
-first message. ``memory_ratio`` is that of the peaks of resident memory with 20 participants and 2*10^7 parameters,
-each contender in a process of its own.
+10 participants with 10^6 float32 parameters train in numpy, in one process beside the server's, without SuperLink
+and SuperNodes; the history is a folder with SQLite, its models chosen by retention. ``round_ratio`` is Recorded's
+time for a round by bare FedAvg's, ``server_ratio`` the same for what the server does between a round's last reply
+and the next round's first message. ``small_``: with 10^5 parameters; ``long_``: with clients that take a second more
+a round and use no core; ``evaluated_``: with a server that looks at every model, so that each is written first;
+``at_once_``: with ``write_behind=False``. ``memory_ratio`` is that of the peaks of resident memory with 20
+participants and 2*10^7 parameters, each contender in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -39,14 +44,26 @@ TRAINING = LocalTraining(steps=3, learning_rate=0.05, loss=NetworkLoss(), precis
 
 
 class TimedGrid(InProcessGrid):
-    """Notes when the messages of a round leave, and when its replies are there."""
+    """Clients in a process of their own; notes when the messages of a round leave, and when its replies are there."""
 
-    times: list[tuple[float, float]]
+    def __init__(self, app: ClientApp, names: Iterable[str]) -> None:
+        super().__init__(app, {name: {} for name in names})
+        self.times: list[tuple[float, float]] = []
+        # Forked, as the app is made here.
+        context = get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._clients = context.Process(target=self._answer, args=(theirs,), daemon=True)
+        self._clients.start()
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def _answer(self, pipe: Connection) -> None:
+        while True:
+            pipe.send(list(super().send_and_receive(pipe.recv())))
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:  # noqa: ARG002
         sent = list(messages)
         start = perf_counter()
-        replies = super().send_and_receive(sent, timeout=timeout)
+        self._pipe.send(sent)
+        replies: list[Message] = self._pipe.recv()
         self.times.append((start, perf_counter()))
         return replies
 
@@ -59,7 +76,19 @@ class TimedGrid(InProcessGrid):
         )
 
 
-def trainer(width: int, steps: int) -> ClientApp:
+@dataclass(frozen=True)
+class Setting:
+    """A federation: how wide its linear layer is, how long its clients are away, and how its rounds are recorded."""
+
+    width: int
+    away: float = 0.0
+    evaluated: bool = False
+    write_behind: bool = True
+    participants: int = 10
+    steps: int = 3
+
+
+def trainer(width: int, steps: int, away: float = 0.0) -> ClientApp:
     """Return an app whose clients train a linear layer of width x width on examples of their own."""
     app = ClientApp()
 
@@ -67,6 +96,7 @@ def trainer(width: int, steps: int) -> ClientApp:
     def train(msg: Message, context: Context) -> Message:
         arrays = msg.content.array_records["arrays"]
         weight, bias = arrays["weight"].numpy(), arrays["bias"].numpy()
+        sleep(away)
         rng = np.random.default_rng(context.node_id)
         rows = rng.standard_normal((64, width), dtype=np.float32)
         targets = rng.standard_normal((64, width), dtype=np.float32)
@@ -89,45 +119,45 @@ def averaging() -> FedAvg:
     return FedAvg(fraction_evaluate=0.0)
 
 
-def grid(participants: int, width: int, steps: int) -> TimedGrid:
-    made = TimedGrid(trainer(width, steps), {f"client-{at}": {} for at in range(participants)})
-    made.times = []
-    return made
+def grid(setting: Setting) -> TimedGrid:
+    app = trainer(setting.width, setting.steps, setting.away / setting.participants)
+    return TimedGrid(app, [f"client-{at}" for at in range(setting.participants)])
 
 
-def speed(participants: int, width: int, turns: int, rounds: int) -> dict[str, object]:
-    on, arrays = grid(participants, width, 3), start(width)
+def speed(setting: Setting, turns: int, rounds: int, prefix: str = "") -> dict[str, object]:
+    on, arrays = grid(setting), start(setting.width)
     bare: list[tuple[float, float]] = []
     ours: list[tuple[float, float]] = []
+    evaluate = (lambda *_: None) if setting.evaluated else None
     with tempfile.TemporaryDirectory() as folder, History(folder + "/history") as history:
-        recorded = rescind.flower.Recorded(averaging(), history, training=TRAINING)
-        for turn in progress(range(turns), "recording_overhead"):
-            averaging().start(on, arrays, num_rounds=rounds)
+        recorded = rescind.flower.Recorded(averaging(), history, training=TRAINING, write_behind=setting.write_behind)
+        for turn in progress(range(turns), f"recording_overhead: {prefix}"):
+            averaging().start(on, arrays, num_rounds=rounds, evaluate_fn=evaluate)
             bare.append(on.rounds())
-            rescind.flower.run(recorded, on, arrays, num_rounds=(turn + 1) * rounds)
+            rescind.flower.run(recorded, on, arrays, num_rounds=(turn + 1) * rounds, evaluate_fn=evaluate)
             ours.append(on.rounds())
-    round_ratio, server_ratio = (min(each[at] for each in ours) / min(each[at] for each in bare) for at in (0, 1))
-    return {
-        "participants": participants,
-        "parameters": width * (width + 1),
+    round_ratio, server_ratio = (min(turn[at] for turn in ours) / min(turn[at] for turn in bare) for at in (0, 1))
+    figures = {
+        "parameters": setting.width * (setting.width + 1),
         "round_ratio": round_ratio,
         "server_ratio": server_ratio,
-        "bare_round_ms": 1e3 * min(each[0] for each in bare),
-        "bare_server_ms": 1e3 * min(each[1] for each in bare),
-        "recorded_server_ms": 1e3 * min(each[1] for each in ours),
+        "bare_round_ms": 1e3 * min(turn[0] for turn in bare),
+        "bare_server_ms": 1e3 * min(turn[1] for turn in bare),
+        "recorded_server_ms": 1e3 * min(turn[1] for turn in ours),
     }
+    return {prefix + name: figure for name, figure in figures.items()}
 
 
 def peak(contender: str, participants: int, width: int) -> float:
     """Measure the peak of resident memory, in MB, of a process that trains three rounds."""
     command = [sys.executable, "-m", "benchmarks.recording_overhead", "--peak", contender]
     command += [str(participants), str(width)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ).stdout
-    return float(json.loads(said.splitlines()[-1])["peak_mb"])
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ).stdout
+    return float(json.loads(printed.splitlines()[-1])["peak_mb"])
 
 
 def train_once(contender: str, participants: int, width: int) -> None:
-    on, arrays = grid(participants, width, 1), start(width)
+    on, arrays = grid(Setting(width, participants=participants, steps=1)), start(width)
     if contender == "bare":
         averaging().start(on, arrays, num_rounds=3)
     else:
@@ -143,9 +173,18 @@ def main() -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     if chosen.peak:
         return train_once(chosen.peak[0], *map(int, chosen.peak[1:]))
-    result = speed(10, 300, 2, 4) if chosen.quick else speed(10, 1000, 8, 8)
+    if chosen.quick:
+        result = speed(Setting(300), 2, 4)
+    else:
+        result = (
+            speed(Setting(1000), 8, 8)
+            | speed(Setting(316), 12, 16, "small_")
+            | speed(Setting(1000, away=1.0), 3, 4, "long_")
+            | speed(Setting(1000, evaluated=True), 4, 8, "evaluated_")
+            | speed(Setting(1000, write_behind=False), 4, 8, "at_once_")
+        )
     participants, width = (20, 1000) if chosen.quick else (20, 4472)
-    bare, ours = (peak(each, participants, width) for each in ("bare", "recorded"))
+    bare, ours = (peak(contender, participants, width) for contender in ("bare", "recorded"))
     return finish(result | {"memory_ratio": ours / bare, "bare_peak_mb": bare, "recorded_peak_mb": ours})
 
 

@@ -54,9 +54,13 @@ class Revocable:
             say so. None draws the noise from the operating system's generator.
         watch: is shown every model once its round is recorded, except models that know somebody who waits to be
             forgotten.
+        after_round: is told the id of every model as soon as it is made; its round may not be recorded yet.
         planned: is shown every plan before it is carried out.
         scored: whether accuracies are measured once a request is served, the forgotten clients' too, whom nobody
             would ask in a real federation.
+        write_behind: whether a round is written while clients train the next one. If the process dies, the round that
+            was being written is trained again. What ``watch``, a rule about accuracies, DP-FedAvg, a solver or stored
+            updates need is written first in any case.
 
     Raises:
         ValueError: ``seed`` is not bytes, the engine's facts contradict ``seed`` or ``server``, or the server noises
@@ -71,8 +75,10 @@ class Revocable:
     update_interval: int = 0
     seed: bytes | None = None
     watch: Watch = ignore
+    after_round: Callable[[ModelId], None] = lambda _: None
     planned: Callable[[RecordedPlan], None] = lambda _: None
     scored: bool = True
+    write_behind: bool = True
 
     def __post_init__(self) -> None:
         if self.engine.facts.secret_noise != (self.seed is None):
@@ -111,7 +117,8 @@ class Revocable:
         with self._recording() as recorder:
             self._check_free()
             self._check_unstaged()
-            train(self.engine, recorder, self._present(), until, self.server, self._show, self._is_held)
+            held = self._is_held(recorder)
+            train(self.engine, recorder, self._present(), until, self.server, self._show(recorder), held)
             return recorder.model_id
 
     def solve(self, solving: Solving = _AS_USUAL) -> ModelId:
@@ -137,7 +144,7 @@ class Revocable:
         with self._recording() as recorder:
             self._check_free()
             # The rounds that the branch has already are not the solver's.
-            self._solve(recorder, solving, recorder.model_id.round, self._is_held)
+            self._solve(recorder, solving, recorder.model_id.round, self._is_held(recorder))
             return recorder.model_id
 
     def plan(self, method: Method, *numbers: int) -> RecordedPlan:
@@ -260,7 +267,7 @@ class Revocable:
         Raises:
             PendingRequestError: the model knows somebody who waits to be forgotten.
         """
-        if self._is_held():
+        if self.history.waiting():
             raise PendingRequestError("the newest model knows somebody who waits to be forgotten: call forget first")
         newest = self.history.newest
         save(self.history.model(newest), path)
@@ -414,7 +421,7 @@ class Revocable:
             own = method.rounds(self.history, tip, self._leaving(branch.requests))
             server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
         # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
-        train(self.engine, recorder, self._present(), until, server, self._show)
+        train(self.engine, recorder, self._present(), until, server, self._show(recorder))
         recorder.record_retrained()
 
     def _solve(
@@ -424,12 +431,12 @@ class Revocable:
         anchors = self._anchors(recorder)
         while left := recorder.body_rounds_left:
             until = Rounds(recorder.model_id.round + left)
-            train(self.engine, recorder, anchors, until, self.server, self._show, interrupted)
+            train(self.engine, recorder, anchors, until, self.server, self._show(recorder), interrupted)
             if interrupted():
                 return
         recorder.finish_body()
         last = replace(solving, most_rounds=max(begun, recorder.body_rounds_here) + solving.most_rounds)
-        solve(self.engine, recorder, self._present(), last, self._show, interrupted)
+        solve(self.engine, recorder, self._present(), last, self._show(recorder), interrupted)
 
     def _anchors(self, recorder: Recorder) -> Callable[[], Sequence[str]]:
         """Return a function that tells who may train a body now, and names them first."""
@@ -469,14 +476,30 @@ class Revocable:
                 recorder.settle(asked.number)
         return waiting
 
-    def _show(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-        """Show the newest model to ``watch``, unless it is held back."""
-        if not self._is_held():
-            self.watch(model_id, model)
+    def _show(self, recorder: Recorder) -> Watch:
+        """Return a function that shows the newest model to ``watch``, once it is recorded and unless it is held."""
 
-    def _is_held(self) -> bool:
-        """Return whether somebody whom the newest model knows waits to be forgotten."""
-        return bool(self.history.waiting())
+        def show(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+            self.after_round(model_id)
+            if self.watch is ignore:
+                return
+            recorder.finish_writing()
+            if not self.history.waiting():
+                self.watch(model_id, model)
+
+        return show
+
+    def _is_held(self, recorder: Recorder) -> Callable[[], bool]:
+        """Return a function that tells whether somebody whom the newest model knows waits to be forgotten."""
+
+        def is_held() -> bool:
+            if not self.history.timeline.open_requests:
+                return False
+            # The round that is being written may be the first of whoever asks.
+            recorder.finish_writing()
+            return bool(self.history.waiting())
+
+        return is_held
 
     def _present(self) -> Callable[[], Sequence[str]]:
         """Return a function that tells who may take part now; requests can arrive, and clients come and go."""
@@ -512,6 +535,7 @@ class Revocable:
             capacity=self.capacity,
             goal=self.goal,
             update_interval=self.update_interval,
+            write_behind=self.write_behind,
         )
 
 

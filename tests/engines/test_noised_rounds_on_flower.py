@@ -442,10 +442,10 @@ def test_a_round_that_breaks_off_leaves_nothing_and_is_made_again_with_fresh_noi
         ledger = type(history.ledger)
     commit = ledger.commit_round
 
-    def broken(self: Any, *arguments: Any) -> Any:
+    def broken(self: Any, *arguments: Any, **options: Any) -> Any:
         if when == "while it is recorded" and len(made) == 3:
             raise KilledError
-        return commit(self, *arguments)
+        return commit(self, *arguments, **options)
 
     monkeypatch.setattr(ledger, "commit_round", broken)
     with pytest.raises(KilledError):

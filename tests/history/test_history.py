@@ -136,7 +136,7 @@ def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
         theta, edge = clients.train_round(recorder.model()["theta"], 4, [5, 0, 3])
         names = [name(client) for client in (5, 0, 3)]
         weights = np.array([float(clients.objectives[client].examples) for client in (5, 0, 3)])
-        psi = recorder.record(
+        recorder.record(
             names,
             weights,
             [3] * 3,
@@ -144,6 +144,7 @@ def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
             edge.rounding,
             {"theta": theta},
         )
+        psi = recorder.sensitivities(names)
     numbers = [history.ledger.identities()[each] for each in names]
     expected = client_sensitivities(history.lineage().edges, numbers, [4])[0]
     np.testing.assert_allclose(psi, expected, rtol=1e-12)

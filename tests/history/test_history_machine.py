@@ -109,7 +109,8 @@ class Histories(RuleBasedStateMachine):
                 measured = RoundMeasurement(np.sqrt(np.diagonal(gram)), float(size > 0), gram)
                 rounding = 1e-9 if size else 0.0
                 model = {"theta": theta}
-                found.append(recorder.record(names, weights, [3] * size, measured, rounding, model).tolist())
+                recorder.record(names, weights, [3] * size, measured, rounding, model)
+                found.append(recorder.sensitivities(names))
             return found
 
         self.on_both(lambda history: self.recording(history, act))

@@ -319,7 +319,7 @@ def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monk
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 2, range(6))
         with monkeypatch.context() as patched:
-            patched.setattr(type(history.ledger), "commit_round", lambda *_: 1 / 0)
+            patched.setattr(type(history.ledger), "commit_round", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 train(recorder, CLIENTS, 1, range(6))
         with pytest.raises(HistoryError, match="open the history again"):

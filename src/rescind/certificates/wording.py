@@ -187,7 +187,9 @@ def _assumptions(
     if frozen:
         yield _by(f"the tensors that are never trained, SHA-256 {frozen}, are public", Source.DECLARED)
     yield Assumption(
-        what="who could be reached in a round did not depend on the forgotten clients", basis=sources.reachable
+        what="who could be reached in a round, and when the server's process ended, did not depend on the forgotten "
+        "clients",
+        basis=sources.reachable,
     )
     if facts.stages:
         yield _by(

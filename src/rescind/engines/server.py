@@ -42,7 +42,8 @@ class RoundResult:
 class Server(Protocol):
     """Makes a model out of the one before it; ``facts`` are DP-FedAvg's if that is what it does.
 
-    It keeps nothing from one branch to the next: that could hold what a restart is to forget.
+    It keeps nothing from one branch to the next: that could hold what a restart is to forget. A model that it has
+    returned is not changed any more: it is being written while the next round is trained.
     """
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -40,9 +40,9 @@ def train(
 ) -> None:
     """Train the newest branch with those present until its end; what is recorded already is not trained again.
 
-    Who is present is asked before every round, and ``watch`` is shown every model once its round is recorded. Once
-    ``interrupted`` says so, no further round begins. Nothing of a round outlives a failure but what contradicts the
-    facts: the next call goes on from the last recorded round.
+    Who is present is asked before every round, and ``watch`` is shown every model once it is made; its round may
+    still be written. Once ``interrupted`` says so, no further round begins. Nothing of a round outlives a failure but
+    what contradicts the facts: the next call goes on from the last recorded round.
     """
     model, measured, facts = recorder.model(), -1.0, engine.facts
     check_server(engine, server)
@@ -67,7 +67,7 @@ def train(
                 break
             if not asked:
                 raise ValueError("nobody is left who could train: everybody was forgotten or waits to be")
-            made = server.round(engine, model, model_id, asked)
+            made = server.round(cast(Engine, _AwaitingEngine(engine, recorder)), model, model_id, asked)
             _check(made.replies, asked)
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
@@ -83,12 +83,32 @@ def train(
                 compute_updates(model, made.replies) if recorder.stores_updates else None,
                 made.replies.rejected,
                 getattr(engine, "labels", None),
+                # A noised model that was sent and then lost would be a release that nobody counts.
+                behind=server.facts is None,
             )
             model, silent = made.model, made.replies.silent
             # Else the replies would be held while the next round's come in.
             del made
             show(model_id.round, measured, silent)
             watch(model_id, model)
+    recorder.finish_writing()
+
+
+@dataclass(frozen=True, slots=True)
+class _AwaitingEngine:
+    """An engine whose replies are there for use once the round before is recorded: no model is made of a lost one."""
+
+    engine: Engine
+    recorder: Recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
+        """Let clients train, and wait."""
+        replies = self.engine.train(model, model_id, names)
+        self.recorder.finish_writing()
+        return replies
 
 
 def _check(replies: Replies, asked: Sequence[str]) -> None:

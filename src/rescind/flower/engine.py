@@ -439,9 +439,11 @@ class FlowerEngine:
 
     def _reach(self, model: Mapping[str, Tensor]) -> tuple[float, float] | None:
         """Return where results from a model can be, a factor and a radius, if that is known and they can be seen."""
-        if self.settings.masked:
+        training = self.facts.training
+        # The norm of a network is worth its time only if something follows from it.
+        if self.settings.masked or training.longest_update(0.0) is None:
             return None
-        training, length = self.facts.training, norm(model)
+        length = norm(model)
         longest = training.longest_update(length)
         return training.head_reach(length) or (None if longest is None else (1.0, longest))
 

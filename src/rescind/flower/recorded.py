@@ -22,6 +22,7 @@ from rescind.core.stages import Stages
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import Average, NoisedAverage, Server, check_public
 from rescind.engines.stops import Rounds, Stop
+from rescind.engines.training import ignore
 from rescind.flower.engine import FlowerEngine, Settings, find_average
 from rescind.flower.initial import begin_alike, digest_frozen, find_precision, find_trained
 from rescind.flower.nodes import Nodes
@@ -32,6 +33,7 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.run import Goal
+from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method
 from rescind.serving import Rule
@@ -77,6 +79,7 @@ class Recorded:
         stages: a network in two stages: the anchors train its body by code of their own, then ``run`` solves its head
             with everybody, whom ``train_head`` answers for.
         anchors: the names or labels of those who train the body.
+        write_behind: see ``Revocable``.
 
     Raises:
         ValueError: the theorem does not cover the strategy or the training and ``heuristic`` is not said, or the
@@ -105,6 +108,7 @@ class Recorded:
     seed: bytes | None = None
     stages: Stages | None = None
     anchors: Collection[str] = ()
+    write_behind: bool = True
 
     def __post_init__(self) -> None:
         mean, name = find_average(self.strategy), type(self.strategy).__name__
@@ -304,11 +308,15 @@ def run(
     mean, commands = find_average(strategy.strategy), dict[int, list[str]]()
     hinted = False
 
-    def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-        _warn(history, model_id)
+    def check(model_id: ModelId) -> None:
+        timeline = history.timeline
+        _warn(timeline, model_id)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
-        commands.update(_leaving(history, engine))
+        if timeline.open_requests:
+            commands.update(_leaving(history, engine))
+
+    def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         # Clients are waited for and take their time; who asks meanwhile is heeded.
         if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
             metrics = engine.evaluate_by_clients(model_id, model, present)
@@ -354,9 +362,11 @@ def run(
         goal=strategy.goal,
         update_interval=strategy.update_interval,
         seed=strategy.seed,
-        watch=watch,
+        watch=evaluate if mean.fraction_evaluate or evaluate_fn is not None else ignore,
+        after_round=check,
         planned=begin,
         scored=False,
+        write_behind=strategy.write_behind,
     )
     commands.update(_leaving(history, engine))
     model = serve_federation(
@@ -488,9 +498,9 @@ def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
             )
 
 
-def _warn(history: History, model_id: ModelId) -> None:
+def _warn(timeline: Timeline, model_id: ModelId) -> None:
     """Say in the run's log what was recorded in a round against the run's declarations."""
-    for doubt in history.timeline.standing_doubts:
+    for doubt in timeline.standing_doubts:
         if doubt.model_id == model_id:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
 

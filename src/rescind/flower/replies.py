@@ -105,13 +105,14 @@ def _rows_and_arrays(
     content: RecordDict, asked: Question, digest: str, first_weight: float | None, named: set[str]
 ) -> tuple[int, ArrayRecord]:
     _check_executed(content, digest)
-    rows = _weight(content, asked.weighted_by, asked.most_examples)
+    rows = _weight(_metrics(content), asked.weighted_by, asked.most_examples)
     if rows != int(rows):
         raise RejectedReplyError("it does not hold a whole number of rows")
     if first_weight is not None and rows != first_weight:
         raise WeightMismatchError(f"its {asked.weighted_by} differs from the one that it had at first")
-    arrays = content.array_records.get(SUMS)
-    if arrays is None or len(content.array_records) > 1 or arrays.keys() != named:
+    records = content.array_records
+    arrays = records.get(SUMS)
+    if arrays is None or len(records) > 1 or arrays.keys() != named:
         raise RejectedReplyError(_OTHER_SUMS)
     return int(rows), arrays
 
@@ -150,7 +151,7 @@ def check_reply(message: Message, expected: Expected, digest: str | None, first_
     content = message.content
     if digest is not None:
         _check_executed(content, digest)
-    weight = _weight(content, expected.weighted_by, expected.most_examples)
+    weight = _weight(_metrics(content), expected.weighted_by, expected.most_examples)
     if first_weight is not None and weight != first_weight:
         raise WeightMismatchError(f"its {expected.weighted_by} differs from the one that it had at first")
     tensors = _tensors(content, expected)
@@ -165,9 +166,11 @@ def check_reply(message: Message, expected: Expected, digest: str | None, first_
 
 
 def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
-    if len(content.array_records) != 1:
+    # Flower makes the list of records anew whenever it is asked for it.
+    records = list(content.array_records.values())
+    if len(records) != 1:
         raise RejectedReplyError("it does not hold exactly one record of arrays")
-    (arrays,) = content.array_records.values()
+    (arrays,) = records
     missing = (expected.model.keys() | expected.frozen.keys()) - arrays.keys()
     if missing:
         raise RejectedReplyError("a tensor of the model is missing")
@@ -187,8 +190,8 @@ def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
 
 def combinable(content: RecordDict, weighted_by: str, most_examples: int) -> MetricRecord:
     """Return the metrics that a reply holds, fit for a mean with the others', or refuse it."""
-    _weight(content, weighted_by, most_examples)
     metrics = _metrics(content)
+    _weight(metrics, weighted_by, most_examples)
     numbers = (number for value in metrics.values() for number in (value if isinstance(value, list) else [value]))
     # Written so that NaN counts as infinite.
     if not all(abs(number) < math.inf for number in numbers):
@@ -202,16 +205,17 @@ def kinds(metrics: MetricRecord) -> frozenset[tuple[str, int | None]]:
 
 
 def _metrics(content: RecordDict) -> MetricRecord:
-    if len(content.metric_records) != 1:
+    records = list(content.metric_records.values())
+    if len(records) != 1:
         raise RejectedReplyError("it does not hold exactly one record of metrics")
-    (metrics,) = content.metric_records.values()
+    (metrics,) = records
     if sum(len(value) if isinstance(value, list) else 1 for value in metrics.values()) > _MOST_METRICS:
         raise RejectedReplyError(f"it holds more than {_MOST_METRICS} metrics")
     return metrics
 
 
-def _weight(content: RecordDict, weighted_by: str, most: int) -> float:
-    weight = _metrics(content).get(weighted_by)
+def _weight(metrics: MetricRecord, weighted_by: str, most: int) -> float:
+    weight = metrics.get(weighted_by)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise RejectedReplyError(f"its {weighted_by} is missing, or no number")
     if not 1 <= weight <= most:

@@ -18,11 +18,7 @@ class Roster:
 
     def stay(self, names: Sequence[str]) -> list[str]:
         """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
-        history = self.history
-        asked = [filed.request for filed in history.timeline.open_requests.values()]
-        rows = {client for request in asked if request.scope is PrivacyScope.RECORDS for client in request.group}
-        staying = {*history.remaining(names), *(history.names(rows) if rows else ())}
-        return [name for name in names if name in staying]
+        return self.history.remaining(names, back=True)
 
     def known(self) -> dict[str, str]:
         """Return what people call everybody who took part and stays, by name."""

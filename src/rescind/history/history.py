@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -495,11 +496,12 @@ class History:
         """
         return requests.are_unknown(self.ledger, self.timeline, asked)
 
-    def remaining(self, names: Sequence[str]) -> list[str]:
+    def remaining(self, names: Sequence[str], *, back: bool = False) -> list[str]:
         """Return who may take part, neither forgotten nor waiting to be.
 
         Args:
             names: the names to choose from.
+            back: whether those are meant too who come back once rows of theirs are forgotten.
 
         Returns:
             those of the names who may take part, in the same order.
@@ -508,12 +510,16 @@ class History:
             MissingSecretError: the secret file is not at hand, by which forgotten names are recognised.
         """
         # Asked for every round with the same names, and requests are rare: what was found for these is still true.
-        asked = (self.timeline.last, tuple(names))
+        timeline = self.timeline
+        asked = (timeline.last, tuple(names))
         remaining = self._remaining.get(asked)
         if remaining is None:
             remaining = self._found_remaining(names)
             self._remaining = {asked: remaining}
-        return list(remaining)
+        if not back or not timeline.losing_rows:
+            return list(remaining)
+        staying = {*remaining, *self.names(timeline.losing_rows)}
+        return [name for name in names if name in staying]
 
     def _found_remaining(self, names: Sequence[str]) -> list[str]:
         known, leaving = self.ledger.pseudonyms(names), self._leaving()
@@ -734,6 +740,7 @@ class History:
         capacity: int = 32,
         goal: Goal | None = None,
         update_interval: int = 0,
+        write_behind: bool = True,
     ) -> Iterator[Recorder]:
         """Hold the run and record its rounds, resuming an existing run where it stands.
 
@@ -746,6 +753,7 @@ class History:
             capacity: how many checkpoints to keep beside theta_0^0 and the newest model.
             goal: the guarantee for which checkpoints are placed.
             update_interval: in every so many rounds the participants' updates are stored; 0 stores none.
+            write_behind: whether a round may be written while clients train the next one.
 
         Yields:
             the recorder of the run.
@@ -766,7 +774,21 @@ class History:
             if not self.timeline.branches:
                 model = self.models.put(start)
                 self.ledger.start_branch(0, model, write_body(Branch(0, model)), self._now())
-            yield Recorder(self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock)
+            with ThreadPoolExecutor(1, "rescind-writer") as thread:
+                # In memory nothing has to be waited for.
+                behind = thread if write_behind and not self._ends_here else None
+                recorder = Recorder(
+                    self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock, behind
+                )
+                try:
+                    yield recorder
+                except BaseException as failure:
+                    try:
+                        recorder.finish_writing()
+                    except Exception as lost:
+                        failure.add_note(f"{recorder.model_id} is the last model that is recorded: {lost}")
+                    raise
+                recorder.finish_writing()
 
     def ask(
         self,

@@ -1,7 +1,8 @@
 """The one writer of a run: a round is its checkpoint first, then one transaction.
 
 If the process dies in between, the round did not happen, and the next opening removes the checkpoint that nothing
-refers to.
+refers to. A round can be written behind, by a thread, while clients train the next one; whatever else is asked of the
+recorder waits for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime
 from typing import cast
@@ -61,9 +63,13 @@ class Recorder:
         run: Run,
         eraser: Eraser,
         clock: Callable[[], datetime],
+        thread: Executor | None = None,
     ) -> None:
         self._ledger, self._models, self._updates, self._run = ledger, models, updates, run
-        self._eraser, self._clock = eraser, clock
+        self._eraser, self._clock, self._thread = eraser, clock, thread
+        # The model whose round the thread writes, and what becomes of it.
+        self._behind: tuple[ModelId, Future[None]] | None = None
+        self._resumed = True
         self._newest: ModelId
         self._kept: dict[ModelId, str]
         self._gone: frozenset[int]
@@ -81,8 +87,8 @@ class Recorder:
 
     @property
     def model_id(self) -> ModelId:
-        """The name of the newest model."""
-        return self._newest
+        """The name of the newest model; its round may still be on its way to the ledger."""
+        return self._newest if self._behind is None else self._behind[0]
 
     @property
     def head(self) -> bytes:
@@ -92,17 +98,18 @@ class Recorder:
     @property
     def stores_updates(self) -> bool:
         """True if the updates of the next round are stored."""
-        return self._run.stores_updates(self._newest.round + 1)
+        return self._run.stores_updates(self.model_id.round + 1)
 
     @property
     def body_rounds_left(self) -> int:
         """How many rounds a body of two stages is still to be trained; those that nobody joined do not count."""
-        stages = self._run.facts.stages
-        return stages.body_rounds_left(self._joined) if stages and self._body is None else 0
+        self.finish_writing()
+        return self._body_rounds_left()
 
     @property
     def body_rounds_here(self) -> int:
         """How many rounds of the newest branch trained such a body."""
+        self.finish_writing()
         if self._body is None:
             return self._newest.round if self._run.facts.stages else 0
         return self._body.round if self._body.branch == self._newest.branch else 0
@@ -133,6 +140,7 @@ class Recorder:
 
     def took_part(self, names: Sequence[str]) -> list[str]:
         """Return those of the names who took part on the newest model's line."""
+        self.finish_writing()
         known = self._ledger.pseudonyms(names)
         clients = [name for name in names if name in known]
         joined = self._tracker.knows(np.array([known[name] for name in clients], dtype=np.int64))
@@ -140,7 +148,14 @@ class Recorder:
 
     def model(self) -> dict[str, Tensor]:
         """Load the newest model: training goes on from it."""
-        return self._models.load(self._kept[self._newest])
+        self.finish_writing()
+        return self._newest_model()
+
+    def sensitivities(self, names: Sequence[str]) -> list[float]:
+        """Return Psi of clients that are known, at the newest model."""
+        self.finish_writing()
+        known = self._ledger.pseudonyms(names)
+        return [self._tracker.sensitivity(known[name]) for name in names]
 
     def record(
         self,
@@ -153,8 +168,10 @@ class Recorder:
         updates: Mapping[str, Mapping[str, Tensor]] | None = None,
         rejected: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> Floats:
-        """Record a round and return each participant's Psi at the new model, in the order of ``names``.
+        *,
+        behind: bool = False,
+    ) -> None:
+        """Record a round.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
         the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose
@@ -163,25 +180,61 @@ class Recorder:
         a round too. In a solver's round all ``steps`` are 0, ``measured`` and ``rounding`` are those of
         ``solver_edge``, and there are no updates. After an error nothing of the round is recorded; open the history
         again to go on.
+
+        ``behind``: it may be written while the caller goes on, who must not change what was handed over. What goes
+        wrong is raised by whatever is called next.
         """
         self._check_usable()
+        handed = (names, weights, steps, measured, rounding, model, updates, rejected or {}, labels or {})
+        # Updates take as much memory as all replies: the next ones must not come in beside them.
+        if behind and self._thread is not None and updates is None:
+            self._behind = (self._following(), self._thread.submit(self._write, *handed))
+        else:
+            self._write(*handed)
+
+    def finish_writing(self) -> None:
+        """Wait until the newest model's round is recorded, and raise what went wrong with it."""
+        if self._behind is None:
+            return
+        _, written = self._behind
+        try:
+            written.result()
+        finally:
+            # Whoever is interrupted while it waits has to wait again.
+            if written.done():
+                self._behind = None
+
+    def _write(
+        self,
+        names: Sequence[str],
+        weights: Floats,
+        steps: Sequence[int],
+        measured: RoundMeasurement,
+        rounding: float,
+        model: Mapping[str, Tensor],
+        updates: Mapping[str, Mapping[str, Tensor]] | None,
+        rejected: Mapping[str, str],
+        labels: Mapping[str, str],
+    ) -> None:
+        """Check a round, then record it; nobody else may use the recorder meanwhile."""
         self._check_model(model)
         solver = len(steps) > 0 and not any(steps)
-        if (updates is not None) != (self.stores_updates and not solver):
+        model_id = self._following()
+        if (updates is not None) != (self._run.stores_updates(model_id.round) and not solver):
             raise ValueError("updates are given exactly for the rounds that store them: see stores_updates")
         if updates is not None and set(updates) != set(names):
             raise ValueError("updates have to be those of the participants, one each")
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} is named twice in one round")
-        self._check_names([*names, *(rejected or {})])
+        self._check_names([*names, *rejected])
         lengths = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
         for name, length in lengths.items():
             if length != len(names):
                 raise ValueError(f"{len(names)} participants need as many {name}, not {length}")
         training = self._run.facts.training
         clients = self._ledger.register(names, self._now())
-        self._label(names, clients, labels or {})
+        self._label(names, clients, labels)
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
             raise ForgottenClientError(gone)
@@ -195,7 +248,6 @@ class Recorder:
             np.array(steps, dtype=np.int32)[order],
         )
         gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
-        model_id = ModelId(self._newest.branch, self._newest.round + 1)
         # The factor follows from the others; a first record without it finds it, and checks all numbers.
         bare = RoundRecord(model_id, packed, measured.update_norm, rounding, 1.0, "", gram)
         edge = bare.edge(training)
@@ -206,19 +258,29 @@ class Recorder:
         }
         round_ = replace(bare, factor=edge.factor, model=self._models.put(model), salt=secrets.token_bytes(KEY_BYTES))
         self._usable = False
-        after = self._tracker.record(edge)
+        self._tracker.record(edge)
         self._index[model_id] = self._tracker.last_node
         released = self._observed(edge, model_id)
-        unused = self._ledger.register(list(rejected or {}), self._now())
-        self._label(list(rejected or {}), unused, labels or {})
-        reasons = dict(zip(unused.tolist(), (rejected or {}).values(), strict=True))
-        self._ledger.commit_round(round_, self._now(), released, digests, reasons)
-        self._newest = model_id
+        unused = self._ledger.register(list(rejected), self._now())
+        self._label(list(rejected), unused, labels)
+        reasons = dict(zip(unused.tolist(), rejected.values(), strict=True))
+        self._ledger.commit_round(round_, self._now(), released, digests, reasons, resumed=self._resumed)
+        self._newest, self._resumed = model_id, False
         self._joined += bool(len(names))
         self._kept[model_id] = round_.model
         self._let_go(released)
         self._usable = True
-        return after[np.argsort(order)]
+
+    def _following(self) -> ModelId:
+        """Return the id of the model after the newest that is recorded."""
+        return ModelId(self._newest.branch, self._newest.round + 1)
+
+    def _newest_model(self) -> dict[str, Tensor]:
+        return self._models.load(self._kept[self._newest])
+
+    def _body_rounds_left(self) -> int:
+        stages = self._run.facts.stages
+        return stages.body_rounds_left(self._joined) if stages and self._body is None else 0
 
     def _label(self, names: Sequence[str], clients: Clients, labels: Mapping[str, str]) -> None:
         """Write down what people call clients, as far as that is new."""
@@ -234,12 +296,12 @@ class Recorder:
     def _check_stage(self, clients: Clients, model: Mapping[str, Tensor], *, solver: bool) -> None:
         """Refuse a round of the other stage, somebody who is no anchor in the body, and a body that changes later."""
         stages = cast(Stages, self._run.facts.stages)
-        if solver is (self._body is None) or not (solver or self.body_rounds_left):
+        if solver is (self._body is None) or not (solver or self._body_rounds_left()):
             raise ValueError("the head is solved once the body is whole, and then the body is not trained")
         if not solver and not self._anchors.issuperset(clients.tolist()):
             raise ValueError("only anchors train the body: somebody else would be forgotten from it by nothing")
         if solver:
-            before = self.model()
+            before = self._newest_model()
             if any(not np.array_equal(model[name], before[name]) for name in before if name not in stages.head):
                 raise ValueError("the body has changed while the head was solved")
 
@@ -454,6 +516,8 @@ class Recorder:
             self._models.delete(unused)
 
     def _check_usable(self) -> None:
+        """Wait for the round that is being written, and refuse to go on after an error."""
+        self.finish_writing()
         if not self._usable:
             raise HistoryError(
                 "an earlier call failed half-way: open the history again to go on from what is recorded"

@@ -206,6 +206,14 @@ class Timeline:
         return {filed.number: filed for filed in self.requests if filed.open}
 
     @cached_property
+    def losing_rows(self) -> frozenset[int]:
+        """Who waits until rows of theirs are forgotten, and then takes part again."""
+        asked = (filed.request for filed in self.open_requests.values())
+        return frozenset(
+            client for request in asked if request.scope is PrivacyScope.RECORDS for client in request.group
+        )
+
+    @cached_property
     def forgotten(self) -> frozenset[int]:
         """Everybody whose request was served."""
         return frozenset(client for filed in self.requests if filed.served for client in filed.request.group)

@@ -456,6 +456,8 @@ class Ledger(ABC):
         release: Sequence[ModelId] = (),
         updates: Mapping[int, str] | None = None,
         rejected: Mapping[int, str] | None = None,
+        *,
+        resumed: bool = False,
     ) -> Entry:
         """Record a round with its entry, keep its model, and let go of other models.
 
@@ -468,6 +470,8 @@ class Ledger(ABC):
             updates: the digests of the participants' updates by pseudonym, where those are stored.
             rejected: clients whose replies were not used, with the reasons; if there are any, an entry of kind
                 ``rejection`` comes before the round's own.
+            resumed: it is the first round since the run was opened; the entry says so, as an attempt at the same
+                round may have been cut off before.
 
         Returns:
             the round's entry.
@@ -486,7 +490,7 @@ class Ledger(ABC):
             check_round(round_, self.last_round(model_id.branch), keys)
             if rejected:
                 self._append(REJECTION, rejection_body(model_id, rejected), time)
-            body = {"branch": model_id.branch, "round": model_id.round}
+            body = {"branch": model_id.branch, "round": model_id.round} | ({"resumed": True} if resumed else {})
             entry = self._append(ROUND, body, time, round_root(round_, keys))
             self._add_round(entry.sequence, round_, updates or {}, release)
         return entry
