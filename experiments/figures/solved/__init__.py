@@ -1,0 +1,96 @@
+"""Forgetting by solving: rounds and bytes beside those of training again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.figures.map import SPLITS
+from experiments.harness import Row
+from experiments.tables import COLOURS, markdown, middle
+
+HOSPITALS = {"cleveland": "Cleveland", "hungary": "Hungary", "switzerland": "Switzerland", "long_beach_va": "VA"}
+COLUMNS = (
+    *("Solve, rounds", "FedAvg again, rounds", "by the loss"),
+    *("Solve, MB a client", "FedAvg again, MB a client"),
+    *("Solve, test accuracy", "FedAvg again, test accuracy"),
+)
+# Bars of a case stand beside each other.
+WIDTH = 0.4
+
+
+def cells(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the runs of each case, in words."""
+    words: dict[str, list[Row]] = {}
+    for row in rows:
+        if "split" in row:
+            case = f"{_count(row['leaving'])} of {row['clients']:,}, {SPLITS[row['split']]}"
+        else:
+            case = " and ".join(HOSPITALS[name] for name in row["leaving"])
+        words.setdefault(case, []).append(row)
+    return words
+
+
+def _count(leaving: int | str) -> str:
+    return {1: "one", 10: "ten"}.get(leaving, str(leaving))  # type: ignore[arg-type]
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what the figure is judged by."""
+    cases = cells(rows)
+    saved = [middle(runs, "scratch") / middle(runs, "solve") for runs in cases.values()]
+    by_loss = [middle(runs, "scratch_by_loss") / middle(runs, "solve") for runs in cases.values()]
+    return {
+        "cases": len(cases),
+        "seeds": max(map(len, cases.values())),
+        "not_exact": sum(row["mode"] != "exact" for row in rows),
+        "most_rounds": max(row["solve"] for row in rows),
+        "saves_4": float(np.mean([ratio >= 4 for ratio in saved])),
+        "saves_4_by_loss": float(np.mean([ratio >= 4 for ratio in by_loss])),
+        "worst_loss": max(-row["gap"] for row in rows),
+        "worst_test": min(row["solve_test"] - row["scratch_test"] for row in rows),
+        "largest_mb": max(row["solve_bytes"] for row in rows) / 1e6,
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return rounds, bytes and accuracies of both ways; medians over the seeds."""
+    lines = []
+    for case, runs in cells(rows).items():
+        scratch_bytes = middle(runs, "scratch") * middle(runs, "round_bytes")
+        lines.append(
+            [
+                *(case, f"**{middle(runs, 'solve'):.0f}**", f"{middle(runs, 'scratch'):.0f}"),
+                f"{middle(runs, 'scratch_by_loss'):.0f}",
+                *(f"{middle(runs, 'solve_bytes') / 1e6:.3g}", f"{scratch_bytes / 1e6:.3g}"),
+                *(f"{100 * middle(runs, f'{way}_test'):.1f} %" for way in ("solve", "scratch")),
+            ]
+        )
+    return markdown(["who leaves", *COLUMNS], lines)
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw rounds to forget and to train again: a panel for each kind of heterogeneity, and one for hospitals."""
+    splits = [split for split in SPLITS if any(row.get("split") == split for row in rows)]
+    panels = {SPLITS[split]: [row for row in rows if row.get("split") == split] for split in splits}
+    own = [row for row in rows if "split" not in row]
+    if own:
+        panels["four hospitals"] = own
+    figure = Figure(figsize=(2.6 * len(panels) + 1.2, 4.2), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
+    for panel, (title, runs) in zip(axes, panels.items(), strict=True):
+        cases = cells(runs)
+        places = np.arange(len(cases))
+        ways = ((-WIDTH / 2, "scratch_by_loss", "FedAvg again"), (WIDTH / 2, "solve", "Solve"))
+        for colour, (shift, way, label) in zip((COLOURS[7], COLOURS[0]), ways, strict=True):
+            heights = [middle(part, way) for part in cases.values()]
+            bars = panel.bar(places + shift, heights, WIDTH, label=label, color=colour)
+            panel.bar_label(bars, fmt="%.0f", fontsize=7)
+        panel.set_xticks(places, [case.partition(",")[0] for case in cases], rotation=90, fontsize=7)
+        panel.set_title(title, fontsize=10)
+    axes[0].set_ylabel("rounds until the loss is back")
+    axes[0].legend(fontsize=8)
+    return figure

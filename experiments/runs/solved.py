@@ -1,0 +1,90 @@
+"""What forgetting by solving costs, beside training again: one client, ten, a quarter of them; or hospitals.
+
+A head with an L2 term on public features is trained; clients leave together, and ``Solve()`` forgets them, as the
+product does it, until the solver's public stop. Beside it FedAvg trains again without them, until the remaining
+clients' mean accuracy is within half a point of what all of its rounds give, and until of the loss that these rounds
+gain all but a hundredth is gained. ``gap`` is how much higher a loss than the solution's they end with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from experiments.harness import Configuration, Row
+from experiments.runs import cost, hospitals
+from experiments.runs.restarts import Model, recovered, trained_on
+from rescind import History, Solve
+from rescind.core.calibration import Budget
+from rescind.core.regularity import LogisticL2, SoftmaxL2
+from rescind.core.solver import bytes_sent, choose
+from rescind.core.solving import Solving
+from rescind.core.sums import Sums, Wanted, flatten, head_shape
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.ledger.records import ModelId
+from rescind.simulation import Simulation
+
+HALF_A_POINT, HUNDREDTH = 0.005, 0.01
+# Solve() promises nothing to an epsilon; a request has to have one.
+BUDGET = Budget(1.0, 1e-5)
+
+
+def run(configuration: Configuration) -> list[Row]:
+    """Let clients leave together, and forget them in both ways."""
+    engine = hospitals.engine_of(configuration) if "row_norm" in configuration else cost.engine_of(configuration)
+    leaving = leavers(engine.clients, configuration)
+    others, rounds = [name for name in engine.clients if name not in leaving], configuration["rounds"]
+    with History.in_memory() as history:
+        federation = Revocable(history, engine, scored=False)
+        # How long was trained before does not matter: a solve begins at the first model.
+        federation.train(Rounds(1))
+        history.ask(leaving, BUDGET)
+        (outcome,) = federation.forget(Solve(), until=Rounds(rounds))
+        solution = history.model(history.newest)
+    again = trained_on(engine, engine.start(), others, rounds)
+    least = engine.accuracy(again, others) - HALF_A_POINT
+    start, end, best = (loss(engine, model, others) for model in (engine.start(), again, solution))
+    most = end + HUNDREDTH * (start - end)
+    goals: dict[str, Callable[[Model], bool]] = {
+        "accuracy": lambda model: engine.accuracy(model, others) >= least,
+        "loss": lambda model: loss(engine, model, others) <= most,
+    }
+    arrived = recovered(engine, engine.start(), others, goals, 3 * rounds)
+    shape, parameters = head_shape(solution), len(flatten(solution))
+    return [
+        {
+            "leavers": len(leaving),
+            "mode": outcome.modes[0].value,
+            "solve": outcome.rounds,
+            "solve_bytes": bytes_sent(*shape, choose(*shape, Solving().most_bytes), outcome.rounds),
+            "scratch": arrived["accuracy"].rounds,
+            "scratch_by_loss": arrived["loss"].rounds,
+            # Each way's numbers are float64 here.
+            "round_bytes": 8 * parameters,
+            "gap": (end - best) / (start - best),
+            "solve_accuracy": round(engine.accuracy(solution, others), 4),
+            "scratch_accuracy": round(engine.accuracy(again, others), 4),
+            "solve_test": round(engine.test_accuracy(solution), 4),
+            "scratch_test": round(engine.test_accuracy(again), 4),
+        }
+    ]
+
+
+def leavers(clients: Sequence[str], configuration: Configuration) -> list[str]:
+    """Return who leaves together: those who are named, or so many, drawn by the seed."""
+    leaving = configuration["leaving"]
+    if isinstance(leaving, list):
+        return leaving
+    count = len(clients) // 4 if leaving == "a quarter" else leaving
+    drawn = np.random.default_rng(configuration["seed"]).choice(len(clients), size=count, replace=False)
+    return [clients[at] for at in sorted(drawn.tolist())]
+
+
+def loss(engine: Simulation, model: Model, names: Sequence[str]) -> float:
+    """Return the mean loss over these clients' rows, with the L2 term: what both ways make smaller."""
+    total = cast(Sums, engine.sums(model, ModelId(1, 1), names, Wanted.GRADIENT).total)
+    theta, head_loss = flatten(model), cast(SoftmaxL2 | LogisticL2, engine.facts.training.loss)
+    return total.loss / total.rows + head_loss.l2 / 2 * float(theta @ theta)
