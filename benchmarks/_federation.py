@@ -10,8 +10,8 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -172,6 +172,16 @@ class Deployment:
         self._nodes[node.name], self._members[node.name] = node, self._member(node.name)
         self._launch(node.name)
 
+    @contextmanager
+    def slowed(self) -> Iterator[None]:
+        """Let ClientApps take two seconds longer, for whoever wants something to happen meanwhile."""
+        mark = self._folder / "flwr-clientapp.slow"
+        mark.touch()
+        try:
+            yield
+        finally:
+            mark.unlink()
+
     def revive(self, name: str) -> None:
         """Start a node if it does not run, without waiting: one that is refused ends, and is to be revived again."""
         if self._members[name].ended():
@@ -296,6 +306,7 @@ class Deployment:
 # In place of Flower's own program. The first of a node loads Flower, which takes longest, and waits at a pipe for
 # what it and the others were started with; each is a process of its own.
 _CLIENT_APP = f"""#!/bin/sh
+if [ -e "$0.slow" ]; then sleep 2; fi
 if mkfifo "${_MARK}.apps" 2>/dev/null; then
   {shlex.quote(sys.executable)} -c '
 import os, signal, sys

@@ -318,16 +318,17 @@ def start_second_round(deployment: Deployment, names: Sequence[str], app: Path, 
     """Start a run, and return its number as soon as these nodes work at its second round."""
 
     def count_received() -> list[int]:
-        # A node may be asked for other things before its first round.
-        trained = re.compile(r"Receiving: train message .*\n.*Received successfully")
+        # A node may be asked for other things before its first round, and its ClientApp may be started in between.
+        trained = re.compile(r"Receiving: train message .*\n(?:(?!.*Receiving: ).*\n)*?.*Received successfully")
         return [len(trained.findall(deployment.node_log(name))) for name in names]
 
     wanted, end = [received + 2 for received in count_received()], monotonic() + SECONDS
-    number = deployment.run(app, **own)
-    # A node that waits for a message's arrays when the ServerApp dies would wait for them for most of a minute.
-    while count_received() != wanted:
-        assert monotonic() < end, deployment.log(number)
-        sleep(0.05)
+    with deployment.slowed():
+        number = deployment.run(app, **own)
+        # A node that waits for a message's arrays when the ServerApp dies would wait for them for most of a minute.
+        while count_received() != wanted:
+            assert monotonic() < end, deployment.log(number)
+            sleep(0.05)
     return number
 
 
