@@ -200,5 +200,5 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-# An example takes seconds: of the usual hundred the gate tries five, `.ci/full` fifty.
-TestHistories.settings = settings(max_examples=settings().max_examples // 20, stateful_step_count=12)
+# An example takes a second: the gate tries five, `.ci/full` a hundred.
+TestHistories.settings = settings(max_examples=settings().max_examples // 10, stateful_step_count=12)
