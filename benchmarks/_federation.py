@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -50,6 +51,7 @@ class Deployment:
     """A SuperLink and its SuperNodes, with TLS and authenticated nodes or with neither; or with ``simulated`` nodes.
 
     Every process sees the variables of this one, works in the folder, and is gone at the end with all it started.
+    A ClientApp is a process of its own that Flower asks for, as always; but a node loads Flower once for all of them.
     """
 
     def __init__(self, folder: Path, nodes: Sequence[Node] = (), *, secure: bool = True, simulated: int = 0) -> None:
@@ -62,7 +64,7 @@ class Deployment:
         self._port = _free_port()
         self._registered: dict[str, int] = {}
         self._environment = os.environ | {
-            "PATH": os.pathsep.join([str(_PROGRAMS), os.environ.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([str(self._folder), str(_PROGRAMS), os.environ.get("PATH", os.defpath)]),
             "FLWR_HOME": str(self._folder / "flwr-home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -82,6 +84,8 @@ class Deployment:
             trust = f"root-certificates = {json.dumps(str(self._folder / 'ca.crt'))}"
         configuration = f'[superlink.fed]\naddress = "{_HOST}:{self._port}"\n{trust}\n'
         (self._folder / "flwr-home" / "config.toml").write_text(configuration)
+        (self._folder / "flwr-clientapp").write_text(_CLIENT_APP)
+        (self._folder / "flwr-clientapp").chmod(0o700)
         try:
             self.start_superlink()
             if self._secure:
@@ -167,6 +171,16 @@ class Deployment:
             self._register(node.name)
         self._nodes[node.name], self._members[node.name] = node, self._member(node.name)
         self._launch(node.name)
+
+    @contextmanager
+    def slowed(self) -> Iterator[None]:
+        """Let ClientApps take two seconds longer, for whoever wants something to happen meanwhile."""
+        mark = self._folder / "flwr-clientapp.slow"
+        mark.touch()
+        try:
+            yield
+        finally:
+            mark.unlink()
 
     def revive(self, name: str) -> None:
         """Start a node if it does not run, without waiting: one that is refused ends, and is to be revived again."""
@@ -287,6 +301,26 @@ class Deployment:
             return self._commands.run([str(word) for word in words])
         except (RuntimeError, TimeoutError) as error:
             raise type(error)(f"{error}\nSuperLink:\n{_tail(self._superlink.output())}") from error
+
+
+# In place of Flower's own program. The first of a node loads Flower, which takes longest, and waits at a pipe for
+# what it and the others were started with; each is a process of its own.
+_CLIENT_APP = f"""#!/bin/sh
+if [ -e "$0.slow" ]; then sleep 2; fi
+if mkfifo "${_MARK}.apps" 2>/dev/null; then
+  {shlex.quote(sys.executable)} -c '
+import os, signal, sys
+from flwr.supernode.cli import flwr_clientapp
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in os.fdopen(os.open(sys.argv[1], os.O_RDWR)):
+    if not os.fork():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sys.argv[:] = ["flwr-clientapp", *line.split()]
+        sys.exit(flwr_clientapp())
+' "${_MARK}.apps" &
+fi
+echo "$@" >"${_MARK}.apps"
+"""
 
 
 class _Commands:
@@ -412,6 +446,7 @@ class _Member:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             sleep(0.01)
+        self.log.with_name(f"{self.log.name}.apps").unlink(missing_ok=True)
 
     def running(self, program: str) -> list[int]:
         """Return the processes that run a program for this member."""

@@ -89,7 +89,7 @@ def measure(parameters: int, runs: int) -> dict[str, object]:
         mean = ours({name: previous[name]}, records, gram=True)[name].numpy()
         np.testing.assert_allclose(mean, array.numpy(), rtol=0, atol=1e-5)
     arrays = [record.array_records["arrays"] for record in records]
-    inputs = [view_array(each[name], tensor).reshape(-1) for each in arrays for name, tensor in previous.items()]
+    inputs = [view_array(reply[name], tensor).reshape(-1) for reply in arrays for name, tensor in previous.items()]
     mean_only, with_delta, with_gram, bandwidth = best_seconds(
         runs,
         "aggregation",
@@ -125,7 +125,7 @@ def main() -> None:
     chosen = options.parse_args()
     # First, so that only one process at a time holds the replies.
     single = {} if chosen.once else measure_with_one_thread(["--quick"] if chosen.quick else [])
-    finish(measure(*((2 * 10**6, 12) if chosen.quick else (10**7, 7))) | single)
+    finish(measure(*((2 * 10**6, 3) if chosen.quick else (10**7, 7))) | single)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def difference(one: Replies, other: Replies) -> float:
 
     def flat(replies: Replies) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         stacked = [np.asarray(tensors, dtype=np.float64) for tensors in replies.tensors.values()]
-        return np.concatenate([each.reshape(len(each), -1) for each in stacked], axis=1)
+        return np.concatenate([tensors.reshape(len(tensors), -1) for tensors in stacked], axis=1)
 
     distances = np.linalg.norm(flat(one) - flat(other), axis=1)
     return float((distances / np.linalg.norm(flat(one), axis=1)).max())
@@ -74,10 +74,10 @@ def main() -> None:
     quick = parser(__doc__).parse_args().quick
     torch.set_num_threads(1)
     head = LocalTraining(10, 0.1, SoftmaxL2(l2=0.01, row_norm=1.0), precision="float32")
-    softmax = measure("softmax", SoftmaxHead(784, CLASSES), head, None, 30 if quick else 200)
+    softmax = measure("softmax", SoftmaxHead(784, CLASSES), head, None, 3 if quick else 200)
     network = LocalTraining(5, 0.05, NetworkLoss(), precision="float32")
-    cnn = measure("cnn", Network(3, 32, CLASSES), network, 20, 5 if quick else 20)
-    small = measure("small_cnn", Network(1, 28, CLASSES, hidden=32, width=8), network, 20, 5 if quick else 20)
+    cnn = measure("cnn", Network(3, 32, CLASSES), network, 20, 1 if quick else 20)
+    small = measure("small_cnn", Network(1, 28, CLASSES, hidden=32, width=8), network, 20, 1 if quick else 20)
     finish(softmax | cnn | small)
 
 

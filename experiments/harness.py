@@ -122,9 +122,12 @@ def run(figure: str, todo: Sequence[Task], data: str | None, rows: Path) -> int:
     if rows.exists() and not rows.read_bytes().endswith(b"\n"):
         # A line that was cut off.
         rows.write_text("".join(json.dumps(row) + "\n" for row in done.values()), "utf-8")
+    context = get_context("forkserver")
+    # What both processes need is loaded once.
+    context.set_forkserver_preload(sorted({f"experiments.runs.{task.experiment}" for task in missing}))
     with (
         Progress(*columns, console=console, disable=not console.is_terminal) as bar,
-        get_context("forkserver").Pool(2) as workers,
+        context.Pool(2) as workers,
         rows.open("a", encoding="utf-8") as file,
     ):
         for row in bar.track(workers.imap_unordered(_made, missing), total=len(missing), description=figure):

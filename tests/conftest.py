@@ -6,5 +6,7 @@ from hypothesis import HealthCheck, settings
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 # What counts is whether a property holds, not how long an example takes on a busy machine.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("patient", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For `.ci/full`: twenty times the examples, where a test does not name their number.
+settings.register_profile("thorough", settings.get_profile("patient"), max_examples=1000)
 settings.load_profile("patient")

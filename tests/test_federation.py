@@ -318,16 +318,17 @@ def start_second_round(deployment: Deployment, names: Sequence[str], app: Path, 
     """Start a run, and return its number as soon as these nodes work at its second round."""
 
     def count_received() -> list[int]:
-        # A node may be asked for other things before its first round.
-        trained = re.compile(r"Receiving: train message .*\n.*Received successfully")
+        # A node may be asked for other things before its first round, and its ClientApp may be started in between.
+        trained = re.compile(r"Receiving: train message .*\n(?:(?!.*Receiving: ).*\n)*?.*Received successfully")
         return [len(trained.findall(deployment.node_log(name))) for name in names]
 
     wanted, end = [received + 2 for received in count_received()], monotonic() + SECONDS
-    number = deployment.run(app, **own)
-    # A node that waits for a message's arrays when the ServerApp dies would wait for them for most of a minute.
-    while count_received() != wanted:
-        assert monotonic() < end, deployment.log(number)
-        sleep(0.05)
+    with deployment.slowed():
+        number = deployment.run(app, **own)
+        # A node that waits for a message's arrays when the ServerApp dies would wait for them for most of a minute.
+        while count_received() != wanted:
+            assert monotonic() < end, deployment.log(number)
+            sleep(0.05)
     return number
 
 
@@ -563,15 +564,8 @@ def by_name(rounds: list[RoundRecord], names: dict[int, str]) -> list[dict[str, 
     ]
 
 
-def check(trained: Trained, model: dict[str, Any], rounds: list[RoundRecord], names: dict[int, str]) -> None:
-    assert differences(model, trained.model) <= 1e-12
-    for mine, theirs in zip(by_name(rounds, names), by_name(trained.rounds, trained.labels), strict=True):
-        assert mine.keys() == theirs.keys()
-        for name, distance in mine.items():
-            assert distance == pytest.approx(theirs[name], rel=1e-9)
-
-
-def test_the_simulator_trains_the_same(trained: Trained) -> None:
+def train_simulated() -> tuple[dict[str, Any], list[dict[str, float]]]:
+    """Return what the simulator trains, and every client's distance in each round."""
     shards = {name: Shard(*module("patients").load(hospital(name))) for name in NAMES}
     head = LogisticHead(module("patients").FEATURES)
     training = module("server_app").TRAINING
@@ -579,25 +573,16 @@ def test_the_simulator_trains_the_same(trained: Trained) -> None:
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(ROUNDS))
         names = {client: name for name, client in history.ledger.identities().items()}
-        check(trained, history.model(history.newest), list(history.ledger.rounds(Span(0, 1, ROUNDS))), names)
+        return history.model(history.newest), by_name(list(history.ledger.rounds(Span(0, 1, ROUNDS))), names)
 
 
-def test_a_grid_in_this_process_trains_the_same(trained: Trained, tmp_path: Path) -> None:
-    grid = InProcessGrid(module("client_app").app, {name: {"data": str(hospital(name))} for name in NAMES})
-    chosen = {key.replace("_", "-"): value for key, value in config(tmp_path).items()}
-    defaults = {"accuracy": 0.0, "solve": False, "serve": False, "approval": False, "data": ""}
-    context = Context(1, 1, {}, RecordDict(), defaults | chosen)
-    module("server_app").main(grid, context)
-    with History(tmp_path / "history") as history:
-        rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-        check(trained, load_file(tmp_path / "model.safetensors"), rounds, history.ledger.labels())
+def check_parity(model: dict[str, Any], rounds: list[RoundRecord], labels: dict[int, str]) -> None:
+    """Check that the simulator trains the same, and measures the same."""
+    simulated, measured = train_simulated()
+    assert differences(model, simulated) <= 1e-12
+    for mine, theirs in zip(by_name(rounds, labels), measured, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-9)
 
 
-def test_flowers_own_simulation_trains_the_same(trained: Trained, tmp_path: Path) -> None:
-    with Deployment(tmp_path / "ray", simulated=4) as simulated:
-        run = simulated.run(APP, **config(tmp_path, data=str(APP / "data")))
-        assert simulated.wait(run, SECONDS) == "finished:completed", simulated.log(run)
-    with History(tmp_path / "history") as history:
-        assert history.run.facts.sources.identity is Source.REPORTED
-        rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-        check(trained, load_file(tmp_path / "model.safetensors"), rounds, history.ledger.labels())
+def test_the_simulator_trains_the_same(trained: Trained) -> None:
+    check_parity(trained.model, trained.rounds, trained.labels)

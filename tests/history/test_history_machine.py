@@ -103,15 +103,15 @@ class Histories(RuleBasedStateMachine):
         ]
 
         def act(recorder: Recorder) -> list[list[float]]:
-            found = []
+            sensitivities = []
             for weights, centred, theta in drawn:
                 gram = centred @ centred.T
                 measured = RoundMeasurement(np.sqrt(np.diagonal(gram)), float(size > 0), gram)
                 rounding = 1e-9 if size else 0.0
                 model = {"theta": theta}
                 recorder.record(names, weights, [3] * size, measured, rounding, model)
-                found.append(recorder.sensitivities(names))
-            return found
+                sensitivities.append(recorder.sensitivities(names))
+            return sensitivities
 
         self.on_both(lambda history: self.recording(history, act))
 
@@ -126,23 +126,23 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: any(asked.open for asked in self.memory.timeline.requests))
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from([each.number for each in self.memory.timeline.requests if each.open]))
+        number = data.draw(st.sampled_from([asked.number for asked in self.memory.timeline.requests if asked.open]))
         self.on_both(lambda history: withdraw(history.ledger, number, NOON))
 
     @precondition(lambda self: any(asked.open for asked in self.memory.timeline.requests))
     @rule(data=st.data(), level=st.sampled_from([None, *ErasureLevel]))
     def go_back(self, data: st.DataObject, level: ErasureLevel | None) -> None:
-        asked = next(each for each in self.memory.timeline.requests if each.open)
+        asked = next(filed for filed in self.memory.timeline.requests if filed.open)
         names = set(self.memory.ledger.names(sorted_group(asked.request.group)).values())
         path = self.memory.lineage()
-        place = data.draw(st.sampled_from([each for each in self.memory.ledger.kept() if each in path.index]))
+        place = data.draw(st.sampled_from([kept for kept in self.memory.ledger.kept() if kept in path.index]))
         node, noise = path.index[place], self.stream.normal(size=3)
         touched = first_joined(path.edges, asked.request.group) < node
-        owed = [each for each in find_obligations(self.memory.timeline) if each.branch is not None]
         hidden = [
-            each.request.group
-            for each in owed
-            if first_joined(path.edges, each.request.group) < node < path.behind_noise[each.branch or 0]
+            owed.request.group
+            for owed in find_obligations(self.memory.timeline)
+            if owed.branch is not None
+            and first_joined(path.edges, owed.request.group) < node < path.behind_noise[owed.branch]
         ]
         sigma = 0.5 if touched or hidden else 0.0
         mode = Mode.INSTANCE if touched or hidden else Mode.EXACT
@@ -200,4 +200,5 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+# An example takes a second: the gate tries five, `.ci/full` a hundred.
+TestHistories.settings = settings(max_examples=settings().max_examples // 10, stateful_step_count=12)
