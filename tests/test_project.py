@@ -114,7 +114,8 @@ def test_links_between_pages_lead_somewhere(path):
 
 # Loads once what takes longest; each block is a process of its own.
 LOADED = """
-import json, os, sys, numpy, torch
+import json, os, sys
+import scipy.optimize, scipy.stats, sqlalchemy, torch.fx.experimental.symbolic_shapes
 for line in sys.stdin:
     code, folder = json.loads(line)
     if not (child := os.fork()):
@@ -122,7 +123,8 @@ for line in sys.stdin:
         for stream, name in ((1, "printed"), (2, "complained")):
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
         exec(code, {"__name__": "__main__"})
-        sys.exit()
+        sys.stdout.flush()
+        os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
