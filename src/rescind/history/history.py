@@ -766,7 +766,9 @@ class History:
             if not self.timeline.branches:
                 model = self.models.put(start)
                 self.ledger.start_branch(0, model, write_body(Branch(0, model)), self._now())
-            yield Recorder(self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock)
+            recorder = Recorder(self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock)
+            yield recorder
+            recorder.keep_bounds()
 
     def ask(
         self,

@@ -106,19 +106,33 @@ def lineage_of(
         index[ModelId(number, 0)] = len(edges)
         model_ids[-1] = model_ids[-1] or ModelId(number, 0)
         # Ten thousand rounds are quite usual, so they are put in place all at once.
-        rounds_here = _round_edges(ledger, Span(number, 1, leg.round), training, touched)
-        by_round = dict(report_progress(rounds_here, f"reading branch {number}", leg.round))
-        if list(by_round) != list(range(1, leg.round + 1)):
-            # A path with a gap would give bounds that are too small.
-            raise BrokenHistoryError(
-                f"the numbers of rounds up to {leg} are gone, or it never was: there is no path to it"
-            )
+        by_round = read_rounds(ledger, Span(number, 1, leg.round), training, touched)
         here = [ModelId(number, at) for at in by_round]
         index.update(zip(here, range(len(edges) + 1, len(edges) + 1 + len(here)), strict=True))
         edges.extend(by_round.values())
         model_ids.extend(here)
         trained.extend(range(rounds + 1, rounds + 1 + len(here)))
     return Lineage(tuple(edges), tuple(model_ids), tuple(trained), index, behind_noise)
+
+
+def read_rounds(
+    ledger: Ledger, span: Span, training: LocalTraining, touched: set[ModelId] | None = None
+) -> dict[int, Edge]:
+    """Return the edges of all rounds of a span by number, those of rounds that were not ``touched`` in short."""
+    count = max(span.last - span.first + 1, 0)
+    edges = dict(
+        report_progress(_round_edges(ledger, span, training, touched), f"reading branch {span.branch}", count)
+    )
+    if list(edges) != list(range(span.first, span.last + 1)):
+        # A path with a gap would give bounds that are too small.
+        raise missing_rounds(span)
+    return edges
+
+
+def missing_rounds(span: Span) -> BrokenHistoryError:
+    """Return the error that not all rounds of a span are there."""
+    last = ModelId(span.branch, span.last)
+    return BrokenHistoryError(f"the numbers of rounds up to {last} are gone, or it never was: there is no path to it")
 
 
 def steps_back(known: Mapping[int, Branch], origins: Mapping[int, ModelId], model_id: ModelId) -> list[ModelId]:

@@ -186,6 +186,9 @@ stretch = Table(
     _bytes("remaining"),
 )
 
+# What is derived from the rounds up to an entry, at most one row: see ``Ledger.keep_bounds``.
+bounds = Table("bounds", TABLES, _number("sequence", primary_key=True), _bytes("seal"), _bytes("content"))
+
 
 class _Numbers(TypeDecorator[list[int]]):
     """A list of integers; those that no column can hold are left out, because they are in no row either."""

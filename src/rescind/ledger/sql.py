@@ -33,10 +33,11 @@ from sqlalchemy import (
 from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.ledger import schema
-from rescind.ledger.commitments import KEY_BYTES, NO_HEAD, canonical, label_leaf, name_leaf, next_entry, stamp
+from rescind.ledger.commitments import KEY_BYTES, canonical, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     CHECK,
+    LARGEST_BOUNDS,
     RETURNING,
     ROUND,
     STAMPS,
@@ -146,10 +147,11 @@ class SqlLedger(Ledger):
             self._outside_secret = bound
         return derive_secret(self._outside_secret, purpose)
 
-    def head(self) -> bytes:
+    def _last_entry(self) -> Entry | None:
+        table = schema.journal
         with self._connected() as connection:
-            last = _last_entry(connection)
-        return last.head if last else NO_HEAD
+            row = connection.execute(select(table).order_by(table.c.sequence.desc()).limit(1)).first()
+        return None if row is None else _entry(row)
 
     # Clients
 
@@ -304,6 +306,33 @@ class SqlLedger(Ledger):
             rows = connection.execute(query).all()
         return {(ModelId(row.branch, row.round), row.client): row.digest.hex() for row in rows}
 
+    # What is derived
+
+    def bounds_since(self) -> int | None:
+        with self._connected() as connection:
+            # The oldest, should somebody have put one beside it.
+            oldest: int | None = connection.execute(select(func.min(schema.bounds.c.sequence))).scalar_one()
+        return oldest
+
+    def _read_bounds(self) -> tuple[int, bytes, bytes, bytes] | None:
+        table, journal = schema.bounds, schema.journal
+        query = select(table.c.sequence, journal.c.head, table.c.seal, table.c.content).join(
+            journal, journal.c.sequence == table.c.sequence
+        )
+        # Asked by the database: what somebody else put there need not fit into memory.
+        fits = func.length(table.c.content) <= LARGEST_BOUNDS
+        with self._connected() as connection:
+            row = connection.execute(query.where(fits).order_by(table.c.sequence).limit(1)).first()
+        # SQLite lets a column hold anything, also a text in place of bytes.
+        if row is None or not all(isinstance(value, bytes) for value in row[1:]):
+            return None
+        return row.sequence, row.head, row.seal, row.content
+
+    def _replace_bounds(self, kept: tuple[int, bytes, bytes] | None) -> None:
+        with self._connected() as connection:
+            connection.execute(delete(schema.bounds))
+            _insert(connection, schema.bounds, [kept] if kept else [])
+
     # Erasure
 
     def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
@@ -439,7 +468,7 @@ class SqlLedger(Ledger):
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
         with self._connected() as connection:
-            entry = next_entry(_last_entry(connection), kind, time, normalise_body(body), root)
+            entry = next_entry(self._last_entry(), kind, time, normalise_body(body), root)
             text, stamped = canonical(entry.body).decode(), stamp(self.outside_secret(STAMPS), entry.head)
             _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
         return entry
@@ -448,13 +477,6 @@ class SqlLedger(Ledger):
 def _take_turn(connection: Connection) -> None:
     """Wait, in a transaction that writes, until PostgreSQL gives it its turn."""
     connection.execute(select(schema.run.c.schema_version).with_for_update()).one()
-
-
-def _last_entry(connection: Connection) -> Entry | None:
-    table = schema.journal
-    query = select(table).order_by(table.c.sequence.desc()).limit(1)
-    row = connection.execute(query).first()
-    return None if row is None else _entry(row)
 
 
 def _insert_round(connection: Connection, sequence: int, round_: RoundRecord, model: bytes) -> None:
