@@ -58,7 +58,7 @@ def flat_bounds(bounds: Bounds) -> list[object]:
     numbers = [
         (field.name, np.asarray(getattr(state, field.name)).tolist()) for state in states for field in fields(state)
     ]
-    return [*numbers, bounds.index, bounds.joined]
+    return [*numbers, bounds.index, bounds.joined, bounds.erased]
 
 
 def check_kept_bounds(history: History) -> None:
@@ -121,7 +121,7 @@ class Histories(RuleBasedStateMachine):
             history.recording(FACTS, START, **SETTINGS) as recorder,  # type: ignore[arg-type]
         ):
             result = act(recorder)
-            live = Bounds(recorder._tracker, recorder._retention, recorder._index, recorder._joined)
+            live = Bounds(recorder._tracker, recorder._retention, recorder._index, recorder._joined, recorder._erased)
             with patch.object(history.ledger, "bounds", lambda: None):
                 assert flat_bounds(live) == flat_bounds(read_bounds(history.ledger, history.timeline))
             if self.cut_off:

@@ -18,7 +18,7 @@ from rescind.core.edges import NO_CLIENT
 Records: TypeAlias = NDArray[np.void]
 
 ABSENT = -1
-RECORD = np.dtype([("client", np.int64), ("node", np.int64), ("psi", np.float64)])
+RECORD = np.dtype([("client", np.int64), ("node", np.int64), ("rounds", np.int64), ("psi", np.float64)])
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio spreads consecutive numbers
 

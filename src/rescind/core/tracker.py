@@ -24,8 +24,9 @@ class TrackerState:
 
     Per node, the first included: ``log_factors`` and ``low_log_factors``, the sums of log F over the edges before it,
     rounded up and rounded down, and ``floors``, the Psi that rounding alone would give. Per client that took part,
-    sorted: ``clients``, the node after its last round in ``nodes``, and its Psi there in ``psi``. From the node
-    ``unbounded_from`` on nothing is known of anybody; 0 means that there is none.
+    sorted: ``clients``, the node after its last round in ``nodes``, its Psi there in ``psi``, and the number of its
+    rounds, without erased ones, in ``rounds``. From the node ``unbounded_from`` on nothing is known of anybody; 0
+    means that there is none.
     """
 
     log_factors: Floats
@@ -33,22 +34,30 @@ class TrackerState:
     floors: Floats
     clients: Clients
     nodes: Clients
+    rounds: Clients
     psi: Floats
     unbounded_from: int
 
     def __post_init__(self) -> None:
-        per_node, per_client = (self.log_factors, self.low_log_factors, self.floors), (self.nodes, self.psi)
+        per_node, per_client = (
+            (self.log_factors, self.low_log_factors, self.floors),
+            (self.nodes, self.rounds, self.psi),
+        )
         last = len(self.floors) - 1
         if last < 0 or any(values.shape != (last + 1,) for values in per_node):
             raise ValueError("a tracker's state needs as many sums of log F, both ways, as floors, and at least one")
         if self.clients.ndim != 1 or any(values.shape != self.clients.shape for values in per_client):
-            raise ValueError(f"a tracker's state needs a node and a Psi for each of {self.clients.size} clients")
+            raise ValueError(
+                f"a tracker's state needs a node, rounds and a Psi for each of {self.clients.size} clients"
+            )
         if any(values.dtype != np.float64 or np.isnan(values).any() for values in (*per_node, self.psi)):
             raise ValueError("a tracker's state is made of float64 numbers")
         if any(values[0] for values in per_node) or min(self.floors.min(), self.psi.min(initial=0.0)) < 0:
             raise ValueError("a tracker's state begins with 0, and neither floors nor Psi are below it")
         if not (self.clients[1:] > self.clients[:-1]).all() or NO_CLIENT in self.clients[:1]:
             raise ValueError("a tracker's state has its clients sorted, each of them once")
+        if not (self.rounds >= 0).all() or not (self.rounds <= self.nodes).all():
+            raise ValueError("nobody took part more often than there were rounds")
         if self.nodes.min(initial=1) < 1 or self.nodes.max(initial=0) > last or not 0 <= self.unbounded_from <= last:
             raise ValueError(f"a tracker's state has nodes 0 to {last}, and clients who took part before one of them")
 
@@ -82,8 +91,7 @@ class SensitivityTracker:
         tracker._low_log_factors = state.low_log_factors.copy()
         tracker._floors = state.floors.copy()
         tracker._unbounded_from = state.unbounded_from or math.inf
-        records = np.empty(len(state.clients), dtype=RECORD)
-        records["client"], records["node"], records["psi"] = state.clients, state.nodes, state.psi
+        records = _pack_records(state.clients, state.nodes, state.rounds, state.psi)
         tracker._latest.write(tracker._latest.slots(state.clients), records)
         return tracker
 
@@ -96,6 +104,7 @@ class SensitivityTracker:
             floors=self._floors[nodes].copy(),
             clients=np.ascontiguousarray(latest["client"]),
             nodes=np.ascontiguousarray(latest["node"]),
+            rounds=np.ascontiguousarray(latest["rounds"]),
             psi=np.ascontiguousarray(latest["psi"]),
             unbounded_from=0 if self._unbounded_from == math.inf else int(self._unbounded_from),
         )
@@ -117,10 +126,11 @@ class SensitivityTracker:
         """
         if isinstance(edge, ErasedStretch):
             slots = self._latest.slots(edge.clients)
-            if np.count_nonzero(self._latest.read(slots)["node"] != ABSENT) < len(self._latest):
+            latest = self._latest.read(slots)
+            if np.count_nonzero(latest["node"] != ABSENT) < len(self._latest):
                 raise ValueError("an erased stretch has to name everybody who took part before its end")
             self._append_node(1.0, 0.0)
-            self._store(slots, edge.clients, edge.sensitivities)
+            self._store(slots, edge.clients, edge.sensitivities, latest["rounds"])
             return edge.sensitivities * SAFETY
         if not isinstance(edge, RoundEdge):
             self._append_node(edge.factor, edge.rounding)
@@ -129,12 +139,13 @@ class SensitivityTracker:
             return np.empty(0)
         factors, deltas = client_terms(edge)
         slots = self._latest.slots(edge.clients)
+        latest = self._latest.read(slots)
         with np.errstate(over="ignore", invalid="ignore"):
-            psi = factors * self._at_the_end(self._latest.read(slots)) + deltas + edge.rounding
+            psi = factors * self._at_the_end(latest) + deltas + edge.rounding
         # Nothing times infinity: what is not known stays so.
         psi = np.where(np.isnan(psi), np.inf, psi)
         self._append_node(edge.factor, edge.rounding)
-        self._store(slots, edge.clients, psi)
+        self._store(slots, edge.clients, psi, latest["rounds"] + 1)
         return psi * SAFETY
 
     def sensitivity(self, client: int) -> float:
@@ -186,10 +197,14 @@ class SensitivityTracker:
         self._floors[new] = factor * float(self._floors[here]) + rounding
         self._last_node = new
 
-    def _store(self, slots: Clients, clients: Clients, psi: Floats) -> None:
-        records = np.empty(len(clients), dtype=RECORD)
-        records["client"], records["node"], records["psi"] = clients, self._last_node, psi
-        self._latest.write(slots, records)
+    def _store(self, slots: Clients, clients: Clients, psi: Floats, rounds: Clients) -> None:
+        self._latest.write(slots, _pack_records(clients, self._last_node, rounds, psi))
+
+
+def _pack_records(clients: Clients, nodes: Clients | int, rounds: Clients, psi: Floats) -> Records:
+    records = np.empty(len(clients), dtype=RECORD)
+    records["client"], records["node"], records["rounds"], records["psi"] = clients, nodes, rounds, psi
+    return records
 
 
 def _added(total: float, log_factor: float, towards: float) -> float:

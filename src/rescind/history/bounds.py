@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from rescind.checkpoints import tensors
 from rescind.core.edges import Edge, RoundEdge
 from rescind.core.tracker import SensitivityTracker, TrackerState
-from rescind.errors import DamagedCheckpointError
+from rescind.errors import DamagedCheckpointError, MissingSecretError, UnsafePermissionsError
 from rescind.history.events import ErasureFinished, StretchKept
 from rescind.history.lineage import lineage_of, missing_rounds, newest_model, read_rounds
 from rescind.history.retention import Retention, RetentionState
@@ -34,6 +35,7 @@ _TRACKER = {
     "floors": "<f8",
     "clients": "<i4",
     "nodes": "<i4",
+    "rounds": "<i4",
     "psi": "<f8",
 }
 _RETENTION = {"nodes": "<i8", "clients": "<i8", "firsts": "<i8", "psi": "<f8"}
@@ -50,15 +52,17 @@ _TURNS = (Branch, ErasurePlan, StretchKept, ErasureFinished)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """The bounds at the end of a path, what is kept of it, each model's node, and how many of its rounds were joined.
+    """The bounds at the end of a path, what is kept of it, and each model's node.
 
-    Up to the node ``kept`` they are in the ledger.
+    Somebody took part in ``joined`` of its rounds; ``erased`` ones are only counted. Up to the node ``kept`` this is
+    in the ledger.
     """
 
     tracker: SensitivityTracker
     retention: Retention
     index: dict[ModelId, int]
     joined: int
+    erased: int
     kept: int = 0
 
 
@@ -70,6 +74,7 @@ class _Kept:
     retention: RetentionState
     legs: tuple[tuple[int, int, int], ...]
     joined: int
+    erased: int
 
     @property
     def last_node(self) -> int:
@@ -81,7 +86,7 @@ class _Kept:
             if number <= branch or first < after or last < 0:
                 raise ValueError("branches follow each other")
             after, branch = first + last, number
-        if not self.legs or after != self.last_node or not self.joined >= 0:
+        if not self.legs or after != self.last_node or not 0 <= self.erased <= self.joined:
             raise ValueError("the last branch ends where the path does")
 
 
@@ -97,11 +102,10 @@ def read_bounds(ledger: Ledger, timeline: Timeline) -> Bounds:
     if kept is None:
         path = lineage_of(ledger, timeline.branches, newest, run.facts.training)
         tracker, index, edges = SensitivityTracker(), dict(path.index), path.edges
-        # Of an erased stretch the rounds are only counted.
-        joined = path.trained[-1] - sum(isinstance(edge, RoundEdge) for edge in edges)
+        joined = erased = path.trained[-1] - sum(isinstance(edge, RoundEdge) for edge in edges)
     else:
         _check_rounds(ledger, kept)
-        tracker, joined = SensitivityTracker.resume(kept.tracker), kept.joined
+        tracker, joined, erased = SensitivityTracker.resume(kept.tracker), kept.joined, kept.erased
         *before, (branch, first, last) = kept.legs
         index = _place_models([*before, (branch, first, newest.round)])
         edges = read_rounds(ledger, Span(branch, last + 1, newest.round), run.facts.training).values()
@@ -115,7 +119,7 @@ def read_bounds(ledger: Ledger, timeline: Timeline) -> Bounds:
         if not run.facts.public_schedule:
             retention.observe(tracker.last_node, edge.clients, tracker.sensitivities)
         joined += isinstance(edge, RoundEdge) and len(edge.clients) > 0
-    return Bounds(tracker, retention, index, joined, kept.last_node if kept else 0)
+    return Bounds(tracker, retention, index, joined, erased, kept.last_node if kept else 0)
 
 
 def keep_bounds(ledger: Ledger, newest: ModelId, bounds: Bounds) -> None:
@@ -125,9 +129,8 @@ def keep_bounds(ledger: Ledger, newest: ModelId, bounds: Bounds) -> None:
         number = model_id.branch
         last = max(model_id.round, legs[number][2]) if number in legs else model_id.round
         legs[number] = (number, node - model_id.round, last)
-    content = _VERSION + _pack(
-        _Kept(bounds.tracker.state(), bounds.retention.state(), tuple(legs.values()), bounds.joined)
-    )
+    states, lines = (bounds.tracker.state(), bounds.retention.state()), tuple(legs.values())
+    content = _VERSION + _pack(_Kept(*states, lines, bounds.joined, bounds.erased))
     if len(content) <= LARGEST_BOUNDS:
         ledger.keep_bounds(newest, content)
 
@@ -147,7 +150,10 @@ def _check_rounds(ledger: Ledger, kept: _Kept) -> None:
 
 def _read_kept(ledger: Ledger, timeline: Timeline, newest: ModelId, models: Iterable[ModelId]) -> _Kept | None:
     """Return what the ledger keeps, if it is of this version and of a beginning of the path to the newest model."""
-    stored = ledger.bounds()
+    stored = None
+    # Who only reads need not have the secret.
+    with suppress(MissingSecretError, UnsafePermissionsError):
+        stored = ledger.bounds()
     if stored is None:
         return None
     entry, content = stored
@@ -171,7 +177,7 @@ def _read_kept(ledger: Ledger, timeline: Timeline, newest: ModelId, models: Iter
 def _pack(kept: _Kept) -> bytes:
     arrays = {
         "legs": np.array(kept.legs),
-        "counts": np.array([kept.tracker.unbounded_from, kept.joined]),
+        "counts": np.array([kept.tracker.unbounded_from, kept.joined, kept.erased]),
         **{f"tracker.{name}": getattr(kept.tracker, name) for name in _TRACKER},
         **{f"retention.{name}": getattr(kept.retention, name) for name in _RETENTION},
     }
@@ -184,9 +190,9 @@ def _unpack(content: bytes) -> _Kept:
     if {name: array.dtype.str for name, array in arrays.items()} != _TYPES:
         raise ValueError("these are other arrays than were packed")
     legs, counts = arrays["legs"], arrays["counts"]
-    if legs.ndim != 2 or legs.shape[1] != 3 or counts.shape != (2,):
+    if legs.ndim != 2 or legs.shape[1] != 3 or counts.shape != (3,):
         raise ValueError("branches or counts have another shape")
-    unbounded_from, joined = counts.tolist()
+    unbounded_from, joined, erased = counts.tolist()
     # All integers are 64 bits wide where they are computed with.
     wide: dict[str, Any] = {
         name: array.astype(np.int64) if array.dtype.kind == "i" else array for name, array in arrays.items()
@@ -196,4 +202,5 @@ def _unpack(content: bytes) -> _Kept:
         RetentionState(**{name: wide[f"retention.{name}"] for name in _RETENTION}),
         tuple((number, first, last) for number, first, last in legs.tolist()),
         joined,
+        erased,
     )

@@ -158,10 +158,15 @@ class History:
         # Asked for several times a round: rounds are passed over once, not looked through again each time.
         # What was read, and up to where, change together: another thread may ask meanwhile.
         timeline, last = self._read
-        new = list(self.ledger.entries(*(() if last else EVENTS), after=last))
+        if last:
+            new = list(self.ledger.entries(after=last))
+        else:
+            # Asked first: the entries up to it are among those that are read then, but for rounds.
+            newest = self.ledger.last_entry()
+            last, new = newest.sequence if newest else 0, list(self.ledger.entries(*EVENTS))
         if any(entry.kind in EVENTS for entry in new):
             timeline = timeline.follow(new)
-        self._read = (timeline, new[-1].sequence if new else last)
+        self._read = (timeline, max(last, new[-1].sequence if new else 0))
         return timeline
 
     def timeline_at(self, head: bytes) -> Timeline:
@@ -344,10 +349,10 @@ class History:
             BrokenHistoryError: the numbers of a round on the path are gone, or the model never was.
         """
         chosen = None if group is None else sorted_group(group)
-        timeline = self.timeline
-        return lineage_of(
-            self.ledger, timeline.branches, model_id or self.newest, timeline.run.facts.training, chosen
-        )
+        with self.ledger.snapshot():
+            timeline = self.timeline
+            tip = model_id or newest_model(self.ledger, timeline)
+            return lineage_of(self.ledger, timeline.branches, tip, timeline.run.facts.training, chosen)
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
         """Return the pseudonyms of clients.
@@ -651,31 +656,35 @@ class History:
             ValueError: no round has been trained on the newest model's line yet.
             NoHistoryError: nothing was recorded yet.
         """
-        run, owed = self.run, find_obligations(self.timeline)
-        hidden = (client for obligation in owed for client in obligation.request.group)
-        path = self.lineage(group={*group, *hidden})
-        if not path.trained[-1]:
-            raise ValueError("no round has been trained on this line yet: there is nothing to plan")
-        on_path = [model_id for model_id in self.kept() if model_id in path.index]
-        kept = {path.index[model_id]: model_id for model_id in on_path}
-        # A branch that starts without noise gives its parent's node a second name: either may be set aside.
-        eligible = {path.index[model_id] for model_id in self._eligible(run, on_path)}
+        with self.ledger.snapshot():
+            timeline = self.timeline
+            run, owed = timeline.run, find_obligations(timeline)
+            hidden = (client for obligation in owed for client in obligation.request.group)
+            everybody, tip = sorted_group({*group, *hidden}), newest_model(self.ledger, timeline)
+            path = lineage_of(self.ledger, timeline.branches, tip, run.facts.training, everybody)
+            if not path.trained[-1]:
+                raise ValueError("no round has been trained on this line yet: there is nothing to plan")
+            on_path = {model_id: digest for model_id, digest in self.kept().items() if model_id in path.index}
+            kept = {path.index[model_id]: model_id for model_id in on_path}
+            # A branch that starts without noise gives its parent's node a second name: either may be set aside.
+            eligible = {path.index[model_id] for model_id in self._eligible(timeline, on_path)}
         return Summary(
             edges=path.edges,
             kept=[Node(at, kept[at].branch, kept[at].round, at in eligible) for at in sorted(kept)],
-            facts=self.facts,
-            curve=self._curve(path, kept),
+            facts=timeline.facts,
+            curve=self._curve(path, {node: on_path[model_id] for node, model_id in kept.items()}, run),
             parameters=run.parameters,
             head_parameters=count_parameters(run.head),
             forgotten=[obligation.forgotten(path) for obligation in owed],
             grid=run.grid,
         )
 
-    def _eligible(self, run: Run, kept: Collection[ModelId]) -> Collection[ModelId]:
+    def _eligible(self, timeline: Timeline, kept: Collection[ModelId]) -> Collection[ModelId]:
         """Return those of the kept models that are there whatever anybody's data are."""
+        run = timeline.run
         if run.goal is None or run.facts.public_schedule:
             return kept
-        return exact_places(kept, self.timeline.branches, self.ledger.last_round, run.capacity)
+        return exact_places(kept, timeline.branches, self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
         """Return what became of all requests that were served to the end.
@@ -1081,17 +1090,17 @@ class History:
         else:
             self.run.check_same(run)
 
-    def _curve(self, path: Lineage, kept: Mapping[int, ModelId]) -> RecoveryCurve:
-        """Measure how far each kept model is from the next one and from the first."""
-        digests, nodes = self.ledger.kept(), sorted(kept)
-        models = [digests[kept[node]] for node in nodes]
+    def _curve(self, path: Lineage, kept: Mapping[int, str], run: Run) -> RecoveryCurve:
+        """Measure how far each kept model, given by its digest, is from the next one and from the first."""
+        nodes = sorted(kept)
+        models = [kept[node] for node in nodes]
         return RecoveryCurve.measured(
             nodes=np.array(nodes, dtype=np.float64),
             trained=np.array([path.trained[node] for node in nodes], dtype=np.float64),
             moves=np.array([self._distance(model, following) for model, following in pairwise(models)]),
             travelled=np.array([self._distance(models[0], model) for model in models]),
-            parameters=self.run.parameters,
-            training=self.run.facts.training,
+            parameters=run.parameters,
+            training=run.facts.training,
         )
 
     def _distance(self, one: str, other: str) -> float:

@@ -13,10 +13,7 @@ from rescind.history.events import BodyTrained
 from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ABSENT_ROUNDS, ROUND, Ledger
-from rescind.ledger.records import Branch, ModelId, RoundRecord, Span
-
-# Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
-_DENSE = 0.25
+from rescind.ledger.records import Branch, ModelId, Span
 
 # Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.
 _LARGE = 1000
@@ -76,6 +73,14 @@ def lineage_of(
     group: Clients | None = None,
 ) -> Lineage:
     """Build the path to a model; with a group, the rounds that nobody of it joined are ``AbsentRound``."""
+    # Read over one connection: a database is far away.
+    with ledger.snapshot():
+        return _build_path(ledger, known, model_id, training, group)
+
+
+def _build_path(
+    ledger: Ledger, known: Mapping[int, Branch], model_id: ModelId, training: LocalTraining, group: Clients | None
+) -> Lineage:
     touched = None if group is None or len(group) > _LARGE else set(ledger.rounds_of(group))
     edges: list[Edge] = []
     model_ids: list[ModelId | None] = [ModelId(0, 0)]
@@ -165,16 +170,8 @@ def _round_edges(
         for round_ in ledger.rounds(span):
             yield round_.model_id.round, round_.edge(training)
         return
-    whole = {round_.model_id.round: round_ for round_ in _read_rounds(ledger, span, joined)}
+    whole = {round_.model_id.round: round_ for round_ in ledger.rounds(span, joined)} if joined else {}
     short = ledger.absent_rounds(span)
     columns = (short[name].tolist() for name in ABSENT_ROUNDS.names or ())
     for number, factor, rounding in zip(*columns, strict=True):
         yield number, whole[number].edge(training) if number in whole else AbsentRound(factor, rounding)
-
-
-def _read_rounds(ledger: Ledger, span: Span, wanted: set[int]) -> Iterator[RoundRecord]:
-    if len(wanted) > _DENSE * (span.last - span.first + 1):
-        yield from (round_ for round_ in ledger.rounds(span) if round_.model_id.round in wanted)
-        return
-    for number in sorted(wanted):
-        yield from ledger.rounds(Span(span.branch, number, number))

@@ -81,6 +81,7 @@ class Recorder:
         self._labels: dict[int, str]
         self._body: ModelId | None
         self._joined: int
+        self._erased: int
         self._bounds_kept: int
         self._reload()
 
@@ -412,7 +413,7 @@ class Recorder:
         self._newest = newest_model(self._ledger, timeline)
         bounds = read_bounds(self._ledger, timeline)
         self._tracker, self._retention, self._index = bounds.tracker, bounds.retention, bounds.index
-        self._joined, self._bounds_kept = bounds.joined, bounds.kept
+        self._joined, self._erased, self._bounds_kept = bounds.joined, bounds.erased, bounds.kept
         self._kept = self._ledger.kept()
         self._gone = timeline.forgotten
         on_line = [model_id for model_id in self._kept if model_id in self._index]
@@ -431,7 +432,7 @@ class Recorder:
     def keep_bounds(self, rounds: int = 1) -> None:
         """Keep what is derived from the rounds in the ledger, if there were so many since it was kept last."""
         if self._usable and self._tracker.last_node - self._bounds_kept >= rounds:
-            bounds = Bounds(self._tracker, self._retention, self._index, self._joined)
+            bounds = Bounds(self._tracker, self._retention, self._index, self._joined, self._erased)
             keep_bounds(self._ledger, self._newest, bounds)
             self._bounds_kept = self._tracker.last_node
 

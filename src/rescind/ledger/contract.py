@@ -42,7 +42,7 @@ def is_name(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and is_plain(text)
 
 
-# What is derived from the rounds takes 16 bytes a client: enough for 16 million. Beyond, nothing is kept.
+# What is derived from the rounds takes 20 bytes a client: enough for 13 million. Beyond, nothing is kept.
 LARGEST_BOUNDS = 2**28
 
 # The kinds of entries that a ledger writes of its own accord.
@@ -190,12 +190,16 @@ class Ledger(ABC):
         Returns:
             that of the last entry, ``commitments.NO_HEAD`` if there is none.
         """
-        last = self._last_entry()
+        last = self.last_entry()
         return last.head if last else NO_HEAD
 
     @abstractmethod
-    def _last_entry(self) -> Entry | None:
-        """Return the last entry, if there is one."""
+    def last_entry(self) -> Entry | None:
+        """Return the journal's last entry.
+
+        Returns:
+            the entry; None if there is none.
+        """
 
     # Clients
 
@@ -548,11 +552,12 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def rounds(self, span: Span) -> Iterator[RoundRecord]:
+    def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
         """Return the rounds of a span whose numbers are not erased, in order.
 
         Args:
             span: the span.
+            wanted: the numbers of the rounds to return; None means all.
 
         Yields:
             the rounds.
@@ -635,7 +640,7 @@ class Ledger(ABC):
         if len(content) > LARGEST_BOUNDS:
             raise ValueError(f"{len(content)} bytes are too many to keep: at most {LARGEST_BOUNDS}")
         with self._transaction():
-            last = self._last_entry()
+            last = self.last_entry()
             if last is None or self.last_round(model_id.branch) != model_id.round:
                 raise ValueError(f"{model_id} is not the last one of its branch: what follows from it is not kept")
             self._replace_bounds((last.sequence, self._seal_bounds(last.head, content), content))

@@ -77,7 +77,7 @@ class MemoryLedger(Ledger):
     def outside_secret(self, purpose: str) -> bytes:
         return derive_secret(self._outside_secret, purpose)
 
-    def _last_entry(self) -> Entry | None:
+    def last_entry(self) -> Entry | None:
         return self._entries[-1] if self._entries else None
 
     def _last_pseudonym(self) -> int:
@@ -138,8 +138,9 @@ class MemoryLedger(Ledger):
     def last_round(self, branch: int) -> int:
         return self._last_rounds.get(branch, -1)
 
-    def rounds(self, span: Span) -> Iterator[RoundRecord]:
-        yield from [self._rounds[model_id] for model_id in sorted(self._rounds) if model_id in span]
+    def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
+        inside = [model_id for model_id in sorted(self._rounds) if model_id in span]
+        yield from [self._rounds[model_id] for model_id in inside if wanted is None or model_id.round in wanted]
 
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
         rows = [(round_.model_id.round, round_.factor, round_.rounding) for round_ in self.rounds(span)]
@@ -219,7 +220,7 @@ class MemoryLedger(Ledger):
         yield from ()
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
-        entry = next_entry(self._last_entry(), kind, time, normalise_body(body), root)
+        entry = next_entry(self.last_entry(), kind, time, normalise_body(body), root)
         self._entries.append(entry)
         self._stamps.append(stamp(self.outside_secret(STAMPS), entry.head))
         return entry

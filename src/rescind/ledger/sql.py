@@ -129,7 +129,9 @@ class SqlLedger(Ledger):
         if kinds and ROUND not in kinds:
             # Said once more, in the words of the index, which is not used otherwise.
             query = query.where(schema.NOT_A_ROUND)
-        with self._connected() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
+        # What is new is little, and not worth a cursor on the server.
+        streamed = {} if after else {"yield_per": _ENTRIES_AT_ONCE}
+        with self._connected() as connection, connection.execute(query, execution_options=streamed) as rows:
             yield from map(_entry, rows)
 
     def _run_secret(self) -> bytes:
@@ -147,7 +149,7 @@ class SqlLedger(Ledger):
             self._outside_secret = bound
         return derive_secret(self._outside_secret, purpose)
 
-    def _last_entry(self) -> Entry | None:
+    def last_entry(self) -> Entry | None:
         table = schema.journal
         with self._connected() as connection:
             row = connection.execute(select(table).order_by(table.c.sequence.desc()).limit(1)).first()
@@ -251,30 +253,31 @@ class SqlLedger(Ledger):
             last = connection.execute(select(table.c.last_round).where(table.c.number == branch)).scalar()
         return -1 if last is None else last
 
-    def rounds(self, span: Span) -> Iterator[RoundRecord]:
+    def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
         table = schema.round_
-        query = select(table).where(_within(table, span)).order_by(table.c.round)
+        query, count = select(table).where(_within(table, span)).order_by(table.c.round), span.last - span.first + 1
+        if wanted is not None:
+            query, count = query.where(among(table.c.round, wanted)), len(wanted)
         with self._connected() as connection:
             # A few rounds are not worth a cursor on the server, which has to be asked three more times for it.
-            few = span.last - span.first < _ROUNDS_AT_ONCE
+            few = count <= _ROUNDS_AT_ONCE
             with connection.execute(query) if few else _streamed(connection, query, _ROUNDS_AT_ONCE) as rows:
                 yield from map(_round, rows)
 
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
-        table = schema.round_
-        query = select(table.c.round, table.c.factor, table.c.rounding).where(_within(table, span))
-        # Ten thousand rows at once would wake the garbage collector, which takes longer than reading them.
-        with (
-            self._connected() as connection,
-            _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE) as rows,
-        ):
+        with self._connected() as connection:
+            if connection.dialect.name == "postgresql":
+                return schema.absent_rounds(connection, span)
+            table = schema.round_
+            query = select(table.c.round, table.c.factor, table.c.rounding).where(_within(table, span))
+            # Ten thousand rows at once would wake the garbage collector, which takes longer than reading them.
+            rows = _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE)
             parts = [np.array([tuple(row) for row in part], dtype=ABSENT_ROUNDS) for part in rows.partitions()]
         return np.concatenate([np.empty(0, dtype=ABSENT_ROUNDS), *parts])
 
     def rounds_of(self, clients: Clients) -> list[ModelId]:
         with self._connected() as connection:
-            last = connection.execute(select(func.max(schema.participation.c.segment))).scalar_one()
-            rows = [] if last is None else schema.joined(connection, range(last + 1), clients.tolist())
+            rows = schema.joined(connection, clients.tolist())
         return [ModelId(*row) for row in rows]
 
     def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
@@ -411,6 +414,10 @@ class SqlLedger(Ledger):
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         self._check_open()
+        if self._own.connection is not None:
+            # It is read as it was at one moment already, or as the transaction that is under way left it.
+            yield
+            return
         options = self._database.snapshot_options
         reader = self._database.engine.connect().execution_options(**options)
         with reader as connection, connection.begin(), self._using(connection):
@@ -468,7 +475,7 @@ class SqlLedger(Ledger):
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
         with self._connected() as connection:
-            entry = next_entry(self._last_entry(), kind, time, normalise_body(body), root)
+            entry = next_entry(self.last_entry(), kind, time, normalise_body(body), root)
             text, stamped = canonical(entry.body).decode(), stamp(self.outside_secret(STAMPS), entry.head)
             _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
         return entry

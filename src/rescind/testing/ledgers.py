@@ -388,6 +388,13 @@ class LedgerConformance:
         assert list(ledger.rounds(Span(0, 3, 2))) == []
         assert [ledger.last_round(branch) for branch in (0, 1, 2)] == [5, 2, -1]
 
+    def test_some_rounds_of_a_span_are_given_by_their_numbers(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        rounds = _train(ledger, 0, [[1, at % 5 + 1] if at % 5 else [1] for at in range(40)])
+        for wanted in ([], [3], [40, 2, 2, 7], [0, 41, -1, 2**40], list(range(5, 36))):
+            chosen = [_bits(round_) for round_ in ledger.rounds(Span(0, 2, 40), wanted)]
+            assert chosen == [_bits(rounds[at - 1]) for at in range(2, 41) if at in wanted]
+
     def test_absent_rounds_gives_the_rounds_factors(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
         rounds = _train(ledger, 0, [[1], [], [3], [2]])
