@@ -692,7 +692,7 @@ class History:
         Returns:
             the outcomes, in the order in which the requests were served.
         """
-        return find_outcomes(self.timeline)
+        return list(self.timeline.derive(find_outcomes))
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
         """Return in words everything that does not agree with the chain.

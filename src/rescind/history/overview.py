@@ -79,7 +79,7 @@ def _overview(history: History, most: int | None) -> Overview:
     values = bounds.tracker.sensitivities(everybody)
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
-    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in find_outcomes(timeline))
+    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in timeline.derive(find_outcomes))
     names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
     body = find_body(timeline, newest)
     # Before it is whole, those who may train it.

@@ -127,7 +127,7 @@ def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[st
     timeline = Timeline() if known.keys() >= set(everybody.tolist()) else Timeline.read(ledger)
     # Who only reads need not have the secret.
     with suppress(MissingSecretError, UnsafePermissionsError):
-        identities = ledger.identities()
+        identities = ledger.identities() if timeline.requests else {}
         for number, names in rows_asked(ledger, timeline, list(identities)).items():
             group = sorted_group(timeline.requests[number - 1].request.group).tolist()
             # Nothing tells whose each of the old pseudonyms was: only all of them together have names.
