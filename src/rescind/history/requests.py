@@ -122,6 +122,8 @@ def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[st
     """Return what people call each group's clients, or else their names; of whom both are erased the pseudonym."""
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
+    if not len(everybody):
+        return sorted_groups
     labels = ledger.labels()
     known, stay = ledger.names(everybody) | labels, dict[tuple[int, ...], list[str]]()
     timeline = Timeline() if known.keys() >= set(everybody.tolist()) else Timeline.read(ledger)

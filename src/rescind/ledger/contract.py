@@ -255,6 +255,14 @@ class Ledger(ABC):
         """
 
     @abstractmethod
+    def count_names(self) -> int:
+        """Return how many names are known.
+
+        Returns:
+            the number, of millions without reading them.
+        """
+
+    @abstractmethod
     def names(self, clients: Clients) -> dict[int, str]:
         """Return the names of clients.
 

@@ -91,6 +91,9 @@ class MemoryLedger(Ledger):
     def identities(self) -> dict[str, int]:
         return dict(self._names)
 
+    def count_names(self) -> int:
+        return len(self._names)
+
     def names(self, clients: Clients) -> dict[int, str]:
         wanted = set(clients.tolist())
         return {client: name for name, client in self._names.items() if client in wanted}

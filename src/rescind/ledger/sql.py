@@ -175,6 +175,10 @@ class SqlLedger(Ledger):
     def identities(self) -> dict[str, int]:
         return {row.name: row.pseudonym for row in self._rows_of_identities()}
 
+    def count_names(self) -> int:
+        with self._connected() as connection:
+            return int(connection.execute(select(func.count()).select_from(schema.identity)).scalar_one())
+
     def names(self, clients: Clients) -> dict[int, str]:
         rows = self._rows_of_identities(among(schema.identity.c.pseudonym, clients.tolist()))
         return {row.pseudonym: row.name for row in rows}

@@ -109,7 +109,7 @@ def readable(
     return {
         "head": ledger.head(),
         "entries": list(ledger.entries()),
-        "identities": ledger.identities(),
+        "identities": (ledger.count_names(), ledger.identities()),
         "names": ledger.names(group(*clients)),
         "labels": ledger.labels(),
         "name leaves": ledger.name_leaves(0, 2**31 - 1),
