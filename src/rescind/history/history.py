@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from rescind.checkpoints.store import CheckpointStore
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Floats, Tensor
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PrivacyScope
@@ -49,6 +49,8 @@ from rescind.ledger.contract import RETURNING, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
 
+Item = TypeVar("Item")
+
 # What reading tampered values may end with, whatever they were made into.
 UNREADABLE = (
     BrokenHistoryError,
@@ -63,6 +65,9 @@ UNREADABLE = (
 _LONGEST_WAIT = timedelta(days=366)
 # How often a history that changes meanwhile is looked at.
 _LOOKS = 5
+# So many kept models are read side by side.
+_MODELS_AT_ONCE = 8
+_OTHER_TENSORS = "two kept models have not the same tensors: somebody changed one of them"
 # A clock in another year is not set.
 _YEARS = (2000, 9000)
 
@@ -1093,24 +1098,50 @@ class History:
     def _curve(self, path: Lineage, kept: Mapping[int, str], run: Run) -> RecoveryCurve:
         """Measure how far each kept model, given by its digest, is from the next one and from the first."""
         nodes = sorted(kept)
-        models = [kept[node] for node in nodes]
+        moves, travelled = self._measure_moves([kept[node] for node in nodes])
         return RecoveryCurve.measured(
             nodes=np.array(nodes, dtype=np.float64),
             trained=np.array([path.trained[node] for node in nodes], dtype=np.float64),
-            moves=np.array([self._distance(model, following) for model, following in pairwise(models)]),
-            travelled=np.array([self._distance(models[0], model) for model in models]),
+            moves=moves,
+            travelled=travelled,
             parameters=run.parameters,
             training=run.facts.training,
         )
 
-    def _distance(self, one: str, other: str) -> float:
-        """Measure the distance of two stored models, one tensor at a time."""
-        pairs = zip(self.models.stream(one), self.models.stream(other), strict=True)
-        differences = (np.subtract(right, left, dtype=np.float64) for (_, left), (_, right) in pairs)
-        return math.sqrt(sum(float(np.square(difference).sum()) for difference in differences))
+    def _measure_moves(self, models: Sequence[str]) -> tuple[Floats, Floats]:
+        """Measure how far each stored model is from the one before it, and from the first; one tensor at a time."""
+        squares = np.zeros((2, len(models)))
+        # Each is read once, and few at once: a bucket has only so many connections.
+        for start in range(1, len(models), _MODELS_AT_ONCE):
+            together = [models[0], *models[start - 1 : start + _MODELS_AT_ONCE]]
+            streams = [self.models.stream(model) for model in together]
+            for tensors in _in_turn(streams):
+                (_, first), (_, before) = next(tensors), next(tensors)
+                for at, (_, tensor) in enumerate(tensors, start=start):
+                    for row, other in enumerate((before, first)):
+                        squares[row, at] += float(np.square(np.subtract(tensor, other, dtype=np.float64)).sum())
+                    before = tensor
+        moves, travelled = np.sqrt(squares)
+        return moves[1:], travelled
 
     def _now(self) -> str:
         return self._clock().isoformat()
+
+
+def _in_turn(streams: Sequence[Iterator[Item]]) -> Iterator[Iterator[Item]]:
+    """Yield what the streams have next, one after the other, until all have ended; so only a few are in memory."""
+    for first in streams[0]:
+        yield chain([first], map(_take, streams[1:]))
+    for stream in streams[1:]:
+        # Its end is where its digest is checked.
+        if next(stream, None) is not None:
+            raise ValueError(_OTHER_TENSORS)
+
+
+def _take(stream: Iterator[Item]) -> Item:
+    for item in stream:
+        return item
+    raise ValueError(_OTHER_TENSORS)
 
 
 def _read_all(problems: Callable[[], Iterator[str]]) -> list[str]:
