@@ -373,6 +373,10 @@ def measure_axis(axis: Axis) -> tuple[dict[str, list[float]], int]:
             world.build()
             took, wrong = measure(world)
             problems += wrong
+            # A line for whoever waits.
+            print(
+                axis.on, axis.number, size, {call: float(f"{value:.3g}") for call, value in took.items()}, flush=True
+            )
             for call, value in took.items():
                 seconds.setdefault(call, []).append(value)
     return seconds, problems
@@ -404,8 +408,6 @@ def main() -> None:
             table.add_row(
                 title, call, shown, f"{fitted:.2f}", f"{allowed:g}", style="red" if fitted > allowed else ""
             )
-        # A line for whoever waits.
-        print(title, result[title], flush=True)
     Console(width=120).print(table)
     named = {"worst_exponent": worst[GROWS], "worst_independent": worst[STAYS]}
     finish(

@@ -109,7 +109,8 @@ def readable(
     return {
         "head": ledger.head(),
         "entries": list(ledger.entries()),
-        "identities": (ledger.count_names(), ledger.identities()),
+        "identities": ledger.identities(),
+        "names known": ledger.count_names(),
         "names": ledger.names(group(*clients)),
         "labels": ledger.labels(),
         "name leaves": ledger.name_leaves(0, 2**31 - 1),
