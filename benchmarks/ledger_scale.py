@@ -29,9 +29,9 @@ from benchmarks.recorded import FACTS, TRAINING
 from rescind.core.arrays import Clients
 from rescind.core.edges import Edge
 from rescind.core.sensitivity import group_sensitivity
-from rescind.history.events import write_body
+from rescind.history.bounds import keep_bounds, read_bounds
+from rescind.history.events import record, write_body
 from rescind.history.lineage import Lineage, lineage_of, newest_model
-from rescind.history.recorder import replay_bounds
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, ModelId, RoundRecord, pack_participants
@@ -79,6 +79,7 @@ class Growing:
 
     def start(self, label: str) -> float:
         """Start the run, register everybody, and give the seconds that this took."""
+        record(self.ledger, Run(FACTS, ()), TIME)
         self.ledger.start_branch(0, model_digest(0), write_body(Branch(0, model_digest(0))), TIME)
         start = perf_counter()
         for first in progress(range(0, self.size.clients, self.size.batch), f"{label}: registering"):
@@ -212,10 +213,16 @@ def planned(place: Callable[[str], Location], size: Size, label: str) -> dict[st
         many = np.sort(rng.choice(size.clients, size=size.leaving, replace=False)) + 1
         one_seconds = [timed_plan(ledger, each)[0] for each in progress(ones, f"{label}: plans for one")]
         many_seconds, many_edges = timed_plan(ledger, many)
-        start = perf_counter()
         whole = newest_lineage(ledger)
-        replay_bounds(whole, Run(FACTS, ()), [])
+        start = perf_counter()
+        bounds = read_bounds(ledger, Timeline.read(ledger))
         replay = perf_counter() - start
+        start = perf_counter()
+        keep_bounds(ledger, ModelId(0, size.rounds), bounds)
+        keep = perf_counter() - start
+        start = perf_counter()
+        read_bounds(ledger, Timeline.read(ledger))
+        resume = perf_counter() - start
         groups = [(ones[0], timed_plan(ledger, ones[0])[1]), (many, many_edges)]
         differ = sum(not agree(whole.edges, edges, group) for group, edges in groups)
     finally:
@@ -226,7 +233,10 @@ def planned(place: Callable[[str], Location], size: Size, label: str) -> dict[st
         "plan_one_worst_s": max(one_seconds),
         "plan_many_s": many_seconds,
         "leaving": size.leaving,
+        # What a recorder derives from all rounds: read from them, kept in the ledger, and read from there.
         "replay_s": replay,
+        "keep_bounds_s": keep,
+        "resume_s": resume,
         "paths_agree": int(not differ),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import secrets
 import struct
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from benchmarks._postgresql import server
 from benchmarks.recorded import FACTS
+from rescind.checkpoints import tensors
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import Aggregator
 from rescind.core.calibration import Budget
@@ -88,6 +90,15 @@ class Federation:
                 found[f"{kind} digest of round {at + 1}"] = bytes.fromhex(name)
                 found[f"{kind} file of round {at + 1}"] = name.encode()
         return found
+
+    def derived(self) -> dict[str, bytes]:
+        """Return the leaver's Psi at the newest model, which the ledger keeps for whoever records next."""
+        stored = self.history.ledger.bounds()
+        assert stored is not None
+        arrays = dict(tensors.read(io.BytesIO(stored[1][stored[1].index(b"\n") + 1 :])))
+        (client,) = self.history.clients([LEAVER])
+        (at,) = np.flatnonzero(arrays["tracker.clients"] == client)
+        return {"Psi": struct.pack("<d", arrays["tracker.psi"][at])}
 
     def identity(self) -> dict[str, bytes]:
         (client,) = self.history.clients([LEAVER])
@@ -180,7 +191,7 @@ def spellings(value: bytes) -> Iterator[bytes]:
 def test_what_is_searched_for_is_there_before(stores: tuple[Federation, Search]) -> None:
     federation, search = stores
     federation.train(4)
-    canaries = federation.canaries(1, 4) | federation.identity()
+    canaries = federation.canaries(1, 4) | federation.identity() | federation.derived()
     assert present(canaries, search()) == set(canaries)
 
 
@@ -188,7 +199,7 @@ def test_purge_leaves_no_byte(stores: tuple[Federation, Search], caplog: pytest.
     federation, search = stores
     with caplog.at_level("INFO"):
         federation.train(4)
-        canaries = federation.canaries(1, 4) | federation.identity()
+        canaries = federation.canaries(1, 4) | federation.identity() | federation.derived()
         forgotten(federation, ErasureLevel.PURGE)
     # All but what the bucket's own server logs: the names of objects, see docs/deployment.md.
     logged = "\n".join(each.getMessage() for each in caplog.records if each.name != "werkzeug")
@@ -203,6 +214,7 @@ def test_output_leaves_the_prefix_alone(stores: tuple[Federation, Search]) -> No
     federation, search = stores
     federation.train(4)
     before, after, identity = federation.canaries(1, 2), federation.canaries(3, 4), federation.identity()
+    after |= federation.derived()
     forgotten(federation, ErasureLevel.OUTPUT)
     everything = search()
     assert present(after, everything) == set()

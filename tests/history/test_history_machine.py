@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,8 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request
+from rescind.history import recorder as recorders
+from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.obligations import find_obligations
@@ -50,6 +53,25 @@ def flat(edge: Edge) -> tuple[object, ...]:
     return (edge,)
 
 
+def flat_bounds(bounds: Bounds) -> list[object]:
+    states = (bounds.tracker.state(), bounds.retention.state())
+    numbers = [
+        (field.name, np.asarray(getattr(state, field.name)).tolist()) for state in states for field in fields(state)
+    ]
+    return [*numbers, bounds.index, bounds.joined, bounds.erased]
+
+
+def check_kept_bounds(history: History) -> None:
+    """Whatever happened: read from where they are kept, they are bit for bit those that all rounds give."""
+    kept = flat_bounds(read_bounds(history.ledger, history.timeline))
+    with patch.object(history.ledger, "bounds", lambda: None):
+        assert kept == flat_bounds(read_bounds(history.ledger, history.timeline))
+
+
+class CutOffError(Exception):
+    pass
+
+
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +84,7 @@ class Histories(RuleBasedStateMachine):
             self.disk = History(self.folder)
         self.stream = np.random.default_rng(3)
         self.gone: set[str] = set()
+        self.cut_off = False
         self.on_both(lambda history: self.recording(history, lambda _: None))
 
     def teardown(self) -> None:
@@ -90,11 +113,29 @@ class Histories(RuleBasedStateMachine):
         assert results[0] == results[1]
 
     def recording(self, history: History, act: Callable[[Recorder], object]) -> object:
-        with history.recording(FACTS, START, **SETTINGS) as recorder:  # type: ignore[arg-type]
-            return act(recorder)
+        result: object = None
+        # Often, so that few rounds lie between.
+        with (
+            suppress(CutOffError),
+            patch.object(recorders, "_ROUNDS_REPLAYED", 3),
+            history.recording(FACTS, START, **SETTINGS) as recorder,  # type: ignore[arg-type]
+        ):
+            result = act(recorder)
+            live = Bounds(recorder._tracker, recorder._retention, recorder._index, recorder._joined, recorder._erased)
+            with patch.object(history.ledger, "bounds", lambda: None):
+                assert flat_bounds(live) == flat_bounds(read_bounds(history.ledger, history.timeline))
+            if self.cut_off:
+                raise CutOffError
+        return result
 
-    @rule(who=st.sets(st.sampled_from(NAMES)), rounds=st.integers(1, 4), scale=st.sampled_from([0.01, 0.3, 2.0]))
-    def record(self, who: set[str], rounds: int, scale: float) -> None:
+    @rule(
+        who=st.sets(st.sampled_from(NAMES)),
+        rounds=st.integers(1, 4),
+        scale=st.sampled_from([0.01, 0.3, 2.0]),
+        cut_off=st.booleans(),
+    )
+    def record(self, who: set[str], rounds: int, scale: float, cut_off: bool) -> None:
+        self.cut_off = cut_off
         names = sorted(who - self.gone)
         size = len(names)
         drawn = [
@@ -194,6 +235,8 @@ class Histories(RuleBasedStateMachine):
         )
         assert [flat(edge) for edge in first.edges] == [flat(edge) for edge in second.edges]
         assert one.verify() == two.verify() == []
+        check_kept_bounds(one)
+        check_kept_bounds(two)
         if len(first.edges) and first.trained[-1]:
             owed = one.summary([]).forgotten
             assert owed == two.summary([]).forgotten

@@ -152,6 +152,11 @@ class TwoLedgers(RuleBasedStateMachine):
     def erase_rounds(self, spans, stretch, superseded):
         self.both("erase_rounds", spans, stretch, superseded)
 
+    @rule(model_id=PLACES, content=st.binary(max_size=9))
+    def keep_bounds(self, model_id, content):
+        self.both("keep_bounds", model_id, content)
+        self.both("keep_bounds", ModelId(0, self.ledgers[0].last_round(0)), content)
+
     @rule()
     def compact(self):
         self.both("compact")

@@ -105,7 +105,7 @@ def build_annex(history: History, certificate: Statement) -> Annex:
     predicate = certificate.predicate
     timeline = history.timeline_at(bytes.fromhex(certificate.subject[1].digest.sha256))
     claim = claim_of(timeline, predicate.request)
-    salt, log = deletion_log(history, claim.outcome)
+    salt, log = deletion_log(history, claim.outcome, timeline)
     return Annex(
         type_=STATEMENT_TYPE,
         subject=(_subject(certificate),),

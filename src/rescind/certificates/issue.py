@@ -53,7 +53,7 @@ from rescind.history.outcomes import Claim, Outcome, claim_of
 from rescind.history.senders import Asker
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ModelId
+from rescind.ledger.records import ErasurePlan, ModelId
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
@@ -172,7 +172,7 @@ def gather_claims(
             level=outcome.erasure.level.value,
             # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
             completed=later(asked.time, outcome.completed),
-            log=deletion_digest(*deletion_log(history, outcome)),
+            log=deletion_digest(*deletion_log(history, outcome, timeline)),
             stays=outcome.erasure.stays,
             unreachable=outcome.left,
         ),
@@ -182,10 +182,15 @@ def gather_claims(
     return predicate, claim.model if model_id == claim.model_id else history.digest_of(model_id)
 
 
-def deletion_log(history: History, outcome: Outcome) -> tuple[bytes, bytes]:
+def deletion_log(history: History, outcome: Outcome, timeline: Timeline) -> tuple[bytes, bytes]:
     """Return the salt of the list of what was erased, which is the run's own, and the list itself."""
-    listed = canonical(encode(outcome.erasure))
+    listed = timeline.derive(_list_deletions)[outcome.erasure]
     return hmac.digest(history.secret("deletion log"), listed, "sha256"), listed
+
+
+def _list_deletions(timeline: Timeline) -> dict[ErasurePlan, bytes]:
+    """Return the list of what was erased by each erasure, which may have been for many requests."""
+    return {deletion.plan: canonical(encode(deletion.plan)) for deletion in timeline.deletions}
 
 
 def deletion_digest(salt: bytes, listed: bytes) -> str:

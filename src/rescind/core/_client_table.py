@@ -18,7 +18,7 @@ from rescind.core.edges import NO_CLIENT
 Records: TypeAlias = NDArray[np.void]
 
 ABSENT = -1
-RECORD = np.dtype([("client", np.int64), ("row", np.int64), ("node", np.int64), ("psi", np.float64)])
+RECORD = np.dtype([("client", np.int64), ("node", np.int64), ("rounds", np.int64), ("psi", np.float64)])
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio spreads consecutive numbers
 
@@ -35,18 +35,26 @@ class ClientTable:
 
     def slots(self, clients: Clients) -> Clients:
         """Find each client's slot, or the empty one where it belongs; room for all of them is made first."""
-        while 2 * (self._count + len(clients)) > len(self._table):
-            self._grow()
+        bits = self._bits
+        while 2 * (self._count + len(clients)) > 1 << bits:
+            bits += 2
+        if bits > self._bits:
+            self._grow(bits)
         return self._probe(clients)
 
     def read(self, slots: Clients) -> Records:
-        """Return the records in the slots; ``row`` is ``ABSENT`` in an empty one."""
+        """Return the records in the slots; ``node`` is ``ABSENT`` in an empty one."""
         return self._table.take(slots)
+
+    def records(self) -> Records:
+        """Return all records, sorted by client."""
+        records: Records = self._table[self._table["client"] != NO_CLIENT]
+        return records.take(np.argsort(records["client"]))
 
     def write(self, slots: Clients, records: Records) -> None:
         """Put the records into their clients' slots; no client may appear twice."""
         while len(records):
-            new = self._table["row"][slots] == ABSENT
+            new = self._table["node"][slots] == ABSENT
             self._table[slots] = records
             # Two new clients may have met in one empty slot: the one that was overwritten looks for another.
             lost = self._table["client"][slots] != records["client"]
@@ -72,10 +80,10 @@ class ClientTable:
     def _allocate(self, bits: int) -> None:
         self._bits = bits
         self._table = np.zeros(1 << bits, dtype=RECORD)
-        self._table["client"], self._table["row"] = NO_CLIENT, ABSENT
+        self._table["client"], self._table["node"] = NO_CLIENT, ABSENT
 
-    def _grow(self) -> None:
+    def _grow(self, bits: int) -> None:
         records = self._table[self._table["client"] != NO_CLIENT]
-        self._allocate(self._bits + 2)
+        self._allocate(bits)
         self._count = 0
         self.write(self._probe(records["client"]), records)

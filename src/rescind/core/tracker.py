@@ -7,17 +7,65 @@ everybody, Psi <- F Psi + r, whose cumulated form is kept once a node and applie
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
 from rescind.core.arrays import Clients, Floats, Members
-from rescind.core.edges import Edge, ErasedStretch, RoundEdge, UnboundedEdge, sorted_group
+from rescind.core.edges import NO_CLIENT, Edge, ErasedStretch, RoundEdge, UnboundedEdge, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TrackerState:
+    """All that a tracker knows at the end of its path.
+
+    Per node, the first included: ``log_factors`` and ``low_log_factors``, the sums of log F over the edges before it,
+    rounded up and rounded down, and ``floors``, the Psi that rounding alone would give. Per client that took part,
+    sorted: ``clients``, the node after its last round in ``nodes``, its Psi there in ``psi``, and the number of its
+    rounds, without erased ones, in ``rounds``. From the node ``unbounded_from`` on nothing is known of anybody; 0
+    means that there is none.
+    """
+
+    log_factors: Floats
+    low_log_factors: Floats
+    floors: Floats
+    clients: Clients
+    nodes: Clients
+    rounds: Clients
+    psi: Floats
+    unbounded_from: int
+
+    def __post_init__(self) -> None:
+        per_node, per_client = (
+            (self.log_factors, self.low_log_factors, self.floors),
+            (self.nodes, self.rounds, self.psi),
+        )
+        last = len(self.floors) - 1
+        if last < 0 or any(values.shape != (last + 1,) for values in per_node):
+            raise ValueError("a tracker's state needs as many sums of log F, both ways, as floors, and at least one")
+        if self.clients.ndim != 1 or any(values.shape != self.clients.shape for values in per_client):
+            raise ValueError(
+                f"a tracker's state needs a node, rounds and a Psi for each of {self.clients.size} clients"
+            )
+        if any(values.dtype != np.float64 or np.isnan(values).any() for values in (*per_node, self.psi)):
+            raise ValueError("a tracker's state is made of float64 numbers")
+        if any(values[0] for values in per_node) or min(self.floors.min(), self.psi.min(initial=0.0)) < 0:
+            raise ValueError("a tracker's state begins with 0, and neither floors nor Psi are below it")
+        if not (self.clients[1:] > self.clients[:-1]).all() or NO_CLIENT in self.clients[:1]:
+            raise ValueError("a tracker's state has its clients sorted, each of them once")
+        if not (self.rounds >= 0).all() or not (self.rounds <= self.nodes).all():
+            raise ValueError("nobody took part more often than there were rounds")
+        if self.nodes.min(initial=1) < 1 or self.nodes.max(initial=0) > last or not 0 <= self.unbounded_from <= last:
+            raise ValueError(f"a tracker's state has nodes 0 to {last}, and clients who took part before one of them")
+
+
 class SensitivityTracker:
-    """Psi of every client that ever took part, at every node of a growing path; truncation goes back on it.
+    """Psi of every client that ever took part, at the last node of a growing path.
+
+    It keeps a record a client and three numbers a node, however many contributions there were.
 
     Theory section 4.
     """
@@ -29,13 +77,37 @@ class SensitivityTracker:
         self._log_factors = np.zeros(1)
         self._low_log_factors = np.zeros(1)
         self._floors = np.zeros(1)
-        # Per contribution, in the order of the path: its record, and the row of the client's one before it.
-        self._records = np.empty(0, dtype=RECORD)
-        self._earlier = np.empty(0, dtype=np.int64)
-        self._count = 0
+        # Per client: its last contribution.
         self._latest = ClientTable()
         # From this node on nothing is known of anybody.
         self._unbounded_from = math.inf
+
+    @classmethod
+    def resume(cls, state: TrackerState) -> Self:
+        """Return a tracker that goes on from a state."""
+        tracker = cls()
+        tracker._last_node = len(state.floors) - 1
+        tracker._log_factors = state.log_factors.copy()
+        tracker._low_log_factors = state.low_log_factors.copy()
+        tracker._floors = state.floors.copy()
+        tracker._unbounded_from = state.unbounded_from or math.inf
+        records = _pack_records(state.clients, state.nodes, state.rounds, state.psi)
+        tracker._latest.write(tracker._latest.slots(state.clients), records)
+        return tracker
+
+    def state(self) -> TrackerState:
+        """Return all that is known at the last node."""
+        nodes, latest = slice(self._last_node + 1), self._latest.records()
+        return TrackerState(
+            log_factors=self._log_factors[nodes].copy(),
+            low_log_factors=self._low_log_factors[nodes].copy(),
+            floors=self._floors[nodes].copy(),
+            clients=np.ascontiguousarray(latest["client"]),
+            nodes=np.ascontiguousarray(latest["node"]),
+            rounds=np.ascontiguousarray(latest["rounds"]),
+            psi=np.ascontiguousarray(latest["psi"]),
+            unbounded_from=0 if self._unbounded_from == math.inf else int(self._unbounded_from),
+        )
 
     @property
     def last_node(self) -> int:
@@ -54,11 +126,11 @@ class SensitivityTracker:
         """
         if isinstance(edge, ErasedStretch):
             slots = self._latest.slots(edge.clients)
-            earlier = self._latest.read(slots)["row"]
-            if np.count_nonzero(earlier != ABSENT) < len(self._latest):
+            latest = self._latest.read(slots)
+            if np.count_nonzero(latest["node"] != ABSENT) < len(self._latest):
                 raise ValueError("an erased stretch has to name everybody who took part before its end")
             self._append_node(1.0, 0.0)
-            self._store(slots, edge.clients, edge.sensitivities, earlier)
+            self._store(slots, edge.clients, edge.sensitivities, latest["rounds"])
             return edge.sensitivities * SAFETY
         if not isinstance(edge, RoundEdge):
             self._append_node(edge.factor, edge.rounding)
@@ -68,27 +140,20 @@ class SensitivityTracker:
         factors, deltas = client_terms(edge)
         slots = self._latest.slots(edge.clients)
         latest = self._latest.read(slots)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             psi = factors * self._at_the_end(latest) + deltas + edge.rounding
+        # Nothing times infinity: what is not known stays so.
+        psi = np.where(np.isnan(psi), np.inf, psi)
         self._append_node(edge.factor, edge.rounding)
-        self._store(slots, edge.clients, psi, latest["row"])
+        self._store(slots, edge.clients, psi, latest["rounds"] + 1)
         return psi * SAFETY
 
-    def sensitivity(self, client: int, node: int | None = None) -> float:
-        """Return Psi of the client at a node, the last one unless told; 0 before it first took part.
+    def sensitivity(self, client: int) -> float:
+        """Return Psi of the client at the last node; 0 if it never took part.
 
         Theory section 4.
         """
-        at = self._last_node if node is None else self._checked(node)
-        if at >= self._unbounded_from:
-            return math.inf
-        row = int(self._latest.read(self._latest.slots(sorted_group([client])))["row"][0])
-        while row != ABSENT and self._records["node"][row] > at:
-            row = int(self._earlier[row])
-        if row == ABSENT:
-            return 0.0
-        record = self._records[row : row + 1]
-        return float(self._carried(record["psi"], record["node"], at)[0]) * SAFETY
+        return float(self.sensitivities(sorted_group([client]))[0])
 
     def sensitivities(self, clients: Clients) -> Floats:
         """Return Psi of each client at the last node; 0 for one that never took part.
@@ -102,36 +167,13 @@ class SensitivityTracker:
 
         Theory section 4.
         """
-        return np.asarray(self._latest.read(self._latest.slots(clients))["row"] != ABSENT)
-
-    def truncate(self, node: int) -> None:
-        """Go back to a node: the edges after it and their terms are dropped.
-
-        Theory section 4.
-        """
-        self._last_node = self._checked(node)
-        if node < self._unbounded_from:
-            self._unbounded_from = math.inf
-        self._count = int(np.searchsorted(self._records["node"][: self._count], node, side="right"))
-        kept = self._records[: self._count][::-1]
-        _, latest = np.unique(kept["client"], return_index=True)
-        self._latest = ClientTable()
-        self._latest.write(self._latest.slots(kept["client"][latest]), kept[latest])
-
-    def _checked(self, node: int) -> int:
-        if not 0 <= node <= self._last_node:
-            raise ValueError(f"node is {node}; the path has nodes 0 to {self._last_node}")
-        return node
+        return np.asarray(self._latest.read(self._latest.slots(clients))["node"] != ABSENT)
 
     def _at_the_end(self, latest: Records) -> Floats:
         """Carry the clients' latest values on to the last node."""
         if self._last_node >= self._unbounded_from:
             return np.full(len(latest), np.inf)
-        carried = self._carried(latest["psi"], latest["node"], self._last_node)
-        return np.where(latest["row"] == ABSENT, 0.0, carried)
-
-    def _carried(self, psi: Floats, nodes: Clients, to: int) -> Floats:
-        """Carry values from their nodes on to a later one."""
+        psi, nodes, to = latest["psi"], latest["node"], self._last_node
         floor = self._floors[to]
         with np.errstate(invalid="ignore", over="ignore"):
             growth = np.exp(self._log_factors[to] - self._log_factors.take(nodes)) * (1 + 2.0**-50)
@@ -141,7 +183,8 @@ class SensitivityTracker:
             added = np.maximum(floor - low_growth * self._floors.take(nodes), 0.0) + 1e-12 * floor
             carried = np.where(nodes < to, growth * psi + added, psi)
         # Where numbers have left float64's range nothing is known any more.
-        return np.where(np.isnan(carried), np.inf, carried)
+        carried = np.where(np.isnan(carried), np.inf, carried)
+        return np.where(nodes == ABSENT, 0.0, carried)
 
     def _append_node(self, factor: float, rounding: float) -> None:
         here, new = self._last_node, self._last_node + 1
@@ -154,15 +197,14 @@ class SensitivityTracker:
         self._floors[new] = factor * float(self._floors[here]) + rounding
         self._last_node = new
 
-    def _store(self, slots: Clients, clients: Clients, psi: Floats, earlier: Clients) -> None:
-        start, end = self._count, self._count + len(clients)
-        self._records, self._earlier = _with_room(self._records, end), _with_room(self._earlier, end)
-        added = self._records[start:end]
-        added["client"], added["row"] = clients, np.arange(start, end)
-        added["node"], added["psi"] = self._last_node, psi
-        self._earlier[start:end] = earlier
-        self._latest.write(slots, added)
-        self._count = end
+    def _store(self, slots: Clients, clients: Clients, psi: Floats, rounds: Clients) -> None:
+        self._latest.write(slots, _pack_records(clients, self._last_node, rounds, psi))
+
+
+def _pack_records(clients: Clients, nodes: Clients | int, rounds: Clients, psi: Floats) -> Records:
+    records = np.empty(len(clients), dtype=RECORD)
+    records["client"], records["node"], records["rounds"], records["psi"] = clients, nodes, rounds, psi
+    return records
 
 
 def _added(total: float, log_factor: float, towards: float) -> float:

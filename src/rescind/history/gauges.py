@@ -5,16 +5,15 @@ Whoever is alarmed at night need not be who may see names, and no erasure reache
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rescind.history.clients import ClientState, find_silent, find_states
+from rescind.history.clients import ClientState, count_states, find_silent
 from rescind.history.clocks import parse_time
 from rescind.history.events import RepliesRejected
 from rescind.history.history import History
-from rescind.history.overview import find_overdue, find_unfinished
+from rescind.history.overview import count_days_left, find_unfinished
 from rescind.ledger.contract import ROUND
 
 
@@ -60,13 +59,13 @@ def read_gauges(history: History, now: datetime) -> Gauges:
         rounds, last = 0, None
         for entry in history.ledger.entries(ROUND):
             rounds, last = rounds + 1, entry
-        states = Counter(find_states(history.ledger, timeline).values())
+        states, unfinished = count_states(history.ledger, timeline), find_unfinished(history)
         unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline, ()) is None else set()
         return Gauges(
             run=history.identifier,
-            open_requests=len(find_unfinished(history)),
-            overdue_requests=len(find_overdue(history, now)),
-            next_deadline=min((parse_time(asked.deadline) for asked in find_unfinished(history)), default=None),
+            open_requests=len(unfinished),
+            overdue_requests=sum(count_days_left(asked, now) < 0 for asked in unfinished),
+            next_deadline=min((parse_time(asked.deadline) for asked in unfinished), default=None),
             recorded_rounds=rounds,
             last_round=None if last is None else parse_time(last.time),
             clients={state: states[state] for state in ClientState if state not in unknown},

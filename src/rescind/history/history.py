@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
 from rescind.checkpoints.store import CheckpointStore
-from rescind.core.arrays import Tensor
+from rescind.core.arrays import Floats, Tensor
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Facts, PrivacyScope
@@ -50,6 +50,8 @@ from rescind.ledger.contract import RETURNING, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
 
+Item = TypeVar("Item")
+
 # What reading tampered values may end with, whatever they were made into.
 UNREADABLE = (
     BrokenHistoryError,
@@ -64,6 +66,9 @@ UNREADABLE = (
 _LONGEST_WAIT = timedelta(days=366)
 # How often a history that changes meanwhile is looked at.
 _LOOKS = 5
+# So many kept models are read side by side.
+_MODELS_AT_ONCE = 8
+_OTHER_TENSORS = "two kept models have not the same tensors: somebody changed one of them"
 # A clock in another year is not set.
 _YEARS = (2000, 9000)
 
@@ -159,10 +164,15 @@ class History:
         # Asked for several times a round: rounds are passed over once, not looked through again each time.
         # What was read, and up to where, change together: another thread may ask meanwhile.
         timeline, last = self._read
-        new = list(self.ledger.entries(*(() if last else EVENTS), after=last))
+        if last:
+            new = list(self.ledger.entries(after=last))
+        else:
+            # Asked first: the entries up to it are among those that are read then, but for rounds.
+            newest = self.ledger.last_entry()
+            last, new = newest.sequence if newest else 0, list(self.ledger.entries(*EVENTS))
         if any(entry.kind in EVENTS for entry in new):
             timeline = timeline.follow(new)
-        self._read = (timeline, new[-1].sequence if new else last)
+        self._read = (timeline, max(last, new[-1].sequence if new else 0))
         return timeline
 
     def timeline_at(self, head: bytes) -> Timeline:
@@ -345,10 +355,10 @@ class History:
             BrokenHistoryError: the numbers of a round on the path are gone, or the model never was.
         """
         chosen = None if group is None else sorted_group(group)
-        timeline = self.timeline
-        return lineage_of(
-            self.ledger, timeline.branches, model_id or self.newest, timeline.run.facts.training, chosen
-        )
+        with self.ledger.snapshot():
+            timeline = self.timeline
+            tip = model_id or newest_model(self.ledger, timeline)
+            return lineage_of(self.ledger, timeline.branches, tip, timeline.run.facts.training, chosen)
 
     def clients(self, names: Sequence[str]) -> frozenset[int]:
         """Return the pseudonyms of clients.
@@ -657,31 +667,35 @@ class History:
             ValueError: no round has been trained on the newest model's line yet.
             NoHistoryError: nothing was recorded yet.
         """
-        run, owed = self.run, find_obligations(self.timeline)
-        hidden = (client for obligation in owed for client in obligation.request.group)
-        path = self.lineage(group={*group, *hidden})
-        if not path.trained[-1]:
-            raise ValueError("no round has been trained on this line yet: there is nothing to plan")
-        on_path = [model_id for model_id in self.kept() if model_id in path.index]
-        kept = {path.index[model_id]: model_id for model_id in on_path}
-        # A branch that starts without noise gives its parent's node a second name: either may be set aside.
-        eligible = {path.index[model_id] for model_id in self._eligible(run, on_path)}
+        with self.ledger.snapshot():
+            timeline = self.timeline
+            run, owed = timeline.run, find_obligations(timeline)
+            hidden = (client for obligation in owed for client in obligation.request.group)
+            everybody, tip = sorted_group({*group, *hidden}), newest_model(self.ledger, timeline)
+            path = lineage_of(self.ledger, timeline.branches, tip, run.facts.training, everybody)
+            if not path.trained[-1]:
+                raise ValueError("no round has been trained on this line yet: there is nothing to plan")
+            on_path = {model_id: digest for model_id, digest in self.kept().items() if model_id in path.index}
+            kept = {path.index[model_id]: model_id for model_id in on_path}
+            # A branch that starts without noise gives its parent's node a second name: either may be set aside.
+            eligible = {path.index[model_id] for model_id in self._eligible(timeline, on_path)}
         return Summary(
             edges=path.edges,
             kept=[Node(at, kept[at].branch, kept[at].round, at in eligible) for at in sorted(kept)],
-            facts=self.facts,
-            curve=self._curve(path, kept),
+            facts=timeline.facts,
+            curve=self._curve(path, {node: on_path[model_id] for node, model_id in kept.items()}, run),
             parameters=run.parameters,
             head_parameters=count_parameters(run.head),
             forgotten=[obligation.forgotten(path) for obligation in owed],
             grid=run.grid,
         )
 
-    def _eligible(self, run: Run, kept: Collection[ModelId]) -> Collection[ModelId]:
+    def _eligible(self, timeline: Timeline, kept: Collection[ModelId]) -> Collection[ModelId]:
         """Return those of the kept models that are there whatever anybody's data are."""
+        run = timeline.run
         if run.goal is None or run.facts.public_schedule:
             return kept
-        return exact_places(kept, self.timeline.branches, self.ledger.last_round, run.capacity)
+        return exact_places(kept, timeline.branches, self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
         """Return what became of all requests that were served to the end.
@@ -689,7 +703,7 @@ class History:
         Returns:
             the outcomes, in the order in which the requests were served.
         """
-        return find_outcomes(self.timeline)
+        return list(self.timeline.derive(find_outcomes))
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
         """Return in words everything that does not agree with the chain.
@@ -789,6 +803,7 @@ class History:
                         failure.add_note(f"{recorder.model_id} is the last model that is recorded: {lost}")
                     raise
                 recorder.finish_writing()
+                recorder.keep_bounds()
 
     def ask(
         self,
@@ -1101,27 +1116,53 @@ class History:
         else:
             self.run.check_same(run)
 
-    def _curve(self, path: Lineage, kept: Mapping[int, ModelId]) -> RecoveryCurve:
-        """Measure how far each kept model is from the next one and from the first."""
-        digests, nodes = self.ledger.kept(), sorted(kept)
-        models = [digests[kept[node]] for node in nodes]
+    def _curve(self, path: Lineage, kept: Mapping[int, str], run: Run) -> RecoveryCurve:
+        """Measure how far each kept model, given by its digest, is from the next one and from the first."""
+        nodes = sorted(kept)
+        moves, travelled = self._measure_moves([kept[node] for node in nodes])
         return RecoveryCurve.measured(
             nodes=np.array(nodes, dtype=np.float64),
             trained=np.array([path.trained[node] for node in nodes], dtype=np.float64),
-            moves=np.array([self._distance(model, following) for model, following in pairwise(models)]),
-            travelled=np.array([self._distance(models[0], model) for model in models]),
-            parameters=self.run.parameters,
-            training=self.run.facts.training,
+            moves=moves,
+            travelled=travelled,
+            parameters=run.parameters,
+            training=run.facts.training,
         )
 
-    def _distance(self, one: str, other: str) -> float:
-        """Measure the distance of two stored models, one tensor at a time."""
-        pairs = zip(self.models.stream(one), self.models.stream(other), strict=True)
-        differences = (np.subtract(right, left, dtype=np.float64) for (_, left), (_, right) in pairs)
-        return math.sqrt(sum(float(np.square(difference).sum()) for difference in differences))
+    def _measure_moves(self, models: Sequence[str]) -> tuple[Floats, Floats]:
+        """Measure how far each stored model is from the one before it, and from the first; one tensor at a time."""
+        squares = np.zeros((2, len(models)))
+        # Each is read once, and few at once: a bucket has only so many connections.
+        for start in range(1, len(models), _MODELS_AT_ONCE):
+            together = [models[0], *models[start - 1 : start + _MODELS_AT_ONCE]]
+            streams = [self.models.stream(model) for model in together]
+            for tensors in _in_turn(streams):
+                (_, first), (_, before) = next(tensors), next(tensors)
+                for at, (_, tensor) in enumerate(tensors, start=start):
+                    for row, other in enumerate((before, first)):
+                        squares[row, at] += float(np.square(np.subtract(tensor, other, dtype=np.float64)).sum())
+                    before = tensor
+        moves, travelled = np.sqrt(squares)
+        return moves[1:], travelled
 
     def _now(self) -> str:
         return self._clock().isoformat()
+
+
+def _in_turn(streams: Sequence[Iterator[Item]]) -> Iterator[Iterator[Item]]:
+    """Yield what the streams have next, one after the other, until all have ended; so only a few are in memory."""
+    for first in streams[0]:
+        yield chain([first], map(_take, streams[1:]))
+    for stream in streams[1:]:
+        # Its end is where its digest is checked.
+        if next(stream, None) is not None:
+            raise ValueError(_OTHER_TENSORS)
+
+
+def _take(stream: Iterator[Item]) -> Item:
+    for item in stream:
+        return item
+    raise ValueError(_OTHER_TENSORS)
 
 
 def _read_all(problems: Callable[[], Iterator[str]]) -> list[str]:

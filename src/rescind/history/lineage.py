@@ -13,10 +13,7 @@ from rescind.history.events import BodyTrained
 from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ABSENT_ROUNDS, ROUND, Ledger
-from rescind.ledger.records import Branch, ModelId, RoundRecord, Span
-
-# Of a span in which the group took part in more than this share of the rounds, all rounds are read at once.
-_DENSE = 0.25
+from rescind.ledger.records import Branch, ModelId, Span
 
 # Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.
 _LARGE = 1000
@@ -76,6 +73,14 @@ def lineage_of(
     group: Clients | None = None,
 ) -> Lineage:
     """Build the path to a model; with a group, the rounds that nobody of it joined are ``AbsentRound``."""
+    # Read over one connection: a database is far away.
+    with ledger.snapshot():
+        return _build_path(ledger, known, model_id, training, group)
+
+
+def _build_path(
+    ledger: Ledger, known: Mapping[int, Branch], model_id: ModelId, training: LocalTraining, group: Clients | None
+) -> Lineage:
     touched = None if group is None or len(group) > _LARGE else set(ledger.rounds_of(group))
     edges: list[Edge] = []
     model_ids: list[ModelId | None] = [ModelId(0, 0)]
@@ -106,19 +111,33 @@ def lineage_of(
         index[ModelId(number, 0)] = len(edges)
         model_ids[-1] = model_ids[-1] or ModelId(number, 0)
         # Ten thousand rounds are quite usual, so they are put in place all at once.
-        rounds_here = _round_edges(ledger, Span(number, 1, leg.round), training, touched)
-        by_round = dict(report_progress(rounds_here, f"reading branch {number}", leg.round))
-        if list(by_round) != list(range(1, leg.round + 1)):
-            # A path with a gap would give bounds that are too small.
-            raise BrokenHistoryError(
-                f"the numbers of rounds up to {leg} are gone, or it never was: there is no path to it"
-            )
+        by_round = read_rounds(ledger, Span(number, 1, leg.round), training, touched)
         here = [ModelId(number, at) for at in by_round]
         index.update(zip(here, range(len(edges) + 1, len(edges) + 1 + len(here)), strict=True))
         edges.extend(by_round.values())
         model_ids.extend(here)
         trained.extend(range(rounds + 1, rounds + 1 + len(here)))
     return Lineage(tuple(edges), tuple(model_ids), tuple(trained), index, behind_noise)
+
+
+def read_rounds(
+    ledger: Ledger, span: Span, training: LocalTraining, touched: set[ModelId] | None = None
+) -> dict[int, Edge]:
+    """Return the edges of all rounds of a span by number, those of rounds that were not ``touched`` in short."""
+    count = max(span.last - span.first + 1, 0)
+    edges = dict(
+        report_progress(_round_edges(ledger, span, training, touched), f"reading branch {span.branch}", count)
+    )
+    if list(edges) != list(range(span.first, span.last + 1)):
+        # A path with a gap would give bounds that are too small.
+        raise missing_rounds(span)
+    return edges
+
+
+def missing_rounds(span: Span) -> BrokenHistoryError:
+    """Return the error that not all rounds of a span are there."""
+    last = ModelId(span.branch, span.last)
+    return BrokenHistoryError(f"the numbers of rounds up to {last} are gone, or it never was: there is no path to it")
 
 
 def steps_back(known: Mapping[int, Branch], origins: Mapping[int, ModelId], model_id: ModelId) -> list[ModelId]:
@@ -151,16 +170,8 @@ def _round_edges(
         for round_ in ledger.rounds(span):
             yield round_.model_id.round, round_.edge(training)
         return
-    whole = {round_.model_id.round: round_ for round_ in _read_rounds(ledger, span, joined)}
+    whole = {round_.model_id.round: round_ for round_ in ledger.rounds(span, joined)} if joined else {}
     short = ledger.absent_rounds(span)
     columns = (short[name].tolist() for name in ABSENT_ROUNDS.names or ())
     for number, factor, rounding in zip(*columns, strict=True):
         yield number, whole[number].edge(training) if number in whole else AbsentRound(factor, rounding)
-
-
-def _read_rounds(ledger: Ledger, span: Span, wanted: set[int]) -> Iterator[RoundRecord]:
-    if len(wanted) > _DENSE * (span.last - span.first + 1):
-        yield from (round_ for round_ in ledger.rounds(span) if round_.model_id.round in wanted)
-        return
-    for number in sorted(wanted):
-        yield from ledger.rounds(Span(span.branch, number, number))

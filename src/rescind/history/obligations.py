@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -40,24 +40,26 @@ def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:
     them to nothing (``heuristic``).
     """
     requests = {filed.number: filed.request for filed in timeline.requests}
-    owed: tuple[Obligation, ...] = ()
+    owed: list[Obligation] = []
     for branch in sorted(timeline.branches.values(), key=lambda started: started.number):
         plan = timeline.plans[branch.requests[0]] if branch.requests else None
-        owed = tuple(_follow(earlier, branch, plan, timeline.branches) for earlier in owed)
+        upstream = {model_id.branch for model_id in branch_exits(timeline.branches, branch.parent or ROOT)}
+        owed = [_follow(earlier, branch, plan, upstream) for earlier in owed]
         if plan is None:
             continue
+        # Where every round was noised, whoever took part in none before the restart is hidden by nothing either.
+        took_part = dict(zip(branch.requests, branch.participations, strict=False))
+        all_hidden = set(branch.hidden)
         for number in branch.requests:
-            request, hidden = requests[number], number in branch.hidden
+            request, hidden = requests[number], number in all_hidden
             noise = branch.number if hidden else None
             spent = (request.mu,) if hidden else ()
             # Noise that only earlier requests need leaves this one as exact as it was.
             needless = bool(branch.sigma) and not hidden and plan.candidate.mode is not Mode.HEURISTIC
-            # Where every round was noised, whoever took part in none before the restart is hidden by nothing either.
-            took_part = dict(zip(branch.requests, branch.participations, strict=False))
             needless |= plan.candidate.mode is Mode.STRICT and took_part.get(number) == 0
             mode = Mode.EXACT if needless else plan.candidate.mode
-            owed += (Obligation(number, request, mode, plan.public_plan, noise, spent),)
-    return owed
+            owed.append(Obligation(number, request, mode, plan.public_plan, noise, spent))
+    return tuple(owed)
 
 
 def hidden_together(request: Request, earlier: Iterable[Request]) -> list[frozenset[int]]:
@@ -75,10 +77,8 @@ def groups_of(timeline: Timeline, filed: FiledRequest) -> list[frozenset[int]]:
     return hidden_together(filed.request, (obligation.request for obligation in before))
 
 
-def _follow(
-    earlier: Obligation, branch: Branch, plan: RecordedPlan | None, known: Mapping[int, Branch]
-) -> Obligation:
-    """Return what an earlier request is owed after a later restart."""
+def _follow(earlier: Obligation, branch: Branch, plan: RecordedPlan | None, upstream: Collection[int]) -> Obligation:
+    """Return what an earlier request is owed after a later restart; ``upstream`` are the branches that led to it."""
     if branch.unbounded or earlier.number in branch.bare:
         return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
     if plan is not None and not plan.public_plan:
@@ -89,7 +89,6 @@ def _follow(
         spent = (*earlier.spent, earlier.request.mu)
         mode = max(earlier.mode, plan.candidate.mode, key=_WEAKEST_LAST.index)
         return replace(earlier, mode=mode, branch=branch.number, spent=spent)
-    upstream = {model_id.branch for model_id in branch_exits(known, branch.parent or ROOT)}
     if earlier.branch is None or earlier.branch in upstream:
         return earlier
     # A heuristic claim may be so because rounds were drawn again: only theta_0^0 precedes all of those.

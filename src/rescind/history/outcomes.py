@@ -8,7 +8,7 @@ from typing import Self
 
 from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode, PrivacyScope
 from rescind.history.events import BranchRetrained, ClientsReadmitted, RecordedPlan, RequestSettled
-from rescind.history.obligations import find_obligations
+from rescind.history.obligations import Obligation, find_obligations
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasurePlan, ModelId
 
@@ -97,12 +97,16 @@ def find_outcomes(timeline: Timeline) -> list[Outcome]:
     for deletion in timeline.deletions:
         if not deletion.completed:
             continue
+        done_here = set[int]()
         for number in deletion.plan.requests:
+            if number in done_here:
+                continue
             branch = None if (at := asked[number].branch) is None else timeline.branches[at]
             done = timeline.retrained.get(branch.number) if branch else None
             if branch and not done:
                 continue
             together = branch.requests if branch else (number,)
+            done_here.update(together)
             # A later erasure goes further than one before it, and takes its place.
             outcomes[together[0]] = Outcome(
                 asked=tuple(asked[member] for member in together),
@@ -121,7 +125,7 @@ def find_outcomes(timeline: Timeline) -> list[Outcome]:
 
 def find_finished(timeline: Timeline) -> set[int]:
     """Return the numbers of all requests that were served to the end."""
-    return {filed.number for outcome in find_outcomes(timeline) for filed in outcome.asked}
+    return {filed.number for outcome in timeline.derive(find_outcomes) for filed in outcome.asked}
 
 
 def claim_of(timeline: Timeline, number: int) -> Claim:
@@ -130,19 +134,15 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
     Raises:
         ValueError: there is no such request, or it was withdrawn or refused, or it has not been served to the end.
     """
-    for outcome in find_outcomes(timeline):
-        for filed in outcome.asked:
-            if filed.number == number:
-                readmitted = timeline.readmitted(number)
-                if filed.settled:
-                    claim = Claim(outcome, filed, _settled(timeline)[number], readmitted=readmitted)
-                else:
-                    claim = _claim(timeline, outcome, filed, readmitted)
-                contradictions = (
-                    *_Against.of(timeline).claim(claim.mode, filed),
-                    *_find_back_before(timeline, filed),
-                )
-                return replace(claim, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else claim
+    if number in (served := timeline.derive(_find_served)):
+        outcome, filed = served[number]
+        readmitted = timeline.readmitted(number)
+        if filed.settled:
+            claim = Claim(outcome, filed, timeline.derive(_settled)[number], readmitted=readmitted)
+        else:
+            claim = _claim(timeline, outcome, filed, readmitted)
+        contradictions = (*_Against.of(timeline).claim(claim.mode, filed), *_find_back_before(timeline, filed))
+        return replace(claim, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else claim
     filed_requests = {filed.number: filed for filed in timeline.requests}
     if number not in filed_requests:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
@@ -159,7 +159,9 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest, readmitted
     *_, (entry, last) = before.of(BranchRetrained)
     # A restart that is not trained to its end yet has no model that something could be claimed of.
     then = timeline.until(entry.sequence)
-    (owed,) = (obligation for obligation in find_obligations(then) if obligation.number == filed.number)
+    owed = then.derive(_find_owed).get(filed.number)
+    if owed is None:
+        raise ValueError(f"request {filed.number} was served after the last restart was trained to its end")
     restart = then.branches[last.branch if owed.branch is None else owed.branch]
     return Claim(
         outcome=outcome,
@@ -172,6 +174,16 @@ def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest, readmitted
         rounds=then.retrained[restart.number].rounds,
         readmitted=readmitted,
     )
+
+
+def _find_served(timeline: Timeline) -> dict[int, tuple[Outcome, FiledRequest]]:
+    """Return by number the requests that were served to the end, each with what became of it."""
+    outcomes = timeline.derive(find_outcomes)
+    return {filed.number: (outcome, filed) for outcome in outcomes for filed in outcome.asked}
+
+
+def _find_owed(timeline: Timeline) -> dict[int, Obligation]:
+    return {obligation.number: obligation for obligation in find_obligations(timeline)}
 
 
 def _find_back_before(timeline: Timeline, filed: FiledRequest) -> Iterator[str]:

@@ -7,14 +7,13 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import NOBODY, ErasedStretch, RoundEdge, find_members, sorted_group
+from rescind.core.edges import find_members, sorted_group
 from rescind.core.facts import Facts, Mode
-from rescind.core.tracker import SensitivityTracker
+from rescind.history.bounds import read_bounds
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
-from rescind.history.lineage import find_body
-from rescind.history.outcomes import find_finished
-from rescind.history.progress import report_progress
+from rescind.history.lineage import find_body, newest_model
+from rescind.history.outcomes import find_finished, find_outcomes
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
 from rescind.texts import natural_order
@@ -66,31 +65,28 @@ class Overview:
 
 def overview(history: History, most: int | None = 10) -> Overview:
     """Look over a run; of the clients the ``most`` influential ones are named, or all."""
-    path = history.lineage()
-    tracker = SensitivityTracker()
-    for edge in report_progress(path.edges, "following influences", len(path.edges)):
-        tracker.record(edge)
-    took_part = [edge.clients for edge in path.edges if isinstance(edge, RoundEdge)]
-    named_only = [edge.clients for edge in path.edges if isinstance(edge, ErasedStretch)]
-    joined, counts = np.unique(np.concatenate([NOBODY, *took_part]), return_counts=True)
-    everybody = np.unique(np.concatenate([joined, *named_only]))
-    # An erased stretch tells nothing of its rounds.
-    rounds = np.zeros(len(everybody), dtype=np.int64)
-    rounds[np.searchsorted(everybody, joined)] = counts
-    values = tracker.sensitivities(everybody)
+    with history.ledger.snapshot():
+        return _overview(history, most)
+
+
+def _overview(history: History, most: int | None) -> Overview:
+    timeline = history.timeline
+    bounds, newest = read_bounds(history.ledger, timeline), newest_model(history.ledger, timeline)
+    known = bounds.tracker.state()
     # Whoever was forgotten is still named in an erased stretch, and is not who is asked about.
-    remaining = ~find_members(everybody, sorted_group(history.timeline.forgotten))
-    everybody, values, rounds = everybody[remaining], values[remaining], rounds[remaining]
+    remaining = ~find_members(known.clients, sorted_group(timeline.forgotten))
+    everybody, rounds = known.clients[remaining], known.rounds[remaining]
+    values = bounds.tracker.sensitivities(everybody)
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
-    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in history.outcomes())
+    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in timeline.derive(find_outcomes))
     names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
-    body = find_body(history.timeline, history.newest)
+    body = find_body(timeline, newest)
     # Before it is whole, those who may train it.
-    anchors = history.timeline.anchors if body is None else frozenset(body.clients)
+    anchors = timeline.anchors if body is None else frozenset(body.clients)
     return Overview(
-        newest=history.newest,
-        rounds=path.trained[-1],
+        newest=newest,
+        rounds=bounds.erased + sum(model_id.round > 0 for model_id in bounds.index),
         clients=len(everybody),
         influences=tuple(
             Influence(names[client], client, value, count)
@@ -101,9 +97,9 @@ def overview(history: History, most: int | None = 10) -> Overview:
         kept=tuple(sorted(history.kept())),
         open_requests=find_unfinished(history),
         stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
-        claimable=claimable(history.facts, looked_at_data=looked),
+        claimable=claimable(timeline.facts, looked_at_data=looked),
         body=None if body is None else body.model_id,
-        anchors=tuple(sorted(history.describe_groups([anchors - history.timeline.forgotten])[0], key=natural_order)),
+        anchors=tuple(sorted(history.describe_groups([anchors - timeline.forgotten])[0], key=natural_order)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime
@@ -26,6 +26,7 @@ from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.core.stages import Stages
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
+from rescind.history.bounds import Bounds, keep_bounds, read_bounds
 from rescind.history.erasure import Eraser, free_names
 from rescind.history.events import (
     AnchorsNamed,
@@ -37,7 +38,7 @@ from rescind.history.events import (
     record,
     write_body,
 )
-from rescind.history.lineage import Lineage, find_body, lineage_of, newest_model, start_edges
+from rescind.history.lineage import find_body, lineage_of, newest_model, start_edges
 from rescind.history.requests import check_all_open, hidden_at, participations_at, settle
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
@@ -46,6 +47,9 @@ from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
 from rescind.texts import is_plain
+
+# After a crash at most so many rounds are read again. What is kept is written as a whole, so less often is cheaper.
+_ROUNDS_REPLAYED = 256
 
 
 class Recorder:
@@ -83,6 +87,8 @@ class Recorder:
         self._labels: dict[int, str]
         self._body: ModelId | None
         self._joined: int
+        self._erased: int
+        self._bounds_kept: int
         self._reload()
 
     @property
@@ -270,6 +276,7 @@ class Recorder:
         self._kept[model_id] = round_.model
         self._let_go(released)
         self._usable = True
+        self.keep_bounds(_ROUNDS_REPLAYED)
 
     def _following(self) -> ModelId:
         """Return the id of the model after the newest that is recorded."""
@@ -466,13 +473,12 @@ class Recorder:
         timeline = Timeline.read(self._ledger)
         free_names(self._ledger, timeline)
         self._newest = newest_model(self._ledger, timeline)
-        path = lineage_of(self._ledger, timeline.branches, self._newest, self._run.facts.training)
+        bounds = read_bounds(self._ledger, timeline)
+        self._tracker, self._retention, self._index = bounds.tracker, bounds.retention, bounds.index
+        self._joined, self._erased, self._bounds_kept = bounds.joined, bounds.erased, bounds.kept
         self._kept = self._ledger.kept()
         self._gone = timeline.forgotten
-        self._index = dict(path.index)
         on_line = [model_id for model_id in self._kept if model_id in self._index]
-        stored = [self._index[model_id] for model_id in on_line]
-        self._tracker, self._retention = replay_bounds(path, self._run, stored)
         # What exact restarts may take of earlier branches changes with the next restart only.
         known, capacity = timeline.branches, self._run.capacity
         self._share = exact_shares(known, capacity)[self._newest.branch]
@@ -481,10 +487,16 @@ class Recorder:
         self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
         self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
         self._body = None if body is None else body.model_id
-        empty = sum(isinstance(edge, RoundEdge) and not len(edge.clients) for edge in path.edges)
-        self._joined = path.trained[-1] - empty
         self._labels = {}
         self._usable = True
+        self.keep_bounds(_ROUNDS_REPLAYED)
+
+    def keep_bounds(self, rounds: int = 1) -> None:
+        """Keep what is derived from the rounds in the ledger, if there were so many since it was kept last."""
+        if self._usable and self._tracker.last_node - self._bounds_kept >= rounds:
+            bounds = Bounds(self._tracker, self._retention, self._index, self._joined, self._erased)
+            keep_bounds(self._ledger, self._newest, bounds)
+            self._bounds_kept = self._tracker.last_node
 
     def _observed(self, edge: RoundEdge, model_id: ModelId) -> list[ModelId]:
         """Return the models that need not be kept any longer."""
@@ -534,13 +546,3 @@ class Recorder:
 
     def _now(self) -> str:
         return self._clock().isoformat()
-
-
-def replay_bounds(path: Lineage, run: Run, stored: Iterable[int]) -> tuple[SensitivityTracker, Retention]:
-    """Follow a path from its start: the bounds at its end, and what is kept of it, ``stored`` being what there is."""
-    tracker = SensitivityTracker()
-    retention = Retention(run.capacity, run.goal.threshold if run.goal else None, stored=stored)
-    for edge in path.edges:
-        tracker.record(edge)
-        retention.observe(tracker.last_node, edge.clients, tracker.sensitivities)
-    return tracker, retention

@@ -122,12 +122,14 @@ def name_groups(ledger: Ledger, groups: Sequence[Iterable[int]]) -> list[list[st
     """Return what people call each group's clients, or else their names; of whom both are erased the pseudonym."""
     sorted_groups = [sorted_group(group).tolist() for group in groups]
     everybody = sorted_group(client for group in sorted_groups for client in group)
+    if not len(everybody):
+        return sorted_groups
     labels = ledger.labels()
     known, stay = ledger.names(everybody) | labels, dict[tuple[int, ...], list[str]]()
     timeline = Timeline() if known.keys() >= set(everybody.tolist()) else Timeline.read(ledger)
     # Who only reads need not have the secret.
     with suppress(MissingSecretError, UnsafePermissionsError):
-        identities = ledger.identities()
+        identities = ledger.identities() if timeline.requests else {}
         for number, names in rows_asked(ledger, timeline, list(identities)).items():
             group = sorted_group(timeline.requests[number - 1].request.group).tolist()
             # Nothing tells whose each of the old pseudonyms was: only all of them together have names.

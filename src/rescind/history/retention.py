@@ -17,6 +17,7 @@ to count such nodes. The rule therefore looks at Psi itself, at every kept node,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,35 @@ _FIRST_ROUND = 0.05  # without a Psi*: back to before a client's first round, wh
 _ANYWHERE = 0.1  # all clients together, spread evenly over the path: what nobody foresaw
 
 _MULTIPLIER = np.uint64(0xB504F333F9DE6485)  # the odd number next to 2^63 sqrt 2; any large odd one does
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetentionState:
+    """All that ``Retention`` knows: the kept ``nodes``, and the sample.
+
+    Of each of the sample's ``clients``, in their order, ``firsts`` has the node before its first round, and ``psi`` a
+    row with its Psi at every kept node.
+    """
+
+    nodes: NDArray[np.int64]
+    clients: Clients
+    firsts: NDArray[np.int64]
+    psi: Floats
+
+    def __post_init__(self) -> None:
+        if self.nodes.ndim != 1 or self.nodes[:1].tolist() != [0] or not (np.diff(self.nodes) > 0).all():
+            raise ValueError("what is kept begins with node 0, and goes on in order")
+        marks = _scrambled(self.clients)
+        if self.clients.ndim != 1 or not (marks[1:] > marks[:-1]).all():
+            raise ValueError("the sample's clients have an order, and each is in it once")
+        if self.firsts.shape != self.clients.shape or self.psi.shape != (len(self.clients), len(self.nodes)):
+            raise ValueError(
+                f"the sample needs a first node, and a Psi a node, of each of {self.clients.size} clients"
+            )
+        if self.psi.dtype != np.float64 or not (self.psi >= 0).all():
+            raise ValueError("the sample's Psi are float64 numbers, and none is below 0")
+        if len(self.firsts) and not 0 <= self.firsts.min() <= self.firsts.max() < self.nodes[-1]:
+            raise ValueError(f"the sample has first nodes that are not before node {self.nodes[-1]}")
 
 
 class Retention:
@@ -70,6 +100,21 @@ class Retention:
         self._clients = np.empty(0, dtype=np.int64)
         self._firsts = np.empty(0, dtype=np.int64)
         self._psi = np.empty((0, 1))
+
+    def resume(self, state: RetentionState) -> None:
+        """Go on from a state, which kept all of the ``stored`` nodes up to its last one; those it kept beside go."""
+        last, kept = int(state.nodes[-1]), set(state.nodes.tolist())
+        if len(state.clients) > self._sample or not {node for node in self._stored if node <= last} <= kept:
+            raise ValueError("the state is of another history: the sample is too large, or a kept node is missing")
+        stay = [at for at, node in enumerate(state.nodes.tolist()) if node in self._stored or node in (0, last)]
+        self._nodes, self._columns, self._free = state.nodes[stay].tolist(), list(range(len(stay))), []
+        self._clients, self._firsts = state.clients.copy(), state.firsts.copy()
+        self._marks, self._psi = _scrambled(self._clients), state.psi[:, stay]
+
+    def state(self) -> RetentionState:
+        """Return all that is known."""
+        nodes = np.array(self._nodes, dtype=np.int64)
+        return RetentionState(nodes, self._clients.copy(), self._firsts.copy(), self._psi[:, self._columns])
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rescind.core.facts import Facts, PrivacyScope, Source
 from rescind.core.summary import Request
@@ -111,6 +111,7 @@ class Timeline:
     """All events of a journal, in order, each with its entry; what follows from them is found once."""
 
     moments: tuple[tuple[Entry, Event], ...] = ()
+    _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def read(cls, ledger: Ledger) -> Self:
@@ -123,7 +124,21 @@ class Timeline:
 
     def until(self, number: int) -> Self:
         """Return the timeline as it was when the journal's last entry had this number."""
-        return type(self)(tuple(moment for moment in self.moments if moment[0].sequence <= number))
+        if number >= self.last:
+            return self
+        # Asked once a request, mostly of the same entry.
+        if number not in self._derived:
+            before = (moment for moment in self.moments if moment[0].sequence <= number)
+            self._derived[number] = type(self)(tuple(before))
+        then: Self = self._derived[number]
+        return then
+
+    def derive(self, find: Callable[[Self], _E]) -> _E:
+        """Return what a function finds in this timeline; it is asked once, however many requests there are."""
+        if find not in self._derived:
+            self._derived[find] = find(self)
+        result: _E = self._derived[find]
+        return result
 
     def of(self, kind: type[_E]) -> Iterator[tuple[Entry, _E]]:
         """Return the events of a kind, in order, each with its entry."""
@@ -251,6 +266,8 @@ class Timeline:
         Models that were recorded after it may know the client's data again. It is the same client under a later
         pseudonym, too. A request whose clients are hidden together with those of requests before it is about these.
         """
+        if not any(self.of(ClientsReadmitted)):
+            return None
         filed, digests = self.requests[number - 1], set(self.requests[number - 1].forgotten)
         same = [other.request.group for other in self.requests if not digests.isdisjoint(other.forgotten)]
         if filed.request.scope is PrivacyScope.SEQUENCE and not filed.settled:
@@ -262,12 +279,17 @@ class Timeline:
 
     def served_at(self, number: int) -> int | None:
         """Return the number of the entry that served a request, by a restart or without one."""
+        return self._served_by.get(number)
+
+    @cached_property
+    def _served_by(self) -> dict[int, int]:
+        """Of each request that was served, the number of the first entry that did."""
+        served: dict[int, int] = {}
         for entry, event in self.moments:
-            if isinstance(event, Branch) and number in event.requests:
-                return entry.sequence
-            if isinstance(event, RequestSettled) and number == event.request:
-                return entry.sequence
-        return None
+            if isinstance(event, Branch | RequestSettled):
+                for number in event.requests if isinstance(event, Branch) else (event.request,):
+                    served.setdefault(number, entry.sequence)
+        return served
 
     @cached_property
     def plans(self) -> dict[int, RecordedPlan]:
@@ -285,15 +307,26 @@ class Timeline:
         planned, served = self.planned_at(number).sequence, self.served_at(number)
         approvals = [
             (entry, event)
-            for entry, event in self.of(PlanApproved)
+            for entry, event in self._approvals
             if event.plan == planned and (served is None or entry.sequence < served)
         ]
         return approvals[-1] if approvals else None
 
+    @cached_property
+    def _approvals(self) -> list[tuple[Entry, PlanApproved]]:
+        return list(self.of(PlanApproved))
+
     def planned_at(self, number: int) -> Entry:
         """Return the entry of a request's latest plan; without a plan that of the request itself."""
-        plans = [entry for entry, plan in self.of(RecordedPlan) if number in plan.requests]
-        return plans[-1] if plans else [entry for entry, _ in self.of(RequestFiled)][number - 1]
+        return self._planned_by[number]
+
+    @cached_property
+    def _planned_by(self) -> dict[int, Entry]:
+        """Of each request the entry of its latest plan, or its own."""
+        entries = {number: entry for number, (entry, _) in enumerate(self.of(RequestFiled), start=1)}
+        for entry, plan in self.of(RecordedPlan):
+            entries.update(dict.fromkeys(plan.requests, entry))
+        return entries
 
     @cached_property
     def deletions(self) -> tuple[Deletion, ...]:

@@ -58,6 +58,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from find_name_problems(ledger, timeline)
     yield from _find_returned(ledger, timeline, recorded)
     yield from _find_not_erased(ledger, timeline, stored)
+    yield from _find_bounds_problems(ledger)
     yield from _find_identity_problems(ledger)
     yield from _find_stage_problems(ledger, timeline, recorded)
     if not timeline.unfinished_deletions:
@@ -246,9 +247,16 @@ def _find_returned(ledger: Ledger, timeline: Timeline, recorded: Mapping[ModelId
                     yield f"clients of request {filed.number} took part in {model_id}, after they had been forgotten"
 
 
+def _find_bounds_problems(ledger: Ledger) -> Iterator[str]:
+    """Find derived numbers that are not those that were written; without the secret nobody can tell."""
+    with suppress(MissingSecretError, UnsafePermissionsError):
+        if ledger.bounds_since() is not None and ledger.bounds() is None:
+            yield "what was derived from all rounds was changed: the next run derives it anew"
+
+
 def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId, str]) -> Iterator[str]:
     """Find what is still there although the journal says that its erasure is done."""
-    updates = stored_updates(ledger, timeline.branches)
+    updates, since = stored_updates(ledger, timeline.branches), ledger.bounds_since()
     for deletion in timeline.deletions:
         if not deletion.completed:
             continue
@@ -259,6 +267,7 @@ def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId
             "rounds": any(model_id in span for model_id in rounds for span in plan.spans),
             "kept models": any(model_id in span for model_id in ledger.kept() for span in plan.spans),
             "names": bool(ledger.names(clients)),
+            "what was derived from all rounds": since is not None and since < deletion.number,
             "keys": bool(ledger.keys(sorted_group(plan.keys))),
             "updates": any(
                 client in gone or any(model_id in span for span in plan.spans) for model_id, client in updates

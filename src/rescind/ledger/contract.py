@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import math
@@ -19,6 +20,7 @@ from rescind.core.arrays import Clients
 from rescind.errors import ForgottenClientError, refuse_changes
 from rescind.ledger.commitments import (
     KEY_BYTES,
+    NO_HEAD,
     broken_links,
     canonical,
     label_leaf,
@@ -29,7 +31,7 @@ from rescind.ledger.commitments import (
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.texts import is_digest, is_plain
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 LONGEST_NAME = 256
@@ -39,6 +41,9 @@ def is_name(text: object) -> TypeGuard[str]:
     """Return whether people can be shown a text as a name: not too long, in one line, and nothing hidden in it."""
     return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and is_plain(text)
 
+
+# What is derived from the rounds takes 20 bytes a client: enough for 13 million. Beyond, nothing is kept.
+LARGEST_BOUNDS = 2**28
 
 # The kinds of entries that a ledger writes of its own accord.
 ROUND, BRANCH, REGISTRATION, LABEL, REJECTION, REMAINS, READMISSION = (
@@ -179,12 +184,21 @@ class Ledger(ABC):
             UnsafePermissionsError: other users can read it.
         """
 
-    @abstractmethod
     def head(self) -> bytes:
         """Return the head of the chain.
 
         Returns:
             that of the last entry, ``commitments.NO_HEAD`` if there is none.
+        """
+        last = self.last_entry()
+        return last.head if last else NO_HEAD
+
+    @abstractmethod
+    def last_entry(self) -> Entry | None:
+        """Return the journal's last entry.
+
+        Returns:
+            the entry; None if there is none.
         """
 
     # Clients
@@ -238,6 +252,14 @@ class Ledger(ABC):
 
         Returns:
             the pseudonyms by name.
+        """
+
+    @abstractmethod
+    def count_names(self) -> int:
+        """Return how many names are known.
+
+        Returns:
+            the number, of millions without reading them.
         """
 
     @abstractmethod
@@ -542,11 +564,12 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def rounds(self, span: Span) -> Iterator[RoundRecord]:
+    def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
         """Return the rounds of a span whose numbers are not erased, in order.
 
         Args:
             span: the span.
+            wanted: the numbers of the rounds to return; None means all.
 
         Yields:
             the rounds.
@@ -609,6 +632,66 @@ class Ledger(ABC):
             the digests by model and client.
         """
 
+    # What is derived
+
+    def keep_bounds(self, model_id: ModelId, content: bytes) -> None:
+        """Keep what was derived from all rounds up to a model, in the place of what was kept before.
+
+        It can be derived again at any time; kept, it saves whoever records next from reading all rounds. It is sealed
+        with the secret and the head of the chain, and goes with the next erasure.
+
+        Args:
+            model_id: the model, the last one of its branch.
+            content: what was derived, at most ``LARGEST_BOUNDS`` bytes.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
+            ValueError: the branch has another last model, or there are too many bytes.
+        """
+        if len(content) > LARGEST_BOUNDS:
+            raise ValueError(f"{len(content)} bytes are too many to keep: at most {LARGEST_BOUNDS}")
+        with self._transaction():
+            last = self.last_entry()
+            if last is None or self.last_round(model_id.branch) != model_id.round:
+                raise ValueError(f"{model_id} is not the last one of its branch: what follows from it is not kept")
+            self._replace_bounds((last.sequence, self._seal_bounds(last.head, content), content))
+
+    def bounds(self) -> tuple[int, bytes] | None:
+        """Return what ``keep_bounds`` kept last.
+
+        Returns:
+            the number of the journal's last entry by then, and the content. None if nothing is kept, it was changed
+                since, or that entry is not in the chain any more.
+
+        Raises:
+            MissingSecretError: the secret is not at hand.
+        """
+        kept = self._read_bounds()
+        if kept is None:
+            return None
+        sequence, head, seal, content = kept
+        return (sequence, content) if hmac.compare_digest(seal, self._seal_bounds(head, content)) else None
+
+    def _seal_bounds(self, head: bytes, content: bytes) -> bytes:
+        return hmac.digest(self.outside_secret(BOUNDS), head + hashlib.sha256(content).digest(), "sha256")
+
+    @abstractmethod
+    def bounds_since(self) -> int | None:
+        """Return since which entry something is kept that was derived, true or not.
+
+        Returns:
+            the entry's number; None if nothing is kept.
+        """
+
+    @abstractmethod
+    def _read_bounds(self) -> tuple[int, bytes, bytes, bytes] | None:
+        """Return the number of the entry, its head, the seal and the content; None if one of them cannot be."""
+
+    @abstractmethod
+    def _replace_bounds(self, kept: tuple[int, bytes, bytes] | None) -> None:
+        """Write the number of the entry, the seal and the content, in the place of what is there."""
+
     # Erasure
 
     @abstractmethod
@@ -636,7 +719,7 @@ class Ledger(ABC):
     ) -> None:
         """Delete the numbers of rounds, their kept models' references and their updates' digests.
 
-        All of it is one transaction.
+        What was derived from all rounds goes too. All of it is one transaction.
 
         Args:
             spans: the rounds. A span from round 0 covers the branch's first model too.
@@ -652,6 +735,7 @@ class Ledger(ABC):
             if remains is not None:
                 self._append(REMAINS, *remains)
             self._drop_rounds(spans)
+            self._replace_bounds(None)
             self._replace_stretches([*superseded, *([stretch.branch] if stretch else [])], stretch)
 
     @abstractmethod
@@ -868,8 +952,9 @@ def label_body(leaves: Mapping[int, bytes]) -> dict[str, Any]:
     return {"labels": [[client, leaf.hex()] for client, leaf in sorted(leaves.items())]}
 
 
-# What a returning client is recognised by, what stamps entries, and what shows that a secret is the right one.
-RETURNING, STAMPS, CHECK = "returning clients", "stamps", "check"
+# What a returning client is recognised by, what stamps entries, what seals what is derived, and what shows that a
+# secret is the right one.
+RETURNING, STAMPS, BOUNDS, CHECK = "returning clients", "stamps", "bounds", "check"
 
 
 def rejection_body(model_id: ModelId, rejected: Mapping[int, str]) -> dict[str, Any]:

@@ -271,9 +271,10 @@ class Postgresql(Database):
 
     def _prepare(self, driver: Any, _record: object) -> None:
         driver.autocommit = True
+        # Without statistics the server overestimates our queries, and would compile them for longer than they take.
         driver.execute(
             "SELECT set_config('search_path', %s, false), set_config('lock_timeout', %s, false), "
-            "set_config('synchronous_commit', 'on', false)",
+            "set_config('synchronous_commit', 'on', false), set_config('jit', 'off', false)",
             [self.schema, f"{_PATIENCE * 1000:.0f}ms"],
         )
         driver.autocommit = False

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
 from rescind.errors import LockedError
-from rescind.ledger.commitments import KEY_BYTES, NO_HEAD, label_leaf, name_leaf, next_entry, stamp
+from rescind.ledger.commitments import KEY_BYTES, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     RETURNING,
@@ -46,6 +46,7 @@ class MemoryLedger(Ledger):
         self._kept: dict[ModelId, str] = {}
         self._updates: dict[tuple[ModelId, int], str] = {}
         self._stretches: dict[int, Stretch] = {}
+        self._bounds: tuple[int, bytes, bytes] | None = None
         self._held = False
 
     def close(self) -> None:
@@ -76,8 +77,8 @@ class MemoryLedger(Ledger):
     def outside_secret(self, purpose: str) -> bytes:
         return derive_secret(self._outside_secret, purpose)
 
-    def head(self) -> bytes:
-        return self._entries[-1].head if self._entries else NO_HEAD
+    def last_entry(self) -> Entry | None:
+        return self._entries[-1] if self._entries else None
 
     def _last_pseudonym(self) -> int:
         return max([0, *self._names.values(), *self._name_leaves])
@@ -89,6 +90,9 @@ class MemoryLedger(Ledger):
 
     def identities(self) -> dict[str, int]:
         return dict(self._names)
+
+    def count_names(self) -> int:
+        return len(self._names)
 
     def names(self, clients: Clients) -> dict[int, str]:
         wanted = set(clients.tolist())
@@ -137,8 +141,9 @@ class MemoryLedger(Ledger):
     def last_round(self, branch: int) -> int:
         return self._last_rounds.get(branch, -1)
 
-    def rounds(self, span: Span) -> Iterator[RoundRecord]:
-        yield from [self._rounds[model_id] for model_id in sorted(self._rounds) if model_id in span]
+    def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
+        inside = [model_id for model_id in sorted(self._rounds) if model_id in span]
+        yield from [self._rounds[model_id] for model_id in inside if wanted is None or model_id.round in wanted]
 
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
         rows = [(round_.model_id.round, round_.factor, round_.rounding) for round_ in self.rounds(span)]
@@ -157,6 +162,18 @@ class MemoryLedger(Ledger):
 
     def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
         return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}
+
+    def bounds_since(self) -> int | None:
+        return self._bounds[0] if self._bounds else None
+
+    def _read_bounds(self) -> tuple[int, bytes, bytes, bytes] | None:
+        if self._bounds is None:
+            return None
+        sequence, seal, content = self._bounds
+        return sequence, self._entries[sequence - 1].head, seal, content
+
+    def _replace_bounds(self, kept: tuple[int, bytes, bytes] | None) -> None:
+        self._bounds = kept
 
     def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         for client, name in self.names(clients).items():
@@ -206,7 +223,7 @@ class MemoryLedger(Ledger):
         yield from ()
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
-        entry = next_entry(self._entries[-1] if self._entries else None, kind, time, normalise_body(body), root)
+        entry = next_entry(self.last_entry(), kind, time, normalise_body(body), root)
         self._entries.append(entry)
         self._stamps.append(stamp(self.outside_secret(STAMPS), entry.head))
         return entry

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import (
     JSON,
     Boolean,
@@ -40,7 +42,8 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from rescind.errors import IncompleteHistoryError, NoHistoryError, SchemaVersionError
-from rescind.ledger.contract import SCHEMA_VERSION
+from rescind.ledger.contract import ABSENT_ROUNDS, SCHEMA_VERSION
+from rescind.ledger.records import Span
 
 # A look-up of one client seeks once a segment. An insert stays within the pages of the current one: larger segments
 # make look-ups cheaper and commits dearer.
@@ -186,6 +189,9 @@ stretch = Table(
     _bytes("remaining"),
 )
 
+# What is derived from the rounds up to an entry, at most one row: see ``Ledger.keep_bounds``.
+bounds = Table("bounds", TABLES, _number("sequence", primary_key=True), _bytes("seal"), _bytes("content"))
+
 
 class _Numbers(TypeDecorator[list[int]]):
     """A list of integers; those that no column can hold are left out, because they are in no row either."""
@@ -207,9 +213,11 @@ TEXTS = JSON().with_variant(ARRAY(Text), "postgresql")
 # statistics to see why, is forced to it with OFFSET 0.
 _JOINED = {
     "sqlite": """
-        WITH found AS (
+        WITH RECURSIVE one (segment) AS (
+            SELECT 0 UNION ALL SELECT segment + 1 FROM one WHERE segment < (SELECT max(segment) FROM participation)
+        ), found AS (
             SELECT DISTINCT round FROM participation
-            WHERE segment IN (SELECT value FROM json_each(:segments))
+            WHERE segment IN (SELECT segment FROM one)
               AND client IN (SELECT value FROM json_each(:clients))
         )
         SELECT round.branch, round.round FROM round JOIN found ON round.sequence = found.round
@@ -217,7 +225,8 @@ _JOINED = {
     """,
     "postgresql": """
         WITH found AS MATERIALIZED (
-            SELECT DISTINCT entered.round FROM unnest(:segments) AS one (segment)
+            SELECT DISTINCT entered.round
+            FROM generate_series(0, (SELECT max(segment) FROM participation)) AS one (segment)
             CROSS JOIN unnest(:clients) AS who (client)
             CROSS JOIN LATERAL (
                 SELECT round FROM participation AS each
@@ -230,11 +239,27 @@ _JOINED = {
 }
 
 
-def joined(connection: Connection, segments: Iterable[int], clients: Iterable[int]) -> Sequence[Row[int, int]]:
-    """Return branch and number of the rounds in these segments that any of these clients took part in, in order."""
-    lists = {"segments": list(segments), "clients": list(clients)}
-    query = text(_JOINED[connection.dialect.name]).bindparams(*(bindparam(name, type_=NUMBERS) for name in lists))
-    return connection.execute(query, lists).all()
+def joined(connection: Connection, clients: Iterable[int]) -> Sequence[Row[int, int]]:
+    """Return branch and number of the rounds that any of these clients took part in, in order."""
+    query = text(_JOINED[connection.dialect.name]).bindparams(bindparam("clients", type_=NUMBERS))
+    return connection.execute(query, {"clients": list(clients)}).all()
+
+
+# All rounds as one value, in the bytes of PostgreSQL's own protocol: rows take longer, each of them.
+_ABSENT_ROUNDS = text(
+    """
+    SELECT string_agg(int4send(round) || float8send(factor) || float8send(rounding), '' ORDER BY round) FROM round
+    WHERE branch = :branch AND round BETWEEN :first AND :last
+    """
+)
+_SENT = np.dtype([("round", ">i4"), ("factor", ">f8"), ("rounding", ">f8")])
+
+
+def absent_rounds(connection: Connection, span: Span) -> NDArray[np.void]:
+    """Return number, factor and rounding of a span's rounds in PostgreSQL, in order."""
+    bounds_of_span = {"branch": span.branch, "first": span.first, "last": span.last}
+    sent = connection.execute(_ABSENT_ROUNDS, bounds_of_span).scalar_one()
+    return np.frombuffer(sent or b"", dtype=_SENT).astype(ABSENT_ROUNDS)
 
 
 class _Among(FunctionElement[bool]):

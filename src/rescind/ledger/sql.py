@@ -33,10 +33,11 @@ from sqlalchemy import (
 from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.ledger import schema
-from rescind.ledger.commitments import KEY_BYTES, NO_HEAD, canonical, label_leaf, name_leaf, next_entry, stamp
+from rescind.ledger.commitments import KEY_BYTES, canonical, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     CHECK,
+    LARGEST_BOUNDS,
     RETURNING,
     ROUND,
     STAMPS,
@@ -128,7 +129,9 @@ class SqlLedger(Ledger):
         if kinds and ROUND not in kinds:
             # Said once more, in the words of the index, which is not used otherwise.
             query = query.where(schema.NOT_A_ROUND)
-        with self._connected() as connection, _streamed(connection, query, _ENTRIES_AT_ONCE) as rows:
+        # What is new is little, and not worth a cursor on the server.
+        streamed = {} if after else {"yield_per": _ENTRIES_AT_ONCE}
+        with self._connected() as connection, connection.execute(query, execution_options=streamed) as rows:
             yield from map(_entry, rows)
 
     def _run_secret(self) -> bytes:
@@ -146,10 +149,11 @@ class SqlLedger(Ledger):
             self._outside_secret = bound
         return derive_secret(self._outside_secret, purpose)
 
-    def head(self) -> bytes:
+    def last_entry(self) -> Entry | None:
+        table = schema.journal
         with self._connected() as connection:
-            last = _last_entry(connection)
-        return last.head if last else NO_HEAD
+            row = connection.execute(select(table).order_by(table.c.sequence.desc()).limit(1)).first()
+        return None if row is None else _entry(row)
 
     # Clients
 
@@ -170,6 +174,10 @@ class SqlLedger(Ledger):
 
     def identities(self) -> dict[str, int]:
         return {row.name: row.pseudonym for row in self._rows_of_identities()}
+
+    def count_names(self) -> int:
+        with self._connected() as connection:
+            return int(connection.execute(select(func.count()).select_from(schema.identity)).scalar_one())
 
     def names(self, clients: Clients) -> dict[int, str]:
         rows = self._rows_of_identities(among(schema.identity.c.pseudonym, clients.tolist()))
@@ -249,30 +257,31 @@ class SqlLedger(Ledger):
             last = connection.execute(select(table.c.last_round).where(table.c.number == branch)).scalar()
         return -1 if last is None else last
 
-    def rounds(self, span: Span) -> Iterator[RoundRecord]:
+    def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
         table = schema.round_
-        query = select(table).where(_within(table, span)).order_by(table.c.round)
+        query, count = select(table).where(_within(table, span)).order_by(table.c.round), span.last - span.first + 1
+        if wanted is not None:
+            query, count = query.where(among(table.c.round, wanted)), len(wanted)
         with self._connected() as connection:
             # A few rounds are not worth a cursor on the server, which has to be asked three more times for it.
-            few = span.last - span.first < _ROUNDS_AT_ONCE
+            few = count <= _ROUNDS_AT_ONCE
             with connection.execute(query) if few else _streamed(connection, query, _ROUNDS_AT_ONCE) as rows:
                 yield from map(_round, rows)
 
     def absent_rounds(self, span: Span) -> NDArray[np.void]:
-        table = schema.round_
-        query = select(table.c.round, table.c.factor, table.c.rounding).where(_within(table, span))
-        # Ten thousand rows at once would wake the garbage collector, which takes longer than reading them.
-        with (
-            self._connected() as connection,
-            _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE) as rows,
-        ):
+        with self._connected() as connection:
+            if connection.dialect.name == "postgresql":
+                return schema.absent_rounds(connection, span)
+            table = schema.round_
+            query = select(table.c.round, table.c.factor, table.c.rounding).where(_within(table, span))
+            # Ten thousand rows at once would wake the garbage collector, which takes longer than reading them.
+            rows = _streamed(connection, query.order_by(table.c.round), _ENTRIES_AT_ONCE)
             parts = [np.array([tuple(row) for row in part], dtype=ABSENT_ROUNDS) for part in rows.partitions()]
         return np.concatenate([np.empty(0, dtype=ABSENT_ROUNDS), *parts])
 
     def rounds_of(self, clients: Clients) -> list[ModelId]:
         with self._connected() as connection:
-            last = connection.execute(select(func.max(schema.participation.c.segment))).scalar_one()
-            rows = [] if last is None else schema.joined(connection, range(last + 1), clients.tolist())
+            rows = schema.joined(connection, clients.tolist())
         return [ModelId(*row) for row in rows]
 
     def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
@@ -303,6 +312,33 @@ class SqlLedger(Ledger):
         with self._connected() as connection:
             rows = connection.execute(query).all()
         return {(ModelId(row.branch, row.round), row.client): row.digest.hex() for row in rows}
+
+    # What is derived
+
+    def bounds_since(self) -> int | None:
+        with self._connected() as connection:
+            # The oldest, should somebody have put one beside it.
+            oldest: int | None = connection.execute(select(func.min(schema.bounds.c.sequence))).scalar_one()
+        return oldest
+
+    def _read_bounds(self) -> tuple[int, bytes, bytes, bytes] | None:
+        table, journal = schema.bounds, schema.journal
+        query = select(table.c.sequence, journal.c.head, table.c.seal, table.c.content).join(
+            journal, journal.c.sequence == table.c.sequence
+        )
+        # Asked by the database: what somebody else put there need not fit into memory.
+        fits = func.length(table.c.content) <= LARGEST_BOUNDS
+        with self._connected() as connection:
+            row = connection.execute(query.where(fits).order_by(table.c.sequence).limit(1)).first()
+        # SQLite lets a column hold anything, also a text in place of bytes.
+        if row is None or not all(isinstance(value, bytes) for value in row[1:]):
+            return None
+        return row.sequence, row.head, row.seal, row.content
+
+    def _replace_bounds(self, kept: tuple[int, bytes, bytes] | None) -> None:
+        with self._connected() as connection:
+            connection.execute(delete(schema.bounds))
+            _insert(connection, schema.bounds, [kept] if kept else [])
 
     # Erasure
 
@@ -382,6 +418,10 @@ class SqlLedger(Ledger):
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         self._check_open()
+        if self._own.connection is not None:
+            # It is read as it was at one moment already, or as the transaction that is under way left it.
+            yield
+            return
         options = self._database.snapshot_options
         reader = self._database.engine.connect().execution_options(**options)
         with reader as connection, connection.begin(), self._using(connection):
@@ -439,7 +479,7 @@ class SqlLedger(Ledger):
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
         with self._connected() as connection:
-            entry = next_entry(_last_entry(connection), kind, time, normalise_body(body), root)
+            entry = next_entry(self.last_entry(), kind, time, normalise_body(body), root)
             text, stamped = canonical(entry.body).decode(), stamp(self.outside_secret(STAMPS), entry.head)
             _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
         return entry
@@ -448,13 +488,6 @@ class SqlLedger(Ledger):
 def _take_turn(connection: Connection) -> None:
     """Wait, in a transaction that writes, until PostgreSQL gives it its turn."""
     connection.execute(select(schema.run.c.schema_version).with_for_update()).one()
-
-
-def _last_entry(connection: Connection) -> Entry | None:
-    table = schema.journal
-    query = select(table).order_by(table.c.sequence.desc()).limit(1)
-    row = connection.execute(query).first()
-    return None if row is None else _entry(row)
 
 
 def _insert_round(connection: Connection, sequence: int, round_: RoundRecord, model: bytes) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Executable, create_engine, create_mock_engine, select, text
+from sqlalchemy import Connection, Executable, create_engine, create_mock_engine, func, select, text
 from sqlalchemy.schema import CreateTable
 
 from rescind.checkpoints.storage import UNFINISHED, is_finished
@@ -140,6 +140,9 @@ def find_strange_rows(connection: Connection) -> Iterator[str]:
     }.items():
         if strays:
             yield f"{len(strays)} rows of table {name} belong to nothing that the journal tells of"
+    derived = connection.execute(select(func.count()).select_from(schema.bounds)).scalar_one()
+    if derived > 1:
+        yield f"table bounds has {derived} rows, not one: all others may hold erased values"
     participations = connection.execute(_STRAY_PARTICIPATIONS).scalar_one()
     if participations:
         yield f"{participations} rows of participations belong to no round that is there"

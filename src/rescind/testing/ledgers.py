@@ -21,7 +21,7 @@ import numpy as np
 from rescind.core.arrays import Clients
 from rescind.errors import ForgottenClientError, LockedError
 from rescind.ledger.commitments import NO_HEAD, broken_links, merkle_root, round_root
-from rescind.ledger.contract import ABSENT_ROUNDS, LONGEST_NAME, Ledger
+from rescind.ledger.contract import ABSENT_ROUNDS, LARGEST_BOUNDS, LONGEST_NAME, Ledger
 from rescind.ledger.records import REMAINING, ModelId, RoundRecord, Span, Stretch, pack_participants
 
 OpenLedger: TypeAlias = Callable[[], Ledger]
@@ -110,6 +110,7 @@ def readable(
         "head": ledger.head(),
         "entries": list(ledger.entries()),
         "identities": ledger.identities(),
+        "names known": ledger.count_names(),
         "names": ledger.names(group(*clients)),
         "labels": ledger.labels(),
         "name leaves": ledger.name_leaves(0, 2**31 - 1),
@@ -126,6 +127,7 @@ def readable(
         "updates": [list(ledger.updates(span).items()) for span in spans],
         "stretches": [_stretch_bits(branch, stretch) for branch, stretch in ledger.stretches().items()],
         "suppressed": ledger.erased_name_digests(),
+        "bounds": (ledger.bounds_since(), ledger.bounds()),
     }
 
 
@@ -156,6 +158,7 @@ class LedgerConformance:
         assert ledger.rounds_of(group()) == []
         assert ledger.kept() == {}
         assert ledger.stretches() == {}
+        assert (ledger.bounds_since(), ledger.bounds()) == (None, None)
         assert len(ledger.absent_rounds(Span(0, 0, 10))) == 0
         assert ledger.absent_rounds(Span(0, 0, 10)).dtype == ABSENT_ROUNDS
 
@@ -386,6 +389,13 @@ class LedgerConformance:
         assert list(ledger.rounds(Span(0, 3, 2))) == []
         assert [ledger.last_round(branch) for branch in (0, 1, 2)] == [5, 2, -1]
 
+    def test_some_rounds_of_a_span_are_given_by_their_numbers(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        rounds = _train(ledger, 0, [[1, at % 5 + 1] if at % 5 else [1] for at in range(40)])
+        for wanted in ([], [3], [40, 2, 2, 7], [0, 41, -1, 2**40], list(range(5, 36))):
+            chosen = [_bits(round_) for round_ in ledger.rounds(Span(0, 2, 40), wanted)]
+            assert chosen == [_bits(rounds[at - 1]) for at in range(2, 41) if at in wanted]
+
     def test_absent_rounds_gives_the_rounds_factors(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
         rounds = _train(ledger, 0, [[1], [], [3], [2]])
@@ -509,6 +519,35 @@ class LedgerConformance:
         assert list(ledger.updates(Span(1, 0, 9))) == []
 
     # Transactions and the writer
+
+    def test_what_is_derived_is_kept_until_the_next_erasure(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        _train(ledger, 0, [[1], [1, 2]])
+        last, content = list(ledger.entries())[-1].sequence, bytes(range(256)) * 40
+        ledger.keep_bounds(ModelId(0, 2), b"\0")
+        ledger.keep_bounds(ModelId(0, 2), content)
+        assert (ledger.bounds_since(), ledger.bounds()) == (last, (last, content))
+        # It stays what followed from the rounds up to there, whatever comes after them.
+        _train(ledger, 0, [[2]], after=2)
+        ledger.append("kind", {}, NOW)
+        ledger = _again(ledger, open_ledger)
+        assert ledger.bounds() == (last, content)
+        ledger.erase_rounds([])
+        assert (ledger.bounds_since(), ledger.bounds()) == (None, None)
+        ledger.keep_bounds(ModelId(0, 3), b"")
+        assert ledger.bounds() == (last + 2, b"")
+
+    def test_what_is_derived_from_other_rounds_is_refused(self, open_ledger: OpenLedger) -> None:
+        ledger = _started(open_ledger())
+        _train(ledger, 0, [[1], [1]])
+        ledger.keep_bounds(ModelId(0, 2), b"kept")
+        before = readable(ledger)
+        for model_id in (ModelId(0, 1), ModelId(0, 3), ModelId(1, 0)):
+            with refused(ValueError, "not the last one"):
+                ledger.keep_bounds(model_id, b"other")
+        with refused(ValueError, "too many"):
+            ledger.keep_bounds(ModelId(0, 2), bytes(LARGEST_BOUNDS + 1))
+        assert readable(ledger) == before
 
     def test_reopening_finds_everything(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())

@@ -1,0 +1,257 @@
+"""What is derived from all rounds is kept, sealed, and never believed without its seal."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from benchmarks.recorded import FACTS, federation, train
+from rescind.checkpoints import tensors
+from rescind.errors import BrokenHistoryError
+from rescind.history import bounds as module
+from rescind.history import recorder as recorders
+from rescind.history.bounds import read_bounds
+from rescind.history.history import History
+from rescind.ledger.records import ErasureLevel, ModelId
+from tests.history.test_history_machine import check_kept_bounds, flat_bounds
+
+CLIENTS = federation(seed=4, clients=5, rate=0.6)
+START = {"theta": CLIENTS.start}
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history") as opened:
+        yield opened
+
+
+def record(history: History, rounds: int) -> None:
+    with history.recording(FACTS, START, capacity=4) as recorder:
+        train(recorder, CLIENTS, rounds, range(5))
+
+
+def cut_off(history: History, rounds: int) -> None:
+    """Record rounds and end as if something had failed."""
+    with suppress(KeyError), history.recording(FACTS, START, capacity=4) as recorder:
+        train(recorder, CLIENTS, rounds, range(5))
+        raise KeyError
+
+
+def rounds_read(history: History) -> int:
+    """Return how many rounds are read in full to go on recording."""
+    read, original = [], history.ledger.rounds
+
+    def counted(*arguments: object) -> Iterator[object]:
+        for round_ in original(*arguments):  # type: ignore[arg-type]
+            read.append(round_)
+            yield round_
+
+    with patch.object(history.ledger, "rounds", counted):
+        read_bounds(history.ledger, history.timeline)
+    return len(read)
+
+
+def execute(history: History, *statements: str) -> None:
+    with closing(sqlite3.connect(Path(history.location) / "ledger.sqlite")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_whoever_goes_on_reads_only_the_rounds_since_then(history: History) -> None:
+    record(history, 20)
+    assert rounds_read(history) == 0
+    cut_off(history, 3)
+    assert rounds_read(history) == 3
+    check_kept_bounds(history)
+    record(history, 1)
+    assert rounds_read(history) == 0
+
+
+def test_a_long_run_keeps_them_on_its_way(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "_ROUNDS_REPLAYED", 5)
+    with history.recording(FACTS, START, capacity=4) as recorder:
+        train(recorder, CLIENTS, 13, range(5))
+        assert rounds_read(history) == 3
+    # Whoever has read many rounds keeps what follows from them at once.
+    history.ledger.erase_rounds([])
+    assert rounds_read(history) == 13
+    cut_off(history, 0)
+    assert rounds_read(history) == 0
+
+
+def test_a_public_schedule_keeps_them_too(tmp_path: Path) -> None:
+    facts = replace(FACTS, public_schedule=True)
+    with History(tmp_path / "history") as history:
+        for rounds in (9, 4):
+            with history.recording(facts, START, capacity=4) as recorder:
+                train(recorder, CLIENTS, rounds, range(5))
+            assert rounds_read(history) == 0
+            check_kept_bounds(history)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE bounds SET content = zeroblob(length(content))",
+        "UPDATE bounds SET content = 'bounds 1' || char(10)",
+        "UPDATE bounds SET content = zeroblob(300000000)",
+        "UPDATE bounds SET seal = zeroblob(32)",
+        "UPDATE bounds SET seal = 'text'",
+        "UPDATE bounds SET seal = zeroblob(0)",
+        "UPDATE bounds SET sequence = sequence - 1",
+        "UPDATE bounds SET sequence = sequence + 1000",
+        "UPDATE bounds SET sequence = -1",
+    ],
+)
+def test_what_somebody_changed_is_told_and_not_used(history: History, change: str) -> None:
+    record(history, 6)
+    expected = flat_bounds(read_bounds(history.ledger, history.timeline))
+    assert history.verify() == []
+    execute(history, change)
+    assert flat_bounds(read_bounds(history.ledger, history.timeline)) == expected
+    assert rounds_read(history) == 6
+    assert [problem for problem in history.verify() if "derived" in problem] != []
+    record(history, 1)
+    assert rounds_read(history) == 0
+    assert history.verify() == []
+
+
+def test_a_second_row_is_told(history: History) -> None:
+    record(history, 3)
+    execute(history, "INSERT INTO bounds SELECT sequence + 1, seal, content FROM bounds")
+    assert "table bounds has 2 rows, not one: all others may hold erased values" in history.verify()
+    record(history, 1)
+    assert history.verify() == []
+
+
+def test_those_of_fewer_rounds_are_as_good_and_those_of_another_history_are_none(history: History) -> None:
+    """An older row has a genuine seal: whoever puts it back changes only how many rounds are read."""
+    record(history, 4)
+    kept = history.ledger._read_bounds()
+    assert kept is not None
+    sequence, _, seal, content = kept
+    record(history, 3)
+    with history.ledger._transaction():
+        history.ledger._replace_bounds((sequence, seal, content))
+    assert rounds_read(history) == 3
+    check_kept_bounds(history)
+    assert history.verify() == []
+    with History(Path(history.location).with_name("other")) as other:
+        record(other, 7)
+        with other.ledger._transaction():
+            other.ledger._replace_bounds((sequence, seal, content))
+        assert rounds_read(other) == 7
+
+
+def test_a_round_that_is_gone_is_missed_at_once(history: History) -> None:
+    record(history, 6)
+    execute(history, "DELETE FROM round WHERE round = 3")
+    with pytest.raises(BrokenHistoryError, match="gone"):
+        record(history, 1)
+
+
+def test_an_erasure_takes_them_along(history: History) -> None:
+    record(history, 6)
+    kept = history.ledger._read_bounds()
+    assert kept is not None
+    plan = history.plan_erasure(ErasureLevel.OUTPUT)
+    history.erase(plan)
+    assert history.ledger.bounds_since() is None
+    sequence, _, seal, content = kept
+    with history.ledger._transaction():
+        history.ledger._replace_bounds((sequence, seal, content))
+    assert rounds_read(history) == 6
+    (problem,) = history.verify()
+    assert "still there: what was derived from all rounds" in problem
+
+
+def other_arrays(change: Callable[[Arrays], object]) -> Callable[[bytes], bytes]:
+    def changed(content: bytes) -> bytes:
+        arrays = dict(tensors.read(io.BytesIO(content)))
+        change(arrays)
+        return b"".join(tensors.chunks(arrays))
+
+    return changed
+
+
+def put(name: str, array: object) -> Callable[[bytes], bytes]:
+    return other_arrays(lambda arrays: arrays.update({name: np.array(array, dtype=arrays[name].dtype)}))
+
+
+def edit(name: str, act: Callable[[np.ndarray], np.ndarray]) -> Callable[[bytes], bytes]:
+    return other_arrays(lambda arrays: arrays.update({name: act(arrays[name])}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: b"",
+        lambda content: content[:-1],
+        lambda content: b"\xff" * 8 + content[8:],
+        other_arrays(lambda arrays: arrays.pop("legs")),
+        other_arrays(lambda arrays: arrays.update(more=np.zeros(1))),
+        edit("tracker.clients", lambda array: array.astype(np.int64)),
+        edit("tracker.psi", lambda array: array.astype(np.float32)),
+        edit("tracker.psi", lambda array: array * np.nan),
+        edit("tracker.psi", lambda array: -array),
+        edit("tracker.psi", lambda array: array[1:]),
+        edit("tracker.clients", lambda array: array[::-1].copy()),
+        edit("tracker.nodes", lambda array: array + 1000),
+        edit("tracker.floors", lambda array: array[1:]),
+        edit("tracker.floors", lambda array: array[:, None]),
+        edit("retention.nodes", lambda array: array[1:]),
+        edit("retention.nodes", lambda array: array * 3),
+        edit("retention.clients", lambda array: array[::-1].copy()),
+        edit("retention.psi", lambda array: array.T.copy()),
+        edit("retention.firsts", lambda array: array - 7),
+        put("legs", [[0, 0, 5]]),
+        put("legs", [[0, 0, 10**12]]),
+        put("legs", [[1, 0, 6]]),
+        put("legs", [[0, 0, 6], [0, 6, 0]]),
+        put("legs", np.zeros((0, 3))),
+        put("legs", [0, 0, 6]),
+        put("counts", [0, -1, 0]),
+        put("counts", [0, 3, 4]),
+        put("counts", [99, 6, 0]),
+        put("counts", [0]),
+    ],
+)
+def test_even_under_the_right_seal_only_what_can_be_is_used(
+    history: History, change: Callable[[bytes], bytes]
+) -> None:
+    record(history, 6)
+    expected = flat_bounds(read_bounds(history.ledger, history.timeline))
+    stored = history.ledger.bounds()
+    assert stored is not None
+    content = stored[1].removeprefix(module._VERSION)
+    changed = change(content)
+    assert changed != content
+    history.ledger.keep_bounds(ModelId(0, 6), module._VERSION + changed)
+    assert rounds_read(history) == 6
+    assert flat_bounds(read_bounds(history.ledger, history.timeline)) == expected
+
+
+def test_those_of_another_version_are_not_used(history: History) -> None:
+    record(history, 3)
+    stored = history.ledger.bounds()
+    assert stored is not None
+    history.ledger.keep_bounds(ModelId(0, 3), stored[1].replace(b"bounds 1\n", b"bounds 2\n"))
+    assert rounds_read(history) == 3
+    assert history.verify() == []
+
+
+def test_more_than_fits_is_not_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_BOUNDS", 100)
+    record(history, 3)
+    assert history.ledger.bounds_since() is None
+    record(history, 2)
+    assert rounds_read(history) == 5
