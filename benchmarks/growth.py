@@ -7,7 +7,7 @@ time on the clock. Of a call whose work grows with the number the exponent p sho
 does not it should be at most 0.1.
 
 p is fitted so that neither a constant part hides it nor noise makes it up. Where the time at least doubles, it is the
-smallest p with which some a + b n^p, neither a nor b negative, misses the times by at most 15 % (root mean square); or
+smallest p with which some a + b n^p, neither a nor b negative, misses the times by at most 15 %, root mean square; or
 the best one, if none does. Where the time less than doubles there is hardly a growing part: there, and wherever the
 work does not grow, p is the slope of log time over log size from the first size to the last, the constant included.
 
@@ -335,7 +335,7 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float], *, grows: bool) -> 
         terms = np.stack([1 / times, np.array(sizes, dtype=np.float64) ** power / times], axis=1)
         misses[power] = float(nnls(terms, np.ones(len(times)))[1]) / math.sqrt(len(times))
     allowed = max(NOISE, min(misses.values()))
-    return next(power for power, miss in misses.items() if miss <= allowed)
+    return min(power for power, miss in misses.items() if miss <= allowed)
 
 
 @contextmanager
