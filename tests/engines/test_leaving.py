@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 import stat
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
 from typer.testing import CliRunner
 
@@ -35,6 +37,7 @@ from rescind.flower.nodes import Nodes
 from rescind.flower.wire import RECEIPT, REFUSED
 from rescind.flower.wishes import NodeWish, answer_wish, read_wish
 from rescind.history.naming import name_key
+from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
@@ -242,6 +245,39 @@ def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monk
             nodes.listen()
         (asked,) = history.timeline.requests
         assert asked.sender.asker is Asker.NODE
+
+
+def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, on, node = Recorder._write, grid(), InProcessGrid.send_and_receive
+    asking = on.ids["clinic-2"]
+
+    def write_slowly(*given: Any) -> None:
+        threading.Event().wait(0.3)
+        write(*given)
+
+    def start_again(own: InProcessGrid, messages: Any, **options: Any) -> Any:
+        replies = node(own, messages := list(messages), **options)
+        if messages[0].metadata.message_type == MessageType.TRAIN:
+            own._contexts[asking].node_config["rescind-leave"] = True
+        return replies
+
+    def show_nodes(own: InProcessGrid) -> list[NodeInfo]:
+        wishes = own._contexts[asking].node_config.get("rescind-leave", False)
+        nodes = list(shown(own))
+        for info in nodes:
+            info.last_activated_at = "later" if wishes and info.node_id == asking else ""
+        return nodes
+
+    shown = InProcessGrid.get_nodes
+    monkeypatch.setattr(Recorder, "_write", write_slowly)
+    monkeypatch.setattr(InProcessGrid, "send_and_receive", start_again)
+    monkeypatch.setattr(InProcessGrid, "get_nodes", show_nodes)
+    with History(tmp_path / "history") as history:
+        run(history, on)
+        assert [filed.open for filed in history.timeline.requests] == [False]
+        # It asked after one round, and the second one did not begin.
+        assert history.timeline.branches.keys() == {0, 1}
+        assert history.newest_of(0).round == 1
 
 
 def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:

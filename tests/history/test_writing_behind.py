@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -83,6 +85,12 @@ def round_under_way(history: History, gate: Gate) -> Iterator[Recorder]:
             gate.open.set()
 
 
+def train_behind(recorder: Recorder) -> None:
+    """Record a round behind, and wait."""
+    train(recorder, CLIENTS, 1, range(6), behind=True)
+    recorder.finish_writing()
+
+
 def test_the_caller_goes_on_while_a_round_is_written(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     with round_under_way(history, gate) as recorder:
@@ -142,9 +150,8 @@ def test_an_error_of_the_writer_ends_the_run_and_the_round_is_trained_again(
         train(recorder, CLIENTS, 3, range(6))
         with monkeypatch.context() as patched:
             patched.setattr(owner, method, fail)
-            train(recorder, CLIENTS, 1, range(6), behind=True)
             with pytest.raises(OSError, match="No space left on device"):
-                recorder.finish_writing()
+                train_behind(recorder)
     # Letting go comes after the transaction.
     recorded = 4 if stage == "letting go" else 3
     assert history.newest == ModelId(0, recorded)
@@ -218,6 +225,112 @@ def test_whoever_fails_beside_the_writer_is_told_of_both(history: History, monke
     with pytest.raises(TimeoutError, match="no client") as failed:
         wait_for_nobody()
     assert failed.value.__notes__ == ["model 0.0 is the last model that is recorded: division by zero"]
+
+
+def test_a_server_that_tries_again_makes_no_round_of_a_lost_model(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stubborn(Average):
+        """Asks once more after an error."""
+
+        def round(self, engine: Engine, *given: Any) -> RoundResult:
+            try:
+                return Average.round(self, engine, *given)
+            except OSError:
+                return Average.round(self, engine, *given)
+
+    put, put_so_far = CheckpointStore.put, list[str]()
+
+    def fail_once(store: CheckpointStore, model: Any) -> str:
+        put_so_far.append("theta_0^0 is the first, the second round's model the third")
+        if len(put_so_far) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return put(store, model)
+
+    monkeypatch.setattr(CheckpointStore, "put", fail_once)
+    with pytest.raises(HistoryError, match="open the history again"):
+        Revocable(history, simulation(6, secret_noise=True), Stubborn()).train(Rounds(4))
+    assert history.newest == ModelId(0, 1)
+
+
+def test_however_often_somebody_interrupts_a_round_is_written_before_the_run_is_let_go(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+
+    def interrupt() -> None:
+        for _ in range(4):
+            threading.Event().wait(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(0.1)
+        gate.open.set()
+
+    impatient = threading.Thread(target=interrupt)
+
+    def wait_for_it() -> None:
+        with round_under_way(history, gate) as recorder:
+            impatient.start()
+            recorder.finish_writing()
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_it()
+    impatient.join()
+    # Else whoever comes next would remove the model that this round is about to refer to.
+    assert history.writer() is None
+    assert history.newest == ModelId(0, 3)
+    assert history.verify() == []
+
+
+def test_an_interruption_tells_what_went_wrong_beside_it(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_late(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(0.2)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SqlLedger, "commit_round", fail_late)
+    with pytest.raises(KeyboardInterrupt) as interrupted, history.recording(FACTS, START) as recorder:
+        train_behind(recorder)
+    assert isinstance(interrupted.value.__cause__, OSError)
+
+
+def test_a_history_is_closed_after_the_round_that_is_being_written(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    with round_under_way(history, gate):
+        threading.Timer(0.1, gate.open.set).start()
+        history.close()
+    with History(history.location) as again:
+        assert again.newest == ModelId(0, 3)
+        assert again.verify() == []
+
+
+def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, handed = Recorder.record, list[Any]()
+
+    def record_and_reuse(
+        recorder: Recorder, names: Any, weights: Any, steps: Any, *given: Any, **options: Any
+    ) -> None:
+        handed.append(weights.tolist())
+        record(recorder, names, weights, steps, *given, **options)
+        weights[:] = 1e6
+
+    gate = Gate(monkeypatch)
+    monkeypatch.setattr(Recorder, "record", record_and_reuse)
+    with round_under_way(history, gate):
+        pass
+    (last,) = history.ledger.rounds(Span(0, 3, 3))
+    assert sorted(last.participants["weight"].tolist()) == sorted(handed[-1])
+
+
+def test_who_takes_part_is_known_before_the_round_is_written(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "_write", lambda *_: None)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, CLIENTS, 1, range(6), behind=True)
+        # Whoever asks is recorded, and whoever is missing is waited for, however slow the writer is.
+        assert history.known_names().keys() == {name(client) for client in range(6)}
 
 
 def test_the_first_round_since_a_run_was_opened_says_so(history: History) -> None:

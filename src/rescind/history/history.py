@@ -133,6 +133,7 @@ class History:
         self.location = ""
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._ends_here = False
+        self._thread: ThreadPoolExecutor | None = None
         self._remaining: dict[tuple[int, tuple[str, ...]], list[str]] = {}
         self._barred: dict[tuple[int, tuple[tuple[str, str], ...]], frozenset[str]] = {}
         self._read = (Timeline(), 0)
@@ -150,7 +151,9 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Close files and connections; a history in memory is gone then."""
+        """Close files and connections; a history in memory is gone then. A round being written is written first."""
+        if self._thread is not None:
+            self._thread.shutdown()
         self.ledger.close()
         if self._ends_here:
             self.models.remove()
@@ -789,6 +792,7 @@ class History:
                 model = self.models.put(start)
                 self.ledger.start_branch(0, model, write_body(Branch(0, model)), self._now())
             with ThreadPoolExecutor(1, "rescind-writer") as thread:
+                self._thread = thread
                 # In memory nothing has to be waited for.
                 behind = thread if write_behind and not self._ends_here else None
                 recorder = Recorder(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from datetime import datetime
 from typing import cast
@@ -136,10 +136,7 @@ class Recorder:
     def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:
         """Record who may train the body, as far as that is new; nobody else's reply is recorded there."""
         self._check_usable()
-        self._check_names(names)
-        clients = self._ledger.register(names, self._now())
-        self._label(names, clients, labels)
-        new = set(clients.tolist()) - self._anchors
+        new = set(self._introduce(names, labels).tolist()) - self._anchors
         if new:
             record(self._ledger, AnchorsNamed(tuple(sorted(new))), self._now())
             self._anchors |= new
@@ -191,9 +188,15 @@ class Recorder:
         wrong is raised by whatever is called next.
         """
         self._check_usable()
-        handed = (names, weights, steps, measured, rounding, model, updates, rejected or {}, labels or {})
+        # Copied, as an engine may use its own for the next round.
+        names, weights, steps, rejected = tuple(names), np.array(weights), tuple(steps), dict(rejected or {})
+        # Not by the writer, whose pace would decide whose wish to leave is heard, and who is waited for.
+        clients = self._introduce([*names, *rejected], labels or {})
+        handed = (names, clients, weights, steps, measured, rounding, model, updates, rejected)
         # Updates take as much memory as all replies: the next ones must not come in beside them.
         if behind and self._thread is not None and updates is None:
+            # Until it is written: whoever went on from a lost model would record what was trained from it.
+            self._usable = False
             self._behind = (self._following(), self._thread.submit(self._write, *handed))
         else:
             self._write(*handed)
@@ -202,17 +205,23 @@ class Recorder:
         """Wait until the newest model's round is recorded, and raise what went wrong with it."""
         if self._behind is None:
             return
+        interruption: BaseException | None = None
         _, written = self._behind
-        try:
-            written.result()
-        finally:
-            # Whoever is interrupted while it waits has to wait again.
-            if written.done():
-                self._behind = None
+        while not written.done():
+            try:
+                wait([written])
+            except BaseException as error:
+                # However often somebody interrupts it: the run must not be let go while a round is written.
+                interruption = error
+        self._behind = None
+        if interruption is not None:
+            raise interruption from written.exception()
+        written.result()
 
     def _write(
         self,
         names: Sequence[str],
+        everybody: Clients,
         weights: Floats,
         steps: Sequence[int],
         measured: RoundMeasurement,
@@ -220,9 +229,11 @@ class Recorder:
         model: Mapping[str, Tensor],
         updates: Mapping[str, Mapping[str, Tensor]] | None,
         rejected: Mapping[str, str],
-        labels: Mapping[str, str],
     ) -> None:
-        """Check a round, then record it; nobody else may use the recorder meanwhile."""
+        """Check a round, then record it; nobody else may use the recorder meanwhile.
+
+        ``everybody`` are the pseudonyms of the participants, then of the rejected.
+        """
         self._check_model(model)
         solver = len(steps) > 0 and not any(steps)
         model_id = self._following()
@@ -233,14 +244,12 @@ class Recorder:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} is named twice in one round")
-        self._check_names([*names, *rejected])
         lengths = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
         for name, length in lengths.items():
             if length != len(names):
                 raise ValueError(f"{len(names)} participants need as many {name}, not {length}")
         training = self._run.facts.training
-        clients = self._ledger.register(names, self._now())
-        self._label(names, clients, labels)
+        clients, unused = everybody[: len(names)], everybody[len(names) :]
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
             raise ForgottenClientError(gone)
@@ -267,8 +276,6 @@ class Recorder:
         self._tracker.record(edge)
         self._index[model_id] = self._tracker.last_node
         released = self._observed(edge, model_id)
-        unused = self._ledger.register(list(rejected), self._now())
-        self._label(list(rejected), unused, labels)
         reasons = dict(zip(unused.tolist(), rejected.values(), strict=True))
         self._ledger.commit_round(round_, self._now(), released, digests, reasons, resumed=self._resumed)
         self._newest, self._resumed = model_id, False
@@ -289,8 +296,10 @@ class Recorder:
         stages = self._run.facts.stages
         return stages.body_rounds_left(self._joined) if stages and self._body is None else 0
 
-    def _label(self, names: Sequence[str], clients: Clients, labels: Mapping[str, str]) -> None:
-        """Write down what people call clients, as far as that is new."""
+    def _introduce(self, names: Sequence[str], labels: Mapping[str, str]) -> Clients:
+        """Return the clients' pseudonyms; who is new gets one, and what people call them is written down."""
+        self._check_names(names)
+        clients = self._ledger.register(names, self._now())
         called = {
             client: (name, labels[name])
             for name, client in zip(names, clients.tolist(), strict=True)
@@ -299,6 +308,7 @@ class Recorder:
         if called:
             self._ledger.label(dict(called.values()), self._now())
             self._labels |= {client: label for client, (_, label) in called.items()}
+        return clients
 
     def _check_stage(self, clients: Clients, model: Mapping[str, Tensor], *, solver: bool) -> None:
         """Refuse a round of the other stage, somebody who is no anchor in the body, and a body that changes later."""
