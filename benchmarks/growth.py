@@ -104,7 +104,8 @@ EVERYTHING = (
 )
 _WHOLE = {"verify", "erase", "report"}
 AXES = (
-    Axis("clients", (10**3, 10**4, 10**5, 10**6), frozenset({"status", *_WHOLE})),
+    # What is held in memory is of those who took part, and more of many clients did.
+    Axis("clients", (10**3, 10**4, 10**5, 10**6), frozenset({"status", "open_bytes", *_WHOLE})),
     Axis("rounds", (10**2, 10**3, 10**4), frozenset(EVERYTHING) - {"commit"}),
     Axis(
         "participants",
@@ -328,7 +329,8 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float], *, grows: bool) -> 
     slope = math.log(seconds[-1] / seconds[0]) / math.log(sizes[-1] / sizes[0])
     if not grows or len(sizes) < 3 or seconds[-1] < 2 * seconds[0]:
         return slope
-    times = np.array(seconds)
+    # A smaller history that took longer was disturbed.
+    times = np.minimum.accumulate(np.array(seconds)[::-1])[::-1]
     misses: dict[float, float] = {}
     for power in np.arange(0.05, 3, 0.01).tolist():
         # Relative to the times, so that the largest does not decide alone.
