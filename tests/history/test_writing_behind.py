@@ -306,21 +306,24 @@ def test_a_history_is_closed_after_the_round_that_is_being_written(
 
 
 def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, handed = Recorder.record, list[Any]()
+    record, write, used_again, handed = Recorder.record, Recorder._write, threading.Event(), list[float]()
 
-    def record_and_reuse(
-        recorder: Recorder, names: Any, weights: Any, steps: Any, *given: Any, **options: Any
-    ) -> None:
-        handed.append(weights.tolist())
-        record(recorder, names, weights, steps, *given, **options)
+    def record_and_reuse(recorder: Recorder, names: Any, weights: Any, *given: Any, **options: Any) -> None:
+        handed.extend(weights)
+        record(recorder, names, weights, *given, **options)
         weights[:] = 1e6
+        used_again.set()
 
-    gate = Gate(monkeypatch)
+    def write_late(*given: Any) -> None:
+        assert used_again.wait(30)
+        write(*given)
+
     monkeypatch.setattr(Recorder, "record", record_and_reuse)
-    with round_under_way(history, gate):
-        pass
-    (last,) = history.ledger.rounds(Span(0, 3, 3))
-    assert sorted(last.participants["weight"].tolist()) == sorted(handed[-1])
+    monkeypatch.setattr(Recorder, "_write", write_late)
+    with history.recording(FACTS, START) as recorder:
+        train(recorder, CLIENTS, 1, range(6), behind=True)
+    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    assert round_.participants["weight"].tolist() == handed
 
 
 def test_who_takes_part_is_known_before_the_round_is_written(
