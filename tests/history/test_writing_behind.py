@@ -253,6 +253,15 @@ def test_a_server_that_tries_again_makes_no_round_of_a_lost_model(
     assert history.newest == ModelId(0, 1)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let an interruption be one: a process that a shell starts in the background passes them over."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_however_often_somebody_interrupts_a_round_is_written_before_the_run_is_let_go(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +290,7 @@ def test_however_often_somebody_interrupts_a_round_is_written_before_the_run_is_
     assert history.verify() == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_tells_what_went_wrong_beside_it(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_late(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -27,6 +27,8 @@ class TrackerState:
     sorted: ``clients``, the node after its last round in ``nodes``, its Psi there in ``psi``, and the number of its
     rounds, without erased ones, in ``rounds``. From the node ``unbounded_from`` on nothing is known of anybody; 0
     means that there is none.
+
+    Theory section 4.
     """
 
     log_factors: Floats

@@ -154,6 +154,7 @@ class History:
         """Close files and connections; a history in memory is gone then. A round being written is written first."""
         if self._thread is not None:
             self._thread.shutdown()
+            self._thread = None
         self.ledger.close()
         if self._ends_here:
             self.models.remove()
@@ -807,7 +808,9 @@ class History:
                         failure.add_note(f"{recorder.model_id} is the last model that is recorded: {lost}")
                     raise
                 recorder.finish_writing()
-                recorder.keep_bounds()
+                # Unless the history was closed meanwhile.
+                if self._thread is not None:
+                    recorder.keep_bounds()
 
     def ask(
         self,
