@@ -41,7 +41,6 @@ CLIENTS = federation(1)
 BUDGET = Budget(8.0, 0.01)
 # What the writer does one after the other.
 STAGES = {
-    "registering": (SqlLedger, "register"),
     "checkpoint": (CheckpointStore, "put"),
     "transaction": (SqlLedger, "commit_round"),
     "inside the transaction": (SqlLedger, "_add_round"),

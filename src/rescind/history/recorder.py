@@ -85,6 +85,7 @@ class Recorder:
         self._set_aside: frozenset[int]
         self._anchors: frozenset[int]
         self._labels: dict[int, str]
+        self._introduced: dict[str, int]
         self._body: ModelId | None
         self._joined: int
         self._erased: int
@@ -298,8 +299,12 @@ class Recorder:
 
     def _introduce(self, names: Sequence[str], labels: Mapping[str, str]) -> Clients:
         """Return the clients' pseudonyms; who is new gets one, and what people call them is written down."""
-        self._check_names(names)
-        clients = self._ledger.register(names, self._now())
+        if not self._introduced.keys() >= set(names):
+            self._check_names(names)
+            registered = self._ledger.register(names, self._now())
+            # Those of the next round are mostly the same.
+            self._introduced = dict(zip(names, registered.tolist(), strict=True))
+        clients = np.array([self._introduced[name] for name in names], dtype=np.int64)
         called = {
             client: (name, labels[name])
             for name, client in zip(names, clients.tolist(), strict=True)
@@ -468,7 +473,7 @@ class Recorder:
         settle(self._ledger, number, self._now())
         timeline = Timeline.read(self._ledger)
         free_names(self._ledger, timeline)
-        self._gone = timeline.forgotten
+        self._gone, self._introduced = timeline.forgotten, {}
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""
@@ -497,7 +502,7 @@ class Recorder:
         self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
         self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
         self._body = None if body is None else body.model_id
-        self._labels = {}
+        self._labels, self._introduced = {}, {}
         self._usable = True
         self.keep_bounds(_ROUNDS_REPLAYED)
 
