@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 from typer.testing import CliRunner
 
 from rescind import History
@@ -35,22 +34,6 @@ def ask(folder: Path, clients: range) -> None:
             history.ask([f"clinic-{at}"], Budget(3.0, 1e-5))
 
 
-def statements(work: Callable[[], object]) -> int:
-    """Count what is asked of the database."""
-    count = 0
-
-    def counted(*_: Any) -> None:
-        nonlocal count
-        count += 1
-
-    event.listen(Engine, "before_cursor_execute", counted)
-    try:
-        work()
-    finally:
-        event.remove(Engine, "before_cursor_execute", counted)
-    return count
-
-
 def shown(*words: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
@@ -73,12 +56,12 @@ def waiting(folder: Path) -> None:
     ids=["list", "status", "waiting"],
 )
 def test_thirty_requests_ask_the_ledger_no_more_often_than_three(
-    work: Callable[[Path], object], folder: Path
+    work: Callable[[Path], object], folder: Path, count_statements: Callable[[Callable[[], object]], int]
 ) -> None:
     ask(folder, range(3))
-    few = statements(lambda: work(folder))
+    few = count_statements(lambda: work(folder))
     ask(folder, range(3, 30))
-    assert statements(lambda: work(folder)) == few
+    assert count_statements(lambda: work(folder)) == few
 
 
 def test_they_are_listed_under_their_own_names(folder: Path) -> None:

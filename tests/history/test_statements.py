@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 
 from benchmarks.recorded import FACTS, federation, train
 from rescind.core.calibration import Budget
@@ -17,22 +15,6 @@ from rescind.history.history import History
 from rescind.history.overview import overview
 
 CLIENTS = federation(seed=6, clients=8, rate=0.4)
-
-
-def statements(work: Callable[[], object]) -> int:
-    """Count what is asked of the database."""
-    count = 0
-
-    def counted(*_: Any) -> None:
-        nonlocal count
-        count += 1
-
-    event.listen(Engine, "before_cursor_execute", counted)
-    try:
-        work()
-    finally:
-        event.remove(Engine, "before_cursor_execute", counted)
-    return count
 
 
 def plan(history: History) -> None:
@@ -46,7 +28,10 @@ def show(history: History) -> None:
 
 @pytest.mark.parametrize("work", [plan, show])
 def test_twenty_rounds_ask_no_more_often_than_two_hundred(
-    work: Callable[[History], None], postgresql: str, tmp_path: Path
+    work: Callable[[History], None],
+    count_statements: Callable[[Callable[[], object]], int],
+    postgresql: str,
+    tmp_path: Path,
 ) -> None:
     run = f"statements_{secrets.token_hex(4)}"
     location = {"checkpoints": str(tmp_path / "models"), "run": run, "secret": tmp_path / "secret"}
@@ -58,5 +43,5 @@ def test_twenty_rounds_ask_no_more_often_than_two_hundred(
             history.ask([f"hospital-{3 if rounds == 20 else 4}"], Budget(3.0, 1e-5))
         # Once more, as somebody does who has read nothing yet.
         with History(postgresql, **location) as history:
-            counts.append(statements(lambda: work(history)))
+            counts.append(count_statements(lambda: work(history)))
     assert counts[1] == counts[0] <= 30

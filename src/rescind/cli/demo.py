@@ -11,6 +11,7 @@ import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
+from copy import copy
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rescind.engines.engine import Answers, Replies
     from rescind.ledger.records import ModelId
 
-_CLINICS, _PATIENTS, _FEATURES, _DIAGNOSES = 20, 60, 10, 3
+_CLINICS, _PATIENTS = 20, 60
 _LEAVING = "clinic-7"
 _ROUNDS = 20
 
@@ -109,18 +110,14 @@ class Clinics:
     """Clinics with patients in memory, whose diagnoses follow one rule, and chance; all of them train a head."""
 
     def __init__(self, count: int) -> None:
-        import numpy as np
+        from rescind.engines.patients import draw_patients
 
-        rng = np.random.default_rng(0)
-        rule = rng.normal(size=(_FEATURES, _DIAGNOSES))
-        rows = rng.normal(size=(count + 1, _PATIENTS, _FEATURES))
-        labels = (rows @ rule + rng.normal(size=(count + 1, _PATIENTS, _DIAGNOSES))).argmax(axis=2)
-        shards = list(zip(rows, labels, strict=True))
-        self._test, self._shards = shards[0], {f"clinic-{at}": shard for at, shard in enumerate(shards[1:])}
+        self._test, *shards = draw_patients(count + 1, _PATIENTS, seed=0)
+        self._shards = {f"clinic-{at}": shard for at, shard in enumerate(shards)}
 
     def without(self, name: str) -> Clinics:
         """Return the same clinics but one."""
-        others = Clinics(0)
+        others = copy(self)
         others._shards = {own: shard for own, shard in self._shards.items() if own != name}
         return others
 
@@ -148,7 +145,9 @@ class Clinics:
         """Return theta_0^0."""
         import numpy as np
 
-        return {"weight": np.zeros((_DIAGNOSES, _FEATURES)), "bias": np.zeros(_DIAGNOSES)}
+        from rescind.engines.patients import DIAGNOSES, FEATURES
+
+        return {"weight": np.zeros((DIAGNOSES, FEATURES)), "bias": np.zeros(DIAGNOSES)}
 
     def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:  # noqa: ARG002
         """Choose everybody who is present."""

@@ -259,7 +259,7 @@ class Recorder:
         order = np.argsort(clients)
         packed = pack_participants(
             clients[order],
-            np.asarray(weights)[order],
+            weights[order],
             measured.distances[order],
             np.array(steps, dtype=np.int32)[order],
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rescind.core.regularity import SoftmaxL2
 from rescind.core.training import LocalTraining
+from rescind.engines.patients import DIAGNOSES, FEATURES, draw_patients
 from rescind.simulation.federation import Federation, Shard
 from rescind.simulation.models import SoftmaxHead
 from rescind.simulation.simulation import Simulation
 
-_PATIENTS, _FEATURES, _DIAGNOSES = 40, 10, 3
+_PATIENTS = 40
 
 
 def clinics(count: int = 200, seed: int = 0) -> Simulation:
@@ -23,14 +22,10 @@ def clinics(count: int = 200, seed: int = 0) -> Simulation:
     Returns:
         an engine for ``Revocable``.
     """
-    rng = np.random.default_rng(seed)
-    rule = rng.normal(size=(_FEATURES, _DIAGNOSES))
-    rows = rng.normal(size=(count + 1, _PATIENTS, _FEATURES))
-    noise = rng.normal(size=(count + 1, _PATIENTS, _DIAGNOSES))
-    shards = [Shard(own, (own @ rule + chance).argmax(axis=1)) for own, chance in zip(rows, noise, strict=True)]
+    shards = [Shard(rows, labels) for rows, labels in draw_patients(count + 1, _PATIENTS, seed)]
     return Simulation(
-        Federation({f"clinic-{at}": shard for at, shard in enumerate(shards[1:])}, shards[0], classes=_DIAGNOSES),
-        SoftmaxHead(features=_FEATURES, classes=_DIAGNOSES),
+        Federation({f"clinic-{at}": shard for at, shard in enumerate(shards[1:])}, shards[0], classes=DIAGNOSES),
+        SoftmaxHead(features=FEATURES, classes=DIAGNOSES),
         LocalTraining(steps=5, learning_rate=1.0, loss=SoftmaxL2(l2=0.01, row_norm=1.0)),
         secret=f"clinics of seed {seed}".encode(),
     )
