@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, train
 from rescind.checkpoints import tensors
-from rescind.errors import BrokenHistoryError
+from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history import bounds as module
 from rescind.history import recorder as recorders
 from rescind.history.bounds import read_bounds
@@ -150,6 +150,23 @@ def test_those_of_fewer_rounds_are_as_good_and_those_of_another_history_are_none
         with other.ledger._transaction():
             other.ledger._replace_bounds((sequence, seal, content))
         assert rounds_read(other) == 7
+
+
+def test_a_round_whose_bounds_cannot_be_kept_is_not_recorded_twice(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder used to go on after the error, so that whoever tried again had the round twice."""
+    monkeypatch.setattr(recorders, "_ROUNDS_REPLAYED", 3)
+    with history.recording(FACTS, START, capacity=4) as recorder:
+        with monkeypatch.context() as patched:
+            patched.setattr(history.ledger, "keep_bounds", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                train(recorder, CLIENTS, 3, range(5))
+        with pytest.raises(HistoryError, match="open the history again"):
+            train(recorder, CLIENTS, 1, range(5))
+    assert history.newest == ModelId(0, 3)
+    record(history, 1)
+    assert history.verify() == []
 
 
 def test_a_round_that_is_gone_is_missed_at_once(history: History) -> None:

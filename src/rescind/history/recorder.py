@@ -283,8 +283,9 @@ class Recorder:
         self._joined += bool(len(names))
         self._kept[model_id] = round_.model
         self._let_go(released)
+        self._keep_bounds(_ROUNDS_REPLAYED)
+        # Last: whoever tried again after an error would record the round a second time.
         self._usable = True
-        self.keep_bounds(_ROUNDS_REPLAYED)
 
     def _following(self) -> ModelId:
         """Return the id of the model after the newest that is recorded."""
@@ -503,12 +504,17 @@ class Recorder:
         self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
         self._body = None if body is None else body.model_id
         self._labels, self._introduced = {}, {}
+        self._keep_bounds(_ROUNDS_REPLAYED)
         self._usable = True
-        self.keep_bounds(_ROUNDS_REPLAYED)
 
-    def keep_bounds(self, rounds: int = 1) -> None:
-        """Keep what is derived from the rounds in the ledger, if there were so many since it was kept last."""
-        if self._usable and self._tracker.last_node - self._bounds_kept >= rounds:
+    def keep_bounds(self) -> None:
+        """Keep what is derived from the rounds in the ledger, unless a call failed half-way."""
+        if self._usable:
+            self._keep_bounds(1)
+
+    def _keep_bounds(self, rounds: int) -> None:
+        """Keep it if there were so many rounds since it was kept last."""
+        if self._tracker.last_node - self._bounds_kept >= rounds:
             bounds = Bounds(self._tracker, self._retention, self._index, self._joined, self._erased)
             keep_bounds(self._ledger, self._newest, bounds)
             self._bounds_kept = self._tracker.last_node
