@@ -152,6 +152,28 @@ def test_those_of_fewer_rounds_are_as_good_and_those_of_another_history_are_none
         assert rounds_read(other) == 7
 
 
+def test_a_seal_that_changed_rounds_got_is_told(history: History) -> None:
+    """Whoever changes rounds, waits until they were read, and changes them back, leaves a genuine seal behind."""
+    record(history, 6)
+    execute(
+        history,
+        "CREATE TABLE aside AS SELECT sequence, rounding FROM round",
+        "UPDATE round SET rounding = rounding + 1",
+        "DELETE FROM bounds",
+    )
+    record(history, 0)
+    execute(
+        history,
+        "UPDATE round SET rounding = (SELECT rounding FROM aside WHERE aside.sequence = round.sequence)",
+        "DROP TABLE aside",
+    )
+    (problem,) = history.verify()
+    assert "does not follow from them" in problem
+    execute(history, "DELETE FROM bounds")
+    record(history, 0)
+    assert history.verify() == []
+
+
 def test_a_round_whose_bounds_cannot_be_kept_is_not_recorded_twice(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,8 +96,31 @@ def read_bounds(ledger: Ledger, timeline: Timeline) -> Bounds:
     Raises:
         BrokenHistoryError: the numbers of a round on the path are gone.
     """
-    run, newest, models = timeline.run, newest_model(ledger, timeline), ledger.kept()
+    newest, models = newest_model(ledger, timeline), ledger.kept()
+    return _derive(ledger, timeline, newest, models, _read_kept(ledger, timeline, newest, models))
+
+
+def follow_from_rounds(ledger: Ledger, timeline: Timeline) -> bool:
+    """Return whether the bounds that are kept, if any, are those that all rounds give.
+
+    The seal shows who wrote them, not from what: somebody may have changed rounds, and changed them back since.
+
+    Raises:
+        BrokenHistoryError: the numbers of a round on the path are gone.
+    """
+    newest, models = newest_model(ledger, timeline), ledger.kept()
     kept = _read_kept(ledger, timeline, newest, models)
+    if kept is None:
+        return True
+    resumed, derived = (_derive(ledger, timeline, newest, models, start) for start in (kept, None))
+    return _pack(_gather(resumed)) == _pack(_gather(derived))
+
+
+def _derive(
+    ledger: Ledger, timeline: Timeline, newest: ModelId, models: Iterable[ModelId], kept: _Kept | None
+) -> Bounds:
+    """Return the bounds at the newest model, from those that are kept on or from all rounds."""
+    run = timeline.run
     edges: Iterable[Edge]
     if kept is None:
         path = lineage_of(ledger, timeline.branches, newest, run.facts.training)
@@ -124,15 +147,19 @@ def read_bounds(ledger: Ledger, timeline: Timeline) -> Bounds:
 
 def keep_bounds(ledger: Ledger, newest: ModelId, bounds: Bounds) -> None:
     """Keep the bounds at the newest model in the ledger, unless they are too large for it."""
+    content = _VERSION + _pack(_gather(bounds))
+    if len(content) <= LARGEST_BOUNDS:
+        ledger.keep_bounds(newest, content)
+
+
+def _gather(bounds: Bounds) -> _Kept:
     legs: dict[int, tuple[int, int, int]] = {}
     for model_id, node in bounds.index.items():
         number = model_id.branch
         last = max(model_id.round, legs[number][2]) if number in legs else model_id.round
         legs[number] = (number, node - model_id.round, last)
-    states, lines = (bounds.tracker.state(), bounds.retention.state()), tuple(legs.values())
-    content = _VERSION + _pack(_Kept(*states, lines, bounds.joined, bounds.erased))
-    if len(content) <= LARGEST_BOUNDS:
-        ledger.keep_bounds(newest, content)
+    states = bounds.tracker.state(), bounds.retention.state()
+    return _Kept(*states, tuple(legs.values()), bounds.joined, bounds.erased)
 
 
 def _place_models(legs: Iterable[tuple[int, int, int]]) -> dict[ModelId, int]:

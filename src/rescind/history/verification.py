@@ -10,6 +10,7 @@ from rescind.checkpoints import tensors
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
+from rescind.history.bounds import follow_from_rounds
 from rescind.history.erasure import find_suppression_problems, stored_updates
 from rescind.history.events import AnchorsNamed, BodyTrained, BranchRetrained, ErasureFinished, RequestSettled
 from rescind.history.lineage import branch_exits, find_body, newest_model
@@ -48,7 +49,10 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     timeline = Timeline().follow(entries)
     yield from _find_repetitions(timeline, entries)
     stored = first_models(timeline)
-    yield from find_number_problems(ledger, timeline, entries, stored)
+    changed = False
+    for problem in find_number_problems(ledger, timeline, entries, stored):
+        changed = True
+        yield problem
     yield from (
         f"erasure {deletion.number} was begun and not finished: record or erase to finish it"
         for deletion in timeline.unfinished_deletions
@@ -58,7 +62,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     yield from find_name_problems(ledger, timeline)
     yield from _find_returned(ledger, timeline, recorded)
     yield from _find_not_erased(ledger, timeline, stored)
-    yield from _find_bounds_problems(ledger)
+    yield from _find_bounds_problems(ledger, timeline, changed=changed)
     yield from _find_identity_problems(ledger)
     yield from _find_stage_problems(ledger, timeline, recorded)
     if not timeline.unfinished_deletions:
@@ -247,11 +251,21 @@ def _find_returned(ledger: Ledger, timeline: Timeline, recorded: Mapping[ModelId
                     yield f"clients of request {filed.number} took part in {model_id}, after they had been forgotten"
 
 
-def _find_bounds_problems(ledger: Ledger) -> Iterator[str]:
-    """Find derived numbers that are not those that were written; without the secret nobody can tell."""
+def _find_bounds_problems(ledger: Ledger, timeline: Timeline, *, changed: bool) -> Iterator[str]:
+    """Find derived numbers that are not those that were written; without the secret nobody can tell.
+
+    Unless the rounds were ``changed``, they are derived once more.
+    """
     with suppress(MissingSecretError, UnsafePermissionsError):
-        if ledger.bounds_since() is not None and ledger.bounds() is None:
+        if ledger.bounds_since() is None:
+            return
+        if ledger.bounds() is None:
             yield "what was derived from all rounds was changed: the next run derives it anew"
+        elif not changed and not follow_from_rounds(ledger, timeline):
+            yield (
+                "what was derived from all rounds does not follow from them: somebody changed rounds, and changed "
+                "them back. Delete the row of table bounds, and the next run derives it anew"
+            )
 
 
 def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId, str]) -> Iterator[str]:
