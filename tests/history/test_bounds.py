@@ -213,6 +213,18 @@ def test_an_erasure_takes_them_along(history: History) -> None:
     assert "still there: what was derived from all rounds" in problem
 
 
+def test_a_recorder_whose_run_was_let_go_brings_nothing_back(history: History) -> None:
+    """It used to keep what it knew, also of those who had been erased since."""
+    with suppress(KeyError), history.recording(FACTS, START, capacity=4) as recorder:
+        train(recorder, CLIENTS, 3, range(5))
+        raise KeyError
+    history.erase(history.plan_erasure())
+    recorder.keep_bounds()
+    assert history.ledger.bounds_since() is None
+    with pytest.raises(HistoryError, match="let go"):
+        train(recorder, CLIENTS, 1, range(5))
+
+
 def other_arrays(change: Callable[[Arrays], object]) -> Callable[[bytes], bytes]:
     def changed(content: bytes) -> bytes:
         arrays = dict(tensors.read(io.BytesIO(content)))

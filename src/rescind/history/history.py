@@ -807,10 +807,13 @@ class History:
                     except Exception as lost:
                         failure.add_note(f"{recorder.model_id} is the last model that is recorded: {lost}")
                     raise
-                recorder.finish_writing()
-                # Unless the history was closed meanwhile.
-                if self._thread is not None:
-                    recorder.keep_bounds()
+                else:
+                    recorder.finish_writing()
+                    # Unless the history was closed meanwhile.
+                    if self._thread is not None:
+                        recorder.keep_bounds()
+                finally:
+                    recorder.retire()
 
     def ask(
         self,

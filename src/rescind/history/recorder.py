@@ -512,6 +512,10 @@ class Recorder:
         if self._usable:
             self._keep_bounds(1)
 
+    def retire(self) -> None:
+        """Be of no use any more: others may have changed the history once the run is let go."""
+        self._usable = False
+
     def _keep_bounds(self, rounds: int) -> None:
         """Keep it if there were so many rounds since it was kept last."""
         if self._tracker.last_node - self._bounds_kept >= rounds:
@@ -553,7 +557,8 @@ class Recorder:
         self.finish_writing()
         if not self._usable:
             raise HistoryError(
-                "an earlier call failed half-way: open the history again to go on from what is recorded"
+                "an earlier call failed half-way, or the run was let go: open the history again to go on from what "
+                "is recorded"
             )
 
     def _check_model(self, model: Mapping[str, Tensor]) -> None:
