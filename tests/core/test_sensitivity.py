@@ -335,6 +335,7 @@ def test_an_impossible_edge_is_refused(build: Callable[[], Edge]) -> None:
         ({"weights": np.ones(3)}, r"weights has shape \(3,\); 2 clients"),
         ({"distances": np.array([np.nan, 1.0])}, r"distances holds .*nan"),
         ({"factors": np.array([-1.0, 1.0])}, r"factors holds .*-1"),
+        ({"factors": np.array([1.6e308, 1.7e308])}, "factor is (inf|nan)"),
         ({"gram": np.full((2, 2), np.nan)}, "gram has to be finite"),
         ({"gram": -np.ones((2, 2))}, "diagonal of at least 0"),
         ({"clients": np.array([1, 1])}, "twice"),

@@ -82,7 +82,10 @@ class RoundEdge:
         if not count and (self.rounding or self.update_norm):
             raise ValueError("a round that nobody joined moves nothing: update_norm and rounding have to be 0")
         at_most_one("server_learning_rate", self.server_learning_rate)
-        object.__setattr__(self, "factor", self.factor_over(np.ones(count, dtype=np.bool_)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            object.__setattr__(self, "factor", self.factor_over(np.ones(count, dtype=np.bool_)))
+        # Else it would be recorded, and nobody who was absent could be planned for any more.
+        positive("factor", self.factor)
 
     def factor_over(self, selected: Members) -> float:
         """Return the round's factor when only the selected participants train; 1 where there are none.
