@@ -291,6 +291,16 @@ def test_even_under_the_right_seal_only_what_can_be_is_used(
     assert flat_bounds(read_bounds(history.ledger, history.timeline)) == expected
 
 
+@pytest.mark.parametrize(("by", "problems"), [(1 + 2.0**-40, 0), (0.5, 1)])
+def test_what_another_machine_rounded_otherwise_is_no_problem(history: History, by: float, problems: int) -> None:
+    record(history, 6)
+    stored = history.ledger.bounds()
+    assert stored is not None
+    changed = edit("tracker.psi", lambda array: array * by)(stored[1].removeprefix(module._VERSION))
+    history.ledger.keep_bounds(ModelId(0, 6), module._VERSION + changed)
+    assert len(history.verify()) == problems
+
+
 def test_those_of_another_version_are_not_used(history: History) -> None:
     record(history, 3)
     stored = history.ledger.bounds()
