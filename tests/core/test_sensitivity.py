@@ -332,6 +332,7 @@ def test_an_impossible_edge_is_refused(build: Callable[[], Edge]) -> None:
     ("changes", "message"),
     [
         ({"weights": np.array([1.0, 0.0])}, "weights have to be above 0"),
+        ({"weights": np.array([1e300, 1e-30])}, "weights have to be above 0"),
         ({"weights": np.ones(3)}, r"weights has shape \(3,\); 2 clients"),
         ({"distances": np.array([np.nan, 1.0])}, r"distances holds .*nan"),
         ({"factors": np.array([-1.0, 1.0])}, r"factors holds .*-1"),

@@ -68,10 +68,10 @@ class RoundEdge:
             wrong = ~(np.isfinite(values) & (values >= 0))
             if wrong.any():
                 raise ValueError(f"{name} holds {values[wrong][0]!r}; it has to be finite and at least 0")
-        if not (self.weights > 0).all():
-            raise ValueError("weights have to be above 0: a client without examples does not take part")
         # So that no scale of theirs lets a product overflow or vanish.
         object.__setattr__(self, "weights", self.weights / self.weights.max(initial=np.finfo(np.float64).tiny))
+        if not (self.weights > 0).all():
+            raise ValueError("weights have to be above 0: a client without examples does not take part")
         if self.gram is not None and self.gram.shape != (count, count):
             raise ValueError(f"gram has shape {self.gram.shape}; {count} participants need ({count}, {count})")
         if self.gram is not None and not (np.isfinite(self.gram).all() and (np.diagonal(self.gram) >= 0).all()):
