@@ -2,6 +2,7 @@
 
 python -m experiments map --seeds 1     the runs that are missing, then picture and table
 python -m experiments plot map          picture and table from the stored rows
+python -m experiments repeat map        the shortest stored run once more: does the same come out?
 python -m experiments --quick map       a tiny size, in a folder of its own that is thrown away
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -20,25 +23,34 @@ from experiments import harness, tables
 from public_data import NoFolderError
 
 
-def main() -> None:
+def main() -> int:
     """Read the options and do it."""
     options = argparse.ArgumentParser(
         prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument(
-        "words", nargs="+", metavar="FIGURE", help=f"plot FIGURE, or one of {', '.join(harness.names())}"
+        "words",
+        nargs="+",
+        metavar="FIGURE",
+        help=f"plot FIGURE, repeat FIGURE, or one of {', '.join(harness.names())}",
     )
     options.add_argument("--data", help="the folder of the data sets; else the environment variable RESCIND_DATA")
     options.add_argument("--seeds", type=int, help="how many seeds; by default as many as the configuration says")
     options.add_argument("--quick", action="store_true", help="a tiny size, kept nowhere")
     chosen = options.parse_args()
     *verb, figure = chosen.words
-    if verb not in ([], ["plot"]):
-        options.error(f"{' '.join(verb)!r} is no verb: give FIGURE, or plot FIGURE")
+    if verb not in ([], ["plot"], ["repeat"]):
+        options.error(f"{' '.join(verb)!r} is no verb: give FIGURE, plot FIGURE or repeat FIGURE")
     try:
         todo = harness.tasks(figure, quick=chosen.quick, seeds=chosen.seeds)
     except ValueError as unknown:
         options.error(str(unknown))
+    nothing = f"nothing has been run yet: python -m experiments {figure}"
+    if verb == ["repeat"]:
+        done = harness.stored(figure)
+        if not done:
+            options.error(nothing)
+        return repeat(figure, todo, done, chosen.data)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if chosen.quick else harness.FIGURES / figure
         rows = folder / "rows.jsonl"
@@ -49,7 +61,7 @@ def main() -> None:
                 options.error(str(missing))
         found = harness.flat(harness.stored(figure, rows), todo)
         if not found:
-            options.error(f"nothing has been run yet: python -m experiments {figure}")
+            options.error(nothing)
         drawn = harness.drawing(figure)
         table = drawn.table(found)
         tables.save(drawn.draw(found), folder)
@@ -58,7 +70,19 @@ def main() -> None:
         Console(stderr=True, width=160).print(Markdown(table))
         summary = {"rows": len(found), **drawn.summary(found)}
     sys.stdout.write(json.dumps(summary) + "\n")
+    return 0
+
+
+def repeat(figure: str, todo: Sequence[harness.Task], done: Mapping[str, harness.Row], data: str | None) -> int:
+    """Run one of the stored runs once more, and say what came out otherwise."""
+    if data is not None:
+        os.environ["RESCIND_DATA"] = data
+    task, differences = harness.repeat(todo, done)
+    for difference in differences:
+        sys.stderr.write(f"{figure} {task.hash}: {difference}\n")
+    sys.stdout.write(json.dumps({"figure": figure, "run": task.hash, "different": len(differences)}) + "\n")
+    return int(bool(differences))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

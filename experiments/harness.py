@@ -154,6 +154,21 @@ def _made(task: Task) -> Row:
     }
 
 
+def repeat(todo: Sequence[Task], rows: Mapping[str, Row]) -> tuple[Task, list[str]]:
+    """Run the shortest of the stored runs once more, and give it with what came out otherwise than it is stored."""
+    task = min((task for task in todo if task.hash in rows), key=lambda task: rows[task.hash]["seconds"])
+    before, after = rows[task.hash]["results"], json.loads(json.dumps(_made(task)["results"]))
+    if len(before) != len(after):
+        return task, [f"{len(after)} results instead of {len(before)}"]
+    return task, [
+        f"result {at}: {key} is {new.get(key)}, stored {old.get(key)}"
+        for at, (old, new) in enumerate(zip(before, after, strict=True), 1)
+        for key in sorted({*old, *new})
+        # How long it took is another machine's word.
+        if not key.endswith("seconds") and old.get(key) != new.get(key)
+    ]
+
+
 def flat(found: Mapping[str, Row], todo: Sequence[Task]) -> list[Row]:
     """Return every result of these runs as one row with its configuration, in the order of the runs."""
     return [

@@ -56,6 +56,18 @@ def test_a_sweep_that_was_cut_off_goes_on(figure: Path) -> None:
     assert stored["versions"]["rescind"]
 
 
+def test_a_stored_run_that_comes_out_otherwise_is_noticed(figure: Path) -> None:
+    todo, rows = harness.tasks(figure.name), figure / "rows.jsonl"
+    harness.run(figure.name, todo[:2], None, rows)
+    stored = harness.stored(figure.name, rows)
+    task, differences = harness.repeat(todo, stored)
+    assert differences == []
+    assert stored[task.hash]["seconds"] == min(row["seconds"] for row in stored.values())
+    (first, *_), kept = stored[task.hash]["results"], dict(stored[task.hash]["results"][0])
+    first |= {"rounds": -1, "seconds": -1.0}
+    assert harness.repeat(todo, stored)[1] == [f"result 1: rounds is {kept.get('rounds')}, stored -1"]
+
+
 def test_a_changed_configuration_is_another_run() -> None:
     one, other = harness.Task("cost", {"seed": 0}), harness.Task("cost", {"seed": 1})
     assert one.hash != other.hash
