@@ -12,8 +12,8 @@ from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ModelId
-from rescind.methods import Solve
-from rescind.serving import choose_method, serve
+from rescind.methods import Last, Solve
+from rescind.serving import TotalRounds, choose_method, serve
 from rescind.testing.small import simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -78,6 +78,26 @@ def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:
     serve(federation, Rounds(50), solve=True)
     assert history.newest.branch == 2
     assert history.newest.round < 12
+
+
+def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> None:
+    early, everybody = simulation(5, **EVERYBODY), simulation(6, **EVERYBODY)
+    late = next(name for name in everybody.clients if name not in early.clients)
+    served: list[Outcome] = []
+    serve(Revocable(history, early), TotalRounds(history, 7))
+    federation = Revocable(history, everybody)
+    serve(federation, TotalRounds(history, 10))
+    history.ask([late], BUDGET)
+    serve(federation, TotalRounds(history, 10), Exact(), served=served.append)
+    assert (str(served[-1].branch and served[-1].branch.parent), served[-1].rounds) == ("model 0.7", 3)
+    # Rounds of the branch before count; after noise they count anew.
+    serve(federation, TotalRounds(history, 12), served=served.append)
+    assert history.newest == ModelId(1, 5)
+    history.ask(["clinic-1"], BUDGET)
+    serve(federation, TotalRounds(history, 4), Last(), served=served.append)
+    assert history.newest == ModelId(2, 4)
+    with pytest.raises(ValueError, match="-1 rounds"):
+        TotalRounds(history, -1)
 
 
 def test_where_noise_would_prove_nothing_the_choice_is_exact(history: History) -> None:

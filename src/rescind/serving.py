@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rescind.core.arrays import Tensor
-from rescind.core.facts import DpFedAvg
-from rescind.engines.stops import Stop
+from rescind.core.facts import DpFedAvg, Mode
+from rescind.engines.stops import Rounds, Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
 from rescind.history.clocks import parse_time
@@ -22,8 +22,8 @@ from rescind.history.history import History
 from rescind.history.lineage import find_body
 from rescind.history.outcomes import Outcome
 from rescind.history.overview import find_unfinished
-from rescind.history.timeline import FiledRequest
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.history.timeline import FiledRequest, Timeline
+from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
 
 
@@ -89,6 +89,51 @@ def nightly(waiting: Sequence[FiledRequest], now: datetime) -> bool:
     """
     urgent = any(parse_time(asked.deadline) - now < timedelta(days=2) for asked in waiting)
     return urgent or 1 <= now.hour < 5
+
+
+@dataclass(frozen=True, slots=True)
+class TotalRounds:
+    """Ends when a model has a number of rounds behind it, counted from the start or from the last noise.
+
+    So whoever joined late is forgotten exactly for the rounds since: those before are the model's already. After a
+    restart that is not exact a branch has to have as many rounds as a training.
+
+    Attributes:
+        history: what is trained.
+        most: the number of rounds, at least 0.
+
+    Raises:
+        ValueError: ``most`` is not an integer of at least 0.
+    """
+
+    history: History
+    most: int
+    public: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        Rounds(self.most)
+
+    def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:  # noqa: ARG002, other rules look
+        """Return whether the newest model has that many rounds behind it.
+
+        Args:
+            rounds: how many rounds the newest branch has.
+            accuracy: not looked at.
+
+        Returns:
+            True if there are ``most`` rounds or more.
+        """
+        timeline = self.history.timeline
+        return rounds + _count_rounds_before(timeline, timeline.branches[max(timeline.branches)]) >= self.most
+
+
+def _count_rounds_before(timeline: Timeline, branch: Branch) -> int:
+    """Return how many rounds of earlier branches a branch goes on from; 0 if it began in another way than exactly."""
+    if branch.parent is None or branch.sigma:
+        return 0
+    if any(timeline.plans[number].candidate.mode is not Mode.EXACT for number in branch.requests):
+        return 0
+    return branch.parent.round + _count_rounds_before(timeline, timeline.branches[branch.parent.branch])
 
 
 def serve(

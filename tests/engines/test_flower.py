@@ -49,7 +49,7 @@ from rescind.forgetting import Revocable
 from rescind.history.naming import name_key
 from rescind.history.witnesses import LOGGED, read_heads
 from rescind.ledger.records import ErasureLevel, ModelId, Span
-from rescind.methods import Exact, Last, Scratch, Sifu
+from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -831,15 +831,17 @@ def test_of_a_relative_path_it_is_said_where_it_leads(
     assert f"the path own is relative, and is {tmp_path / 'own'} here" in caplog.text
 
 
-@pytest.mark.parametrize(("until", "times"), [(None, 1), (Accuracy(0.01, most=2), 0)])
-def test_whoever_chose_no_rule_is_told_once_that_one_pays(
-    history: History, caplog: pytest.LogCaptureFixture, until: Accuracy | None, times: int
+@pytest.mark.parametrize(
+    ("method", "until", "times"), [(Last(), None, 1), (Last(), Accuracy(0.01, most=2), 0), (Scratch(), None, 0)]
+)
+def test_whoever_chose_no_rule_is_told_once_that_one_pays_after_noise(
+    history: History, caplog: pytest.LogCaptureFixture, method: Method, until: Accuracy | None, times: int
 ) -> None:
     rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
     for name in ("clinic-1", "clinic-2"):
         history.ask([name], Budget(1.0, 1e-5))
     with caplog.at_level("INFO", "flwr"):
-        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, until=until)
+        rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, until=until, method=method)
     assert caplog.text.count("until=Accuracy(..) ends it") == times
 
 

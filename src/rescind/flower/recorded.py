@@ -21,7 +21,7 @@ from rescind.core.solving import Solving
 from rescind.core.stages import Stages
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import Average, NoisedAverage, Server, check_public
-from rescind.engines.stops import Rounds, Stop
+from rescind.engines.stops import Stop
 from rescind.engines.training import ignore
 from rescind.flower.engine import FlowerEngine, Settings, find_average
 from rescind.flower.initial import begin_alike, digest_frozen, find_precision, find_trained
@@ -36,7 +36,7 @@ from rescind.history.run import Goal
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Method
-from rescind.serving import Rule
+from rescind.serving import Rule, TotalRounds
 from rescind.serving import serve as serve_federation
 
 __all__ = ["Recorded", "run"]
@@ -267,8 +267,8 @@ def run(
         grid: the ServerApp's.
         arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's own
             theta_0^0 is used; what is frozen has to be the same in every run.
-        num_rounds: how many rounds the newest branch has in the end. The first training is a branch, and every
-            forgetting that has to retrain begins another, at round 0.
+        num_rounds: how many rounds the model has behind it in the end. An exact forgetting goes on from a model that
+            has had some of them; after one with noise they count anew.
         until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
         method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
             something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
@@ -304,7 +304,7 @@ def run(
     _warn_of_relative(history.location, save_to)
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
-    result, end_rule = Result(), until or Rounds(num_rounds)
+    result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     mean, commands = find_average(strategy.strategy), dict[int, list[str]]()
     hinted = False
 
@@ -346,7 +346,7 @@ def run(
                 _hint_at_solving(history, engine)
             # By a rule that looks at data nothing would be strict.
             noised = isinstance(engine.facts.public, DpFedAvg)
-            if until is None and plan.candidate.solving is None and not noised:
+            if until is None and plan.candidate.sigma and not noised:
                 _hint_at_ending(engine)
 
     server: Server = strategy.server or Average()
@@ -549,8 +549,8 @@ def _hint_at_solving(history: History, engine: FlowerEngine) -> None:
 def _hint_at_ending(engine: FlowerEngine) -> None:
     """Say in the run's log that a rule would end forgetting earlier: nobody has chosen one."""
     _LOG.info(
-        "rescind: with num_rounds alone forgetting trains as many rounds as training again would; until=Accuracy(..) "
-        "ends it once the model is good enough, by the metric %r that clients tell in evaluation",
+        "rescind: with num_rounds alone as many rounds follow the noise as training again would take; "
+        "until=Accuracy(..) ends it once the model is good enough, by the metric %r that clients tell in evaluation",
         engine.settings.accuracy,
     )
 
