@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import pwd
 import socket
 import sys
 from collections.abc import Iterator
@@ -41,6 +39,9 @@ def folder_lock(holder_file: Path) -> Iterator[None]:
     ``holder_file`` says who holds it. It is the folder that is held: a file of its own could be deleted, and two
     processes would hold two files of the same name.
     """
+    # Only POSIX has it, and whoever verifies a certificate elsewhere holds nothing.
+    import fcntl
+
     folder = os.open(holder_file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -102,6 +103,8 @@ def _description() -> dict[str, str | int]:
 
 
 def _user() -> str:
+    import pwd
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
