@@ -63,11 +63,13 @@ def test_requirements_have_no_upper_bounds():
     assert [line for line in requirements if re.search(r"<|==|~=", line.partition(";")[0])] == []
 
 
-def test_the_changelog_has_an_unreleased_section_with_lines():
+def test_the_changelog_begins_with_this_version_and_has_lines_for_it():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = re.search(r"^## Unreleased$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    section = re.search(r"^## (.+?)$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert section is not None
-    assert re.search(r"^- \S", section[1], re.MULTILINE)
+    released = rf"{re.escape(rescind.__version__)}, \d{{4}}-\d\d-\d\d"
+    assert re.fullmatch("Unreleased" if ".dev" in rescind.__version__ else released, section[1])
+    assert re.search(r"^- \S", section[2], re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=name_of)
@@ -187,6 +189,33 @@ def test_the_gate_reads_measurements_strictly(output, arguments, code, printed):
     done = subprocess.run(command, input=output, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
     assert printed in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not EXPECT.exists(), reason="the gate is not part of a source distribution")
+@pytest.mark.parametrize(
+    ("name", "says", "code"),
+    [
+        ("one", "License-Expression: MIT AND (Apache-2.0)", 1),
+        ("one", "License-Expression: MIT AND Apache-2.0", 0),
+        ("one", "License-Expression: GPL-3.0-only OR MIT", 0),
+        ("one", "License-Expression: GPL-3.0-only AND MIT", 1),
+        ("one", "License: MIT\nClassifier: License :: OSI Approved :: BSD License", 0),
+        ("one", "License: MIT\nClassifier: License :: OSI Approved :: GNU General Public License v3 (GPLv3)", 1),
+        ("one", "License: Apache 2.0", 0),
+        ("one", "License: as you like", 1),
+        ("one", "Summary: of no licence", 1),
+        ("one", "License-Expression: LGPL-3.0-only", 1),
+        ("Psycopg_Binary", "License-Expression: LGPL-3.0-only", 0),
+        ("Psycopg_Binary", "License-Expression: GPL-3.0-only", 1),
+    ],
+)
+def test_a_licence_that_is_not_known_to_go_with_ours_is_refused(tmp_path, name, says, code):
+    folder = tmp_path / f"{name}-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1\n{says}\n")
+    command = [sys.executable, str(ROOT / ".ci" / "licences"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, bool(done.stderr)) == (code, bool(code)), done.stderr
 
 
 def sources(*but: str) -> list[Path]:
