@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Executable, create_engine, create_mock_engine, func, select, text
+from sqlalchemy import Connection, Executable, NullPool, create_engine, create_mock_engine, func, select, text
 from sqlalchemy.schema import CreateTable
 
 from rescind.checkpoints.storage import UNFINISHED, is_finished
@@ -178,7 +178,8 @@ def _is_of_a_store(file: os.DirEntry[str]) -> bool:
 @cache
 def _made_in_sqlite() -> frozenset[tuple[Any, ...]]:
     """Return what ``schema.create`` makes in SQLite."""
-    with create_engine("sqlite://").begin() as connection:
+    # Without a pool, which would leave the connection for the garbage collector to close.
+    with create_engine("sqlite://", poolclass=NullPool).begin() as connection:
         schema.TABLES.create_all(connection, checkfirst=False)
         return frozenset(_rows(connection, text(_OBJECTS["sqlite"])))
 
