@@ -1,11 +1,11 @@
-"""What forgetting one client costs, with proven noise, against training again from the start.
+"""What forgetting a client, or a group together, costs with proven noise, against training again from the start.
 
-A softmax head with an L2 term on public frozen features, rows of norm 1, everybody takes part. A client leaves.
-Whoever forgets it is done when the remaining clients' mean accuracy is within half a point of what as many rounds
-without the client give. Compared are retraining, the planner, the best of its candidates in hindsight, and the
-paper's rule with a fixed sigma made valid (exact calibration, the right weights, sigma from the public list).
-Hindsight tries, for every sigma, the latest candidate, unless it would take longer than the best known even without
-noise. A way that has not arrived after three times the training counts as that many rounds.
+A softmax head with an L2 term on public frozen features, rows of norm 1, everybody takes part. Whoever forgets is
+done when the remaining clients' mean accuracy is within half a point of what as many rounds without the leavers
+give. Compared are retraining, the planner, the best of its candidates in hindsight, and the paper's rule with a
+fixed sigma made valid (exact calibration, the right weights, sigma from the public list). Hindsight tries, for every
+sigma, the latest candidate, unless it would take longer than the best known even without noise. A way that has not
+arrived after three times the training counts as that many rounds.
 """
 
 from __future__ import annotations
@@ -49,13 +49,18 @@ def engine_of(configuration: Configuration) -> Simulation:
     return Simulation(
         federation,
         head_of(federation),
-        LocalTraining(steps=configuration["steps"], learning_rate=configuration["learning_rate"], loss=loss),
+        LocalTraining(
+            steps=configuration["steps"],
+            learning_rate=configuration["learning_rate"],
+            loss=loss,
+            precision=configuration.get("precision", "float64"),
+        ),
         secret=f"cost {configuration['seed']}".encode(),
     )
 
 
 class Recovery:
-    """Counts the rounds from a candidate to the target, without the leaver; each candidate's noise is drawn once.
+    """Counts the rounds from a candidate to the target, without the leavers; each candidate's noise is drawn once.
 
     The target comes from a model that is trained again for all rounds; ``retrained_test`` is its test accuracy.
     """
@@ -101,8 +106,20 @@ def leaver_of(clients: Sequence[str], seed: int) -> str:
     return clients[int(np.random.default_rng(seed).integers(len(clients)))]
 
 
+def leavers_of(clients: Sequence[str], configuration: Configuration) -> list[str]:
+    """Return who leaves together: those who are named, or so many, drawn by the seed; one if nothing is said."""
+    leaving, seed = configuration.get("leaving", 1), configuration["seed"]
+    if isinstance(leaving, list):
+        return leaving
+    if leaving == 1:
+        return [leaver_of(clients, seed)]
+    count = len(clients) // 4 if leaving == "a quarter" else leaving
+    drawn = np.random.default_rng(seed).choice(len(clients), size=count, replace=False)
+    return [clients[at] for at in sorted(drawn.tolist())]
+
+
 def run(configuration: Configuration) -> list[Row]:
-    """Train one federation and forget one of its clients under each budget, in every way that is compared."""
+    """Train one federation and forget some of its clients under each budget, in every way that is compared."""
     found, _ = forgotten(configuration)
     return found
 
@@ -110,13 +127,13 @@ def run(configuration: Configuration) -> list[Row]:
 def forgotten(configuration: Configuration) -> tuple[list[Row], float]:
     """Do so, and give the rows and the test accuracy of a model that is trained again for all rounds."""
     engine, rounds, seed = engine_of(configuration), configuration["rounds"], configuration["seed"]
-    leaver = leaver_of(engine.clients, seed)
+    leaving = leavers_of(engine.clients, configuration)
     found = []
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(rounds))
-        group = history.clients([leaver])
+        group = history.clients(leaving)
         summary = history.summary(group)
-        others = [name for name in engine.clients if name != leaver]
+        others = [name for name in engine.clients if name not in leaving]
         recovery = Recovery(engine, history, others, rounds, f"noise {seed}".encode())
         for epsilon in configuration["epsilons"]:
             request = Request(group, Budget(epsilon, configuration["delta"]))

@@ -1,9 +1,10 @@
 """A network, the same with DP-FedAvg, and an L2 head on public frozen features: accuracy against guarantee.
 
 All on the same federation, and the same client leaves. For a head it is measured what forgetting it costs by the
-planner, with a proof (``experiments.runs.cost``). A network can be made to forget with a proof by training again; or
-without another round if there was noise in every round of its training, so much that a client is within the budget
-that takes part two standard deviations more often than is expected.
+planner, with a proof (``experiments.runs.cost``), or by solving it (``experiments.runs.solved``). A network can be
+made to forget with a proof by training again; or without another round if there was noise in every round of its
+training, so much that a client is within the budget that takes part two standard deviations more often than is
+expected.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from experiments.harness import Configuration, Row
-from experiments.runs import cost
+from experiments.runs import cost, solved
 from public_data.federations import federation_of, trained_by
-from rescind import Sampling
+from rescind import Sampling, Solve
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import largest_mu
 from rescind.engines.server import Average, NoisedAverage, Server
@@ -25,6 +26,8 @@ from rescind.simulation import Simulation
 
 def run(configuration: Configuration) -> list[Row]:
     """Train in one way, and say how good the model is and what forgetting costs."""
+    if configuration.get("method") == Solve.name:
+        return solved_head(configuration)
     if configuration["features"] != "images":
         return head(configuration)
     leaver = cost.leaver_of(list(federation_of(configuration).shards), configuration["seed"])
@@ -38,6 +41,13 @@ def head(configuration: Configuration) -> list[Row]:
     """Forget by the planner; beside it stands a head that was trained again for as many rounds as the first."""
     rows, test = cost.forgotten(configuration)
     return [{**row, "retrained_test": round(test, 4)} for row in rows]
+
+
+def solved_head(configuration: Configuration) -> list[Row]:
+    """Forget by solving; beside it stands a head that was trained again for as many rounds as in ``head``."""
+    (row,) = solved.run(configuration)
+    own = {"planner": row["solve"], "planner_test": row["solve_test"], "retrained_test": row["scratch_test"]}
+    return [{**row, **own}]
 
 
 def noised(configuration: Configuration, epsilon: float, leaver: str) -> Row:

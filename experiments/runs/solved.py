@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import numpy as np
-
 from experiments.harness import Configuration, Row
 from experiments.runs import cost, hospitals
 from experiments.runs.restarts import Model, recovered, trained_on
@@ -35,7 +33,7 @@ BUDGET = Budget(1.0, 1e-5)
 def run(configuration: Configuration) -> list[Row]:
     """Let clients leave together, and forget them in both ways."""
     engine = hospitals.engine_of(configuration) if "row_norm" in configuration else cost.engine_of(configuration)
-    leaving = leavers(engine.clients, configuration)
+    leaving = cost.leavers_of(engine.clients, configuration)
     others, rounds = [name for name in engine.clients if name not in leaving], configuration["rounds"]
     with History.in_memory() as history:
         federation = Revocable(history, engine, scored=False)
@@ -53,7 +51,7 @@ def run(configuration: Configuration) -> list[Row]:
         "loss": lambda model: loss(engine, model, others) <= most,
     }
     arrived = recovered(engine, engine.start(), others, goals, 3 * rounds)
-    shape, parameters = head_shape(solution), len(flatten(solution))
+    shape = head_shape(solution)
     return [
         {
             "leavers": len(leaving),
@@ -62,8 +60,7 @@ def run(configuration: Configuration) -> list[Row]:
             "solve_bytes": bytes_sent(*shape, choose(*shape, Solving().most_bytes), outcome.rounds),
             "scratch": arrived["accuracy"].rounds,
             "scratch_by_loss": arrived["loss"].rounds,
-            # Each way's numbers are float64 here.
-            "round_bytes": 8 * parameters,
+            "round_bytes": sum(tensor.nbytes for tensor in solution.values()),
             "gap": (end - best) / (start - best),
             "solve_accuracy": round(engine.accuracy(solution, others), 4),
             "scratch_accuracy": round(engine.accuracy(again, others), 4),
@@ -71,16 +68,6 @@ def run(configuration: Configuration) -> list[Row]:
             "scratch_test": round(engine.test_accuracy(again), 4),
         }
     ]
-
-
-def leavers(clients: Sequence[str], configuration: Configuration) -> list[str]:
-    """Return who leaves together: those who are named, or so many, drawn by the seed."""
-    leaving = configuration["leaving"]
-    if isinstance(leaving, list):
-        return leaving
-    count = len(clients) // 4 if leaving == "a quarter" else leaving
-    drawn = np.random.default_rng(configuration["seed"]).choice(len(clients), size=count, replace=False)
-    return [clients[at] for at in sorted(drawn.tolist())]
 
 
 def loss(engine: Simulation, model: Model, names: Sequence[str]) -> float:

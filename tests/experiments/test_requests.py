@@ -127,3 +127,10 @@ def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatc
     # So much noise that the weights leave all bounds: no result, and no end of the sweep either.
     (broken,) = requests.run({**CONFIGURATION, **network, **dp, "clip": 40.0, "most": 60, "method": "DP"})
     assert broken["refusal"].startswith("training broke down under its own noise after round ")
+
+
+@pytest.mark.parametrize("method", [requests.PUBLISHED, requests.LOOSE])
+def test_rows_are_called_after_what_was_asked_for(method: str, trainings: list[str]) -> None:
+    rows = requests.run({**CONFIGURATION, "method": method})
+    assert trainings
+    assert {row["method"] for row in rows} == {method}

@@ -13,20 +13,28 @@ from experiments.harness import Row
 from experiments.tables import COLOURS, grouped, legend_below, markdown, middle, percent, spread
 
 NETWORK, NOISED = "network", "network with DP-FedAvg"
-HEADS = {"convolutions": "head on random convolutions", "transferred": "head on another set's network"}
+HEADS = {
+    "convolutions": {400: "head on random convolutions", 1600: "head on 1,600 random convolutions"},
+    "transferred": {400: "head on another set's network"},
+}
+SOLVED = ", solved"
+WAYS = [NETWORK, NOISED, *(name + how for kind in HEADS.values() for name in kind.values() for how in ("", SOLVED))]
 
 
 def way(row: Row) -> str:
     """Name how a model was trained."""
-    return HEADS.get(row["features"]) or (NOISED if "clip" in row else NETWORK)
+    if row["features"] == "images":
+        return NOISED if "clip" in row else NETWORK
+    kind = HEADS[row["features"]]
+    # The quick size has other numbers of features.
+    return kind.get(row["columns"], kind[400]) + (SOLVED if row.get("method") == "solve" else "")
 
 
 def by_way(rows: Sequence[Row]) -> dict[tuple[str, str, Any], list[Row]]:
     """Return the rows of each data set, way and budget; what forgets by training again has no budget."""
     named = [{"epsilon": None, **row, "way": way(row)} for row in rows]
-    order = [NETWORK, NOISED, *HEADS.values()]
     found = grouped(
-        sorted(named, key=lambda row: (list(DATASETS).index(row["dataset"]), order.index(row["way"]))),
+        sorted(named, key=lambda row: (list(DATASETS).index(row["dataset"]), WAYS.index(row["way"]))),
         "dataset",
         "way",
         "epsilon",
@@ -92,7 +100,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(3.3 * len(datasets), 3.6), layout="constrained")
     axes = figure.subplots(1, len(datasets), squeeze=False)[0]
     epsilons = sorted({key[2] for key in found if key[2] is not None})
-    names = [name for name in (NETWORK, NOISED, *HEADS.values()) if any(key[1] == name for key in found)]
+    names = [name for name in WAYS if any(key[1] == name for key in found)]
     for each, dataset in zip(axes, datasets, strict=True):
         for at, epsilon in enumerate([None, *epsilons]):
             own = {name: found[dataset, name, epsilon] for name in names if (dataset, name, epsilon) in found}

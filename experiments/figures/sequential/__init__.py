@@ -26,6 +26,8 @@ NOISED_START = "Scratch, noised start"
 METHODS = {
     SCRATCH: "Scratch",
     NOISED_START: "Scratch, noised start",
+    "solve": "Solve",
+    "solve to 0.01": "Solve, tolerance 0.01",
     SIFU: "SIFU, planner",
     PAPER: "SIFU, paper's rule, sound",
     PUBLISHED: "SIFU as published",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.figures.map import SPLITS
+from experiments.figures.map import COUNTS, SPLITS
 from experiments.harness import Row
 from experiments.tables import COLOURS, markdown, middle
 
@@ -27,15 +27,13 @@ def cells(rows: Sequence[Row]) -> dict[str, list[Row]]:
     words: dict[str, list[Row]] = {}
     for row in rows:
         if "split" in row:
-            case = f"{_count(row['leaving'])} of {row['clients']:,}, {SPLITS[row['split']]}"
+            case = f"{COUNTS.get(row['leaving'], row['leaving'])} of {row['clients']:,}, {SPLITS[row['split']]}"
+            if "precision" in row:
+                case += f", {row['precision']}"
         else:
             case = " and ".join(HOSPITALS[name] for name in row["leaving"])
         words.setdefault(case, []).append(row)
     return words
-
-
-def _count(leaving: int | str) -> str:
-    return {1: "one", 10: "ten"}.get(leaving, str(leaving))  # type: ignore[arg-type]
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
