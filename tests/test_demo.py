@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,22 @@ class TestClinics(EngineConformance):
     @pytest.fixture
     def make_engine(self) -> Callable[[], Clinics]:
         return lambda: Clinics(6)
+
+
+def test_the_recording_shows_what_is_printed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "docs" / "pictures")
+    import record
+
+    drawn = re.findall(r"<text[^>]*>(.*?)</text>", record.RECORDING.read_text("utf-8"), re.DOTALL)
+    recorded = [html.unescape(line) for line in drawn]
+    printed = [line.removeprefix(record.BOLD) for line in record.play()]
+    assert folder.exists()
+    # If they differ: python docs/pictures/record.py
+    assert without_chance(recorded) == without_chance(printed)
+
+
+def without_chance(lines: Sequence[str]) -> str:
+    """Return the text without what is other each time: digests, times, the folder, and so where lines fold."""
+    text = re.sub(r"\s", "", "".join(lines))
+    text = re.sub(r"isin[^:]*rescind-demo-\w{8}", "isinFOLDER", text)
+    return re.sub(r"[0-9a-f]{8,}|\d+", "#", text)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from io import StringIO
 from pathlib import Path as File
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from style import BLUE, GREEN, INK, ORANGE, PURPLE, style
 
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.core.calibration import Budget, attack_power, largest_mu, sensitivity_threshold
@@ -27,10 +27,6 @@ from rescind.methods import Sifu
 from rescind.report.page import gather_lines
 from rescind.report.pictures import powers, tree
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
-
-# A picture that is a file of its own can't know the page's colour: this one can be read on white and on dark.
-INK = "#7b808a"
-BLUE, ORANGE, GREEN, PURPLE = "#3d7dca", "#c2571a", "#5b8c2a", "#a0529c"
 
 SEED = b"the pictures of the documentation"
 FEATURES, CLASSES, CLINICS = 10, 3, 60
@@ -113,8 +109,8 @@ def noises(axes: Axes) -> None:
         "classic formula, not proven, and still enough": (~proven & holds, "--"),
         "classic formula, too little noise": (~holds, ":"),
     }
-    for label, (where, style) in parts.items():
-        axes.plot(epsilons[where], np.array(classic)[where], color=ORANGE, linestyle=style, linewidth=2, label=label)
+    for label, (where, line) in parts.items():
+        axes.plot(epsilons[where], np.array(classic)[where], color=ORANGE, linestyle=line, linewidth=2, label=label)
     axes.plot(epsilons, exact, color=BLUE, linewidth=1.6, label="exact calibration")
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -126,15 +122,7 @@ def noises(axes: Axes) -> None:
 
 def drawn(name: str, draw: Callable[[Axes], None], height: float) -> str:
     """Return a picture as SVG, of the same bytes every time."""
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,
-        "font.family": "sans-serif",
-        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context(style):
+    with mpl.rc_context(style(name)):
         figure = Figure(figsize=(7.2, height), layout="constrained")
         axes = figure.subplots()
         draw(axes)

@@ -91,11 +91,11 @@ def _show_all() -> None:
 
 
 def _tell(sentence: str) -> None:
-    typer.secho(f"\n{sentence}", bold=True)
+    typer.echo("\n" + typer.style(sentence, bold=True))
 
 
 def _tell_accuracy(clinics: Clinics, model: Mapping[str, Tensor]) -> None:
-    typer.echo(f"  The model is right about {clinics.test_accuracy(model):.0%} of patients whom no clinic has.")
+    typer.echo(f"  It diagnoses {clinics.test_accuracy(model):.0%} of new patients correctly.")
 
 
 def _run(*words: str) -> None:
