@@ -105,7 +105,7 @@ def draw(rows: Sequence[Row]) -> Figure:
         for at, epsilon in enumerate([None, *epsilons]):
             own = {name: found[dataset, name, epsilon] for name in names if (dataset, name, epsilon) in found}
             places = np.array([names.index(name) for name in own]) + 0.22 * (at - 1)
-            label = "retrained" if epsilon is None else f"certified, eps {epsilon:g}"
+            label = "exact" if epsilon is None else f"certified, eps {epsilon:g}"
             each.barh(places, [100 * accuracy(runs) for runs in own.values()], 0.2, color=COLOURS[at], label=label)
         each.set_yticks(range(len(names)), names if each is axes[0] else [""] * len(names))
         each.set_ylim(len(names) - 0.5, -0.5)

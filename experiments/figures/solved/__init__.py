@@ -73,7 +73,9 @@ def table(rows: Sequence[Row]) -> str:
 def draw(rows: Sequence[Row]) -> Figure:
     """Draw rounds to forget and to train again: a panel for each kind of heterogeneity, and one for hospitals."""
     splits = [split for split in SPLITS if any(row.get("split") == split for row in rows)]
-    panels = {SPLITS[split]: [row for row in rows if row.get("split") == split] for split in splits}
+    # Float32 has the same rounds.
+    drawn = [row for row in rows if "precision" not in row]
+    panels = {SPLITS[split]: [row for row in drawn if row.get("split") == split] for split in splits}
     own = [row for row in rows if "split" not in row]
     if own:
         panels["four hospitals"] = own
@@ -87,7 +89,7 @@ def draw(rows: Sequence[Row]) -> Figure:
             heights = [middle(part, way) for part in cases.values()]
             bars = panel.bar(places + shift, heights, WIDTH, label=label, color=colour)
             panel.bar_label(bars, fmt="%.0f", fontsize=7)
-        panel.set_xticks(places, [case.partition(",")[0] for case in cases], rotation=90, fontsize=7)
+        panel.set_xticks(places, [case.partition(", ")[0] for case in cases], rotation=90, fontsize=7)
         panel.set_title(title, fontsize=10)
     axes[0].set_ylabel("rounds until the loss is back")
     axes[0].legend(fontsize=8)
