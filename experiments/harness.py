@@ -169,6 +169,11 @@ def repeat(todo: Sequence[Task], rows: Mapping[str, Row]) -> tuple[Task, list[st
     ]
 
 
+def rows(figure: str) -> list[Row]:
+    """Return every stored result of a figure's runs."""
+    return flat(stored(figure), tasks(figure))
+
+
 def flat(found: Mapping[str, Row], todo: Sequence[Task]) -> list[Row]:
     """Return every result of these runs as one row with its configuration, in the order of the runs."""
     return [

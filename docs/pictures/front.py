@@ -1,6 +1,6 @@
-"""Draws what forgetting costs, case by case, from the experiments' rows: ``python docs/pictures/front.py``.
+"""Draws what forgetting costs, case by case: ``PYTHONPATH=. python docs/pictures/front.py``, in a checkout's root.
 
-It also writes the table on the README's first screen.
+It is made from the experiments' rows, and so is the table on the README's first screen, which it writes, too.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import matplotlib as mpl
@@ -17,6 +16,8 @@ from style import BLUE, INK, ORANGE, style
 
 from experiments import harness, tables
 from experiments.figures import staged
+from experiments.harness import rows
+from experiments.tables import middle
 
 FOLDER = Path(__file__).parent
 README = FOLDER.parents[1] / "README.md"
@@ -82,19 +83,9 @@ def cases() -> list[Case]:
     ]
 
 
-def rows(figure: str) -> list[harness.Row]:
-    """Return the stored rows of a figure."""
-    return harness.flat(harness.stored(figure), harness.tasks(figure))
-
-
 def among(found: Iterable[harness.Row], **values: Any) -> list[harness.Row]:
     """Return the rows that have these values; one leaves where nothing else is said."""
     return [row for row in found if all({"leaving": 1, **row}[name] == value for name, value in values.items())]
-
-
-def middle(found: Sequence[harness.Row], name: str) -> float:
-    """Return the median of a column."""
-    return float(median(row[name] for row in found))
 
 
 def table(found: Sequence[Case]) -> str:

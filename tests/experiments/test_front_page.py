@@ -23,7 +23,7 @@ def test_the_readmes_first_table_follows_from_the_rows() -> None:
 
     readme = (ROOT / "README.md").read_text("utf-8")
     shown = readme.partition(tables.BEGIN)[2].partition(tables.END)[0].strip()
-    # If they differ: python docs/pictures/front.py
+    # If they differ: PYTHONPATH=. python docs/pictures/front.py
     assert shown == front.table(front.cases())
     drawn = (PICTURES / "front.svg").read_text("utf-8")
     assert all(case.who in drawn for case in front.cases())

@@ -96,7 +96,7 @@ def test_who_has_no_data_is_told_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_readme_shows_what_is_stored(name: str) -> None:
-    rows = harness.flat(harness.stored(name), harness.tasks(name))
+    rows = harness.rows(name)
     readme = (harness.FIGURES / name / "README.md").read_text("utf-8")
     shown = readme.partition(tables.BEGIN)[2].partition(tables.END)[0].strip()
     assert shown == harness.drawing(name).table(rows).strip()

@@ -55,8 +55,8 @@ def cells(rows: Sequence[Row]) -> dict[tuple[int | str, str, int, float], dict[s
 
 def solves() -> dict[tuple[Any, ...], float]:
     """Return the rounds that solving takes in the same federations, as the figure ``solved`` has them."""
-    rows = harness.flat(harness.stored("solved"), harness.tasks("solved"))
-    runs = grouped([row for row in rows if "split" in row and "precision" not in row], *KEYS)
+    heads = [row for row in harness.rows("solved") if "split" in row and "precision" not in row]
+    runs = grouped(heads, *KEYS)
     return {key: middle(own, "solve") for key, own in runs.items()}
 
 
