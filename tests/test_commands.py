@@ -133,21 +133,21 @@ def test_after_a_plan_that_looked_at_data_nothing_strict_is_promised() -> None:
         assert "looked at data" in found.raised_by[-1]
 
 
-def test_a_plan_shows_all_ways_and_says_when_retraining_is_best(folder: Path) -> None:
-    assert "no kept model can be noised so" in said("plan", folder, "clinic-1", "--epsilon", 0.01).output
-    assert "from the start is the best choice here" in said("plan", folder, "clinic-1", "--epsilon", 0.5).output
-    found = shown("plan", folder, "clinic-1", "Clinic of the North", "--epsilon", 15, "--delta", 0.1)
+def test_a_preview_shows_all_ways_and_says_when_retraining_is_best(folder: Path) -> None:
+    assert "no kept model can be noised so" in said("preview", folder, "clinic-1", "--epsilon", 0.01).output
+    assert "from the start is the best choice here" in said("preview", folder, "clinic-1", "--epsilon", 0.5).output
+    found = shown("preview", folder, "clinic-1", "Clinic of the North", "--epsilon", 15, "--delta", 0.1)
     assert found["candidates"][0]["model"] == "0.0"  # type: ignore[index]
     assert sum(each["chosen"] for each in found["candidates"]) == 1  # type: ignore[union-attr, misc]
-    words = said("plan", folder, "clinic-1", "--epsilon", 15, "--delta", 0.1).output
+    words = said("preview", folder, "clinic-1", "--epsilon", 15, "--delta", 0.1).output
     assert "->" in words
     assert "is predicted to be as good again after about" in words
     with History(folder) as history:
         assert not list(history.ledger.entries("plan"))
 
 
-def test_a_plan_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Path) -> None:
-    told = shown("plan", folder, "clinic-1", "--records", "--epsilon", 15, "--delta", 0.1)
+def test_a_preview_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Path) -> None:
+    told = shown("preview", folder, "clinic-1", "--records", "--epsilon", 15, "--delta", 0.1)
     assert {(candidate["model"], candidate["mode"]) for candidate in told["candidates"]} == {("0.0", "exact")}
     assert all("no noise hides rows" in omitted["reason"] for omitted in told["left_out"])
     trained, solved = told["chosen"], told["solve"]
@@ -158,18 +158,18 @@ def test_a_plan_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Pat
     assert solved["bytes_of_a_client"] == 9 * 8 * (parameters + parameters * (parameters + 1) // 2)
 
 
-def test_a_plan_for_somebody_the_model_never_saw(folder: Path) -> None:
+def test_a_preview_for_somebody_the_model_never_saw(folder: Path) -> None:
     said("request", "add", folder, "clinic-1")
     said("request", "add", folder, "clinic-2")
     with History(folder) as history:
         Revocable(history, engine(), capacity=4).forget(Scratch(), Rounds(1), together=True)  # type: ignore[arg-type]
         assert not history.remaining(["clinic-1"])
-    result = said("plan", folder, "clinic-1")
+    result = said("preview", folder, "clinic-1")
     assert (result.exit_code, "was forgotten, and its name erased" in result.output) == (1, True)
 
 
-def test_a_strict_plan_says_what_it_lacks(folder: Path) -> None:
-    result = said("plan", folder, "clinic-1", "--strict")
+def test_a_strict_preview_says_what_it_lacks(folder: Path) -> None:
+    result = said("preview", folder, "clinic-1", "--strict")
     assert result.exit_code == 1
     assert "no strict plan" in result.output
 

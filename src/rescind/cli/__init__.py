@@ -18,7 +18,7 @@ from rescind.cli import (
     init,
     key,
     leave,
-    plan,
+    preview,
     readmit,
     report,
     request,
@@ -55,7 +55,7 @@ app.command("status")(status.status)
 app.command("clients")(clients.clients)
 app.add_typer(request.app, name="request")
 app.command("leave")(leave.leave)
-app.command("plan")(plan.plan)
+app.command("preview")(preview.preview)
 app.command("approve")(decide.approve)
 app.command("refuse")(decide.refuse)
 app.command("doubts")(doubts.doubts)

@@ -59,7 +59,7 @@ def _show_all() -> None:
         federation.train(Rounds(_ROUNDS))
         _tell_accuracy(everybody, history.model(history.newest))
         _tell(f"{_LEAVING} leaves, and asks to be forgotten. What would that take?")
-        _run("plan", "history", _LEAVING)
+        _run("preview", "history", _LEAVING)
         _tell("It is recorded, with a deadline.")
         _run("request", "add", "history", _LEAVING)
         _tell(

@@ -1,4 +1,4 @@
-"""``rescind plan``: the ways to forget, side by side."""
+"""``rescind preview``: the ways to forget, side by side."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from rescind.core.planning import Candidate, LeftOut
+    from rescind.core.planning import Candidate
     from rescind.core.summary import Node
-    from rescind.history.run import Run
+    from rescind.preview import Preview
 
 _SHOWN = 9
 
 
-def plan(
+def preview(
     history: Location,
     clients: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Who would leave.")],
     epsilon: Epsilon = 1.0,
@@ -31,73 +31,36 @@ def plan(
 ) -> None:
     """Show what forgetting clients would take: every kept model with its noise, retraining among them.
 
-    Nothing is recorded and nothing is changed. Example: rescind plan hospital-history switzerland --epsilon 5
+    Nothing is recorded and nothing is changed. Example: rescind preview hospital-history switzerland --epsilon 5
     """
+    from rescind.core.calibration import Budget
+    from rescind.core.facts import PrivacyScope
+    from rescind.preview import preview
+
+    scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
     with open_existing(history) as opened, show_progress("planning"):
-        from rescind.core.calibration import Budget
-        from rescind.core.facts import REPRODUCIBLE, DpFedAvg, PrivacyScope
-        from rescind.core.planning import candidates, cheapest, left_out, strict_candidates
-        from rescind.core.summary import Request
-        from rescind.methods.solve import Solve
-
-        scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
-        request = Request(opened.clients(clients), Budget(epsilon, delta), scope)
-        if opened.are_unknown([request])[0]:
-            words = ["The newest model never saw them: there is nothing to forget but their names and numbers."]
-            show({"candidates": [], "chosen": None}, words, as_json)
-            return
-        summary = opened.summary(request.group)
-        # Where every round is noised a run plans so by itself, unless an earlier plan has looked at data.
-        noised = isinstance(summary.facts.public, DpFedAvg)
-        strict = strict or (noised and all(earlier.public_plan for earlier in summary.forgotten))
-        offered = strict_candidates(summary, request) if strict else candidates(summary, request)
-        missing = () if strict else left_out(summary, request)
-        # What proves nothing is no advice; noise from a seed is an experiment's, and means what it says there.
-        proven = [candidate for candidate in offered if {*candidate.obstacles} <= {REPRODUCIBLE}]
-        chosen = cheapest(proven)
-        solved = None if summary.facts.solving_obstacles else Solve().plan(summary, request)
-        run = opened.run
-        if run.facts.stages and solved:
-            # Nothing else is done with a network in two stages.
-            offered, missing, chosen = (solved,), (), solved
+        ways = preview(opened, clients, Budget(epsilon, delta), scope=scope, strict=strict)
+    if ways.chosen is None:
+        words = ["The newest model never saw them: there is nothing to forget but their names and numbers."]
+        show({"candidates": [], "chosen": None}, words, as_json)
+        return
     result = {
-        "candidates": [_row(candidate, candidate is chosen, run) for candidate in offered],
-        "chosen": _row(chosen, True, run),
-        "solve": None if solved is None else _row(solved, False, run),
-        "left_out": [{"model": _model(omitted.node), "reason": omitted.reason} for omitted in missing],
+        "candidates": [_row(candidate, ways) for candidate in ways.candidates],
+        "chosen": _row(ways.chosen, ways),
+        "solve": None if ways.solved is None else _row(ways.solved, ways),
+        "left_out": [{"model": _model(omitted.node), "reason": omitted.reason} for omitted in ways.left_out],
     }
-    show(result, _words(offered, chosen, missing, solved, run), as_json)
+    show(result, _words(ways, ways.chosen), as_json)
 
 
-def _count_bytes(run: Run, candidate: Candidate) -> int:
-    """Return about how much a client sends until a candidate is as good again."""
-    import numpy as np
-
-    from rescind.core.regularity import SquaredL2
-    from rescind.core.solver import bytes_sent, choose
-
-    rounds = round(candidate.predicted_rounds)
-    if candidate.solving is None:
-        return rounds * run.parameters * np.dtype(run.facts.training.precision).itemsize
-    classes, features = max((shape for _, _, shape in run.head), key=len)
-    stages = run.facts.stages
-    body_rounds = stages.body_rounds_left(candidate.node.index) if stages else 0
-    if isinstance(run.facts.head_loss, SquaredL2):
-        solved = 8 * ((features + 1) * (features + 2) // 2 + classes * (features + 1))
-    else:
-        wanted = choose(classes, features, candidate.solving.most_bytes)
-        solved = bytes_sent(classes, features, wanted, rounds - body_rounds)
-    return solved + body_rounds * run.parameters * np.dtype(run.facts.training.precision).itemsize
-
-
-def _row(candidate: Candidate, chosen: bool, run: Run) -> dict[str, object]:
+def _row(candidate: Candidate, ways: Preview) -> dict[str, object]:
     return {
         "model": _model(candidate.node),
         "sigma": candidate.sigma,
         "mode": candidate.mode.value,
         "predicted_rounds": round(candidate.predicted_rounds, 1),
-        "bytes_of_a_client": _count_bytes(run, candidate),
-        "chosen": chosen,
+        "bytes_of_a_client": ways.count_bytes(candidate),
+        "chosen": candidate is ways.chosen,
         "obstacles": list(candidate.obstacles),
         "weakened": len(candidate.weakened),
     }
@@ -112,24 +75,23 @@ def _few(offered: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
     return [offered[index] for index in sorted(wanted)]
 
 
-def _words(
-    offered: Sequence[Candidate], chosen: Candidate, missing: Sequence[LeftOut], solved: Candidate | None, run: Run
-) -> Iterator[str | Table]:
+def _words(ways: Preview, chosen: Candidate) -> Iterator[str | Table]:
     from rich.filesize import decimal
 
+    offered, solved, missing = ways.candidates, ways.solved, ways.left_out
     few, rows = _few(offered, chosen), []
     for candidate in [*few, *([solved] if solved and solved is not chosen else [])]:
         start = f"model {_model(candidate.node)}" + (", solved" if candidate.solving else "")
         start = "model 0.0: from the start" if candidate.node.index == 0 and not candidate.solving else start
         noise = f"{candidate.sigma:.4g}" if candidate.sigma else "none"
         mark = "->" if candidate is chosen else ""
-        sent = decimal(_count_bytes(run, candidate))
+        sent = decimal(ways.count_bytes(candidate))
         rows.append((mark, start, noise, candidate.mode.value, f"{candidate.predicted_rounds:.0f}", sent))
     yield table(("", "restart from", "noise", "claim", "rounds, about", "a client sends"), rows)
     if len(few) < len(offered):
         yield f"and {len(offered) - len(few)} more, all of them with --json"
     yield ""
-    if stages := run.facts.stages:
+    if stages := ways.run.facts.stages:
         if body_rounds := stages.body_rounds_left(chosen.node.index):
             yield f"An anchor is among them: the body is trained again, {body_rounds} rounds with the anchors left."
         else:
