@@ -27,8 +27,8 @@ from rescind.errors import (
 )
 from rescind.ledger import databases, schema
 from rescind.ledger.commitments import broken_links
-from rescind.ledger.contract import SCHEMA_VERSION
 from rescind.ledger.records import ModelId, Span
+from rescind.ledger.schema import SCHEMA_VERSION
 from rescind.ledger.sql import SqlLedger
 from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
 
@@ -150,7 +150,7 @@ def test_commits_to_the_server_are_durable(on_server):
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
 
 
-@pytest.mark.parametrize(("version", "advice"), [(SCHEMA_VERSION + 1, "newer rescind"), (0, "rescind that made it")])
+@pytest.mark.parametrize(("version", "advice"), [(SCHEMA_VERSION + 1, "newer rescind"), (1, "rescind that made it")])
 def test_another_schema_is_refused_with_advice(home, version, advice):
     home.open(create=True).close()
     with home.by_hand() as execute:

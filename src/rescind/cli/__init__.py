@@ -23,6 +23,7 @@ from rescind.cli import (
     report,
     request,
     status,
+    upgrade,
     verify,
 )
 
@@ -66,3 +67,4 @@ app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
+app.command("upgrade")(upgrade.upgrade)

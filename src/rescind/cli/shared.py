@@ -153,9 +153,13 @@ def open_history(location: str, *, create: bool = False) -> History:
     """Return the history at a location, as the environment completes it."""
     from rescind.history.history import History
 
-    checkpoints, run = os.environ.get("RESCIND_CHECKPOINTS"), os.environ.get("RESCIND_RUN", "main")
-    secret = os.environ.get("RESCIND_SECRET") or None
-    return History(location, checkpoints=checkpoints, run=run, secret=secret, create=create)
+    run, secret = read_run()
+    return History(location, checkpoints=os.environ.get("RESCIND_CHECKPOINTS"), run=run, secret=secret, create=create)
+
+
+def read_run() -> tuple[str, str | None]:
+    """Return the name of the run and its secret file, as the environment says them."""
+    return os.environ.get("RESCIND_RUN", "main"), os.environ.get("RESCIND_SECRET") or None
 
 
 def check_page(path: Path) -> None:

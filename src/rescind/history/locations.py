@@ -26,28 +26,37 @@ def open_stores(
     create: bool,
 ) -> tuple[Ledger, CheckpointStore, CheckpointStore]:
     """Open the ledger and the stores of models and of client updates, or make them."""
-    address, secret_file = os.fspath(location), None if secret is None else Path(secret)
+    address = os.fspath(location)
+    on_server = address.startswith(_POSTGRESQL)
+    if on_server and not checkpoints:
+        raise HistoryError(
+            "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
+        )
+    ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
+    place = str(Path(address))
+    if checkpoints:
+        # Two runs must not take each other's models for orphans, however their addresses coincide.
+        place = f"{checkpoints.rstrip('/')}/{f'{run}-' if on_server else ''}{ledger.identifier()}"
+    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
+
+
+def locate_ledger(
+    address: str, run: str, secret: str | os.PathLike[str] | None, *, create: bool = False
+) -> Callable[..., SqlLedger]:
+    """Return what opens the ledger at an address; with ``create`` a folder that is missing is made."""
+    secret_file = None if secret is None else Path(secret)
     if not address:
         raise HistoryError("no history is named: give a folder, or a PostgreSQL address")
     if address.startswith(_POSTGRESQL):
-        if checkpoints is None:
-            raise HistoryError(
-                "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
-            )
-        ledger = _open_or_create(partial(SqlLedger.postgresql, address, run, secret_file), create=create)
-        # Two runs must not take each other's models for orphans, however their addresses coincide.
-        place = f"{checkpoints.rstrip('/')}/{run}-{ledger.identifier()}"
-    elif "://" in address:
+        return partial(SqlLedger.postgresql, address, run, secret_file)
+    if "://" in address:
         raise HistoryError(
             f"{address} is neither a folder nor a PostgreSQL address (postgresql://user@host/database)"
         )
-    else:
-        folder = _check_folder(Path(address), create=create)
-        # Beside the folder: a copy of the folder is a copy without the secret.
-        beside = folder.resolve().with_name(f"{folder.resolve().name}.secret")
-        ledger = _open_or_create(partial(SqlLedger.sqlite, folder / DATABASE, secret_file or beside), create=create)
-        place = f"{checkpoints.rstrip('/')}/{ledger.identifier()}" if checkpoints else str(folder)
-    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
+    folder = _check_folder(Path(address), create=create)
+    # Beside the folder: a copy of the folder is a copy without the secret.
+    beside = folder.resolve().with_name(f"{folder.resolve().name}.secret")
+    return partial(SqlLedger.sqlite, folder / DATABASE, secret_file or beside)
 
 
 def _open_or_create(ledger: Callable[..., Ledger], *, create: bool) -> Ledger:

@@ -31,8 +31,6 @@ from rescind.ledger.commitments import (
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.texts import is_digest, is_plain
 
-SCHEMA_VERSION = 7
-
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.
 LONGEST_NAME = 256
 

@@ -65,8 +65,8 @@ class Database(ABC):
         """Make the history, in one transaction, where nothing is yet; ``outside`` is the secret in its file."""
 
     @abstractmethod
-    def open(self) -> None:
-        """Refuse a place that does not hold a whole history of this version."""
+    def open(self, *, older: bool = False) -> None:
+        """Refuse a place that does not hold a whole history of this version, or with ``older`` one to upgrade."""
 
     @contextmanager
     def transaction(self, connection: Connection | None = None) -> Iterator[Connection]:
@@ -122,14 +122,14 @@ class Sqlite(Database):
         with self.transaction() as connection:
             self._fill(connection, outside)
 
-    def open(self) -> None:
+    def open(self, *, older: bool = False) -> None:
         if not self._path.is_file():
             raise NoHistoryError(f"{self.where} holds no history: there is no such file")
         try:
             if not self._is_database():
                 raise NoHistoryError(f"{self.where} holds no history: it is not a database")
             with self.engine.connect() as connection:
-                schema.check(connection, self.where)
+                schema.check(connection, self.where, older=older)
             # A copy that SQLite's own tools made has lost the setting.
             self._switch_to_wal()
         except (sqlite3.OperationalError, OperationalError) as error:
@@ -216,12 +216,12 @@ class Postgresql(Database):
                 connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
             self._fill(connection, outside)
 
-    def open(self) -> None:
+    def open(self, *, older: bool = False) -> None:
         with self._reached() as connection:
             if not self._is_there(connection):
                 raise NoHistoryError(f"{self.where} holds no history: there is no such schema")
             self._check_grants(connection)
-            schema.check(connection, self.where)
+            schema.check(connection, self.where, older=older)
 
     def _check_grants(self, connection: Connection) -> None:
         """Refuse a role to which the tables would look as if they were not there."""

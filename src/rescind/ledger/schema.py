@@ -5,7 +5,7 @@ No table has a column for the run, so one writer, one erasure and one compaction
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,12 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from rescind.errors import IncompleteHistoryError, NoHistoryError, SchemaVersionError
-from rescind.ledger.contract import ABSENT_ROUNDS, SCHEMA_VERSION
+from rescind.ledger.contract import ABSENT_ROUNDS
 from rescind.ledger.records import Span
+
+# The number of the tables below, and of the newest revision. From the first one that was released on, a history can be
+# upgraded.
+SCHEMA_VERSION, FIRST_RELEASED = 7, 7
 
 # A look-up of one client seeks once a segment. An insert stays within the pages of the current one: larger segments
 # make look-ups cheaper and commits dearer.
@@ -315,8 +319,7 @@ def as_table(values: Iterable[int]) -> ColumnElement[int]:
 def create(connection: Connection, name: str, secret: bytes, check: bytes) -> None:
     """Make all tables and the row of the run, within the caller's transaction."""
     TABLES.create_all(connection, checkfirst=False)
-    if connection.dialect.name == "postgresql":
-        _keep_values_in_their_tables(connection)
+    keep_values_in_their_tables(connection)
     row = {"schema_version": SCHEMA_VERSION, "name": name, "secret": secret, "secret_check": check}
     connection.execute(insert(run), row)
 
@@ -326,44 +329,67 @@ def tables_found(connection: Connection) -> set[str]:
     return set(inspect(connection).get_table_names())
 
 
-def check(connection: Connection, where: str) -> None:
-    """Refuse a database that is not a whole history with this version's schema."""
+def check(connection: Connection, where: str, *, older: bool = False) -> int:
+    """Refuse a database that is not a whole history with this version's schema; return the schema's number.
+
+    With ``older`` it may be any history that can be upgraded to that schema.
+    """
     tables, expected = tables_found(connection), set(TABLES.tables)
     if tables and not tables & expected:
         raise NoHistoryError(f"{where} is a database of something else")
     if run.name in tables:
         columns = {table_column["name"] for table_column in inspect(connection).get_columns(run.name)}
-        if not {table_column.name for table_column in run.columns} <= columns:
-            raise NoHistoryError(f"{where} is a database of something else: its table 'run' is not a history's")
-        versions = connection.execute(select(run.c.schema_version)).scalars().all()
-        if len(versions) > 1:
-            raise NoHistoryError(f"{where} is no history any more: its table 'run' has {len(versions)} rows, not one")
-        version = versions[0] if versions else None
+        version = _read_version(connection, columns, where)
+        if older and version is not None and FIRST_RELEASED <= version < SCHEMA_VERSION:
+            return version
         if version is not None and version != SCHEMA_VERSION:
             raise SchemaVersionError(_other_version(where, version))
+        if not {table_column.name for table_column in run.columns} <= columns:
+            raise _not_a_run(where)
         if version is not None and expected <= tables:
-            return
+            return version
     missing = sorted(expected - tables) or ["the row of table run"]
     raise IncompleteHistoryError(
         f"{where} lacks {', '.join(missing)}: delete it and create it again, or restore a copy"
     )
 
 
+def _read_version(connection: Connection, columns: Collection[str], where: str) -> int | None:
+    """Return the number of a database's schema, whatever else its table of runs has; None if that is empty."""
+    if run.c.schema_version.name not in columns:
+        raise _not_a_run(where)
+    versions = connection.execute(select(run.c.schema_version)).scalars().all()
+    if len(versions) > 1:
+        raise NoHistoryError(f"{where} is no history any more: its table 'run' has {len(versions)} rows, not one")
+    # Somebody may have made another column of it, which holds anything.
+    if versions and (type(versions[0]) is not int or versions[0] < 1):
+        raise NoHistoryError(f"{where} is no history any more: the number of its schema is none")
+    return versions[0] if versions else None
+
+
+def _not_a_run(where: str) -> NoHistoryError:
+    return NoHistoryError(f"{where} is a database of something else: its table 'run' is not a history's")
+
+
 def _other_version(where: str, version: int) -> str:
     if version > SCHEMA_VERSION:
         return f"{where} has schema {version}, and this rescind knows up to {SCHEMA_VERSION}: install a newer rescind"
-    return (
-        f"{where} has schema {version}, and this rescind writes {SCHEMA_VERSION}: open it with the rescind that "
-        "made it"
+    advice = (
+        "back it up, and run `rescind upgrade` on it"
+        if version >= FIRST_RELEASED
+        else "it is from before the first release, and cannot be upgraded. Open it with the rescind that made it"
     )
+    return f"{where} has schema {version}, and this rescind writes {SCHEMA_VERSION}: {advice}"
 
 
-def _keep_values_in_their_tables(connection: Connection) -> None:
+def keep_values_in_their_tables(connection: Connection) -> None:
     """Keep PostgreSQL from copying values elsewhere, and from trying to compress what looks random.
 
     ANALYZE copies samples of a column into pg_statistic, where no erasure would find them. All queries here follow a
     key, so plans need no statistics.
     """
+    if connection.dialect.name != "postgresql":
+        return
     quote = connection.dialect.identifier_preparer.quote
     for table in TABLES.sorted_tables:
         changes = [f"ALTER COLUMN {quote(table_column.name)} SET STATISTICS 0" for table_column in table.columns]

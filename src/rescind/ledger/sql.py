@@ -6,8 +6,9 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from sqlalchemy import (
 )
 
 from rescind.core.arrays import Clients
-from rescind.errors import BrokenHistoryError, HistoryError
+from rescind.errors import BrokenHistoryError, HistoryError, SchemaVersionError
 from rescind.ledger import schema
 from rescind.ledger.commitments import KEY_BYTES, canonical, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
@@ -51,11 +52,14 @@ from rescind.ledger.databases import Database, Postgresql, Sqlite
 from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.ledger.schema import among, as_table
 from rescind.ledger.secret_file import make_secret, read_secret, secret_mismatch
-from rescind.ledger.strays import find_strange_objects, find_strange_rows
+from rescind.ledger.strays import find_strange_files, find_strange_objects, find_strange_rows
 
 # A round can hold megabytes, an entry a few hundred bytes.
 _ROUNDS_AT_ONCE = 16
 _ENTRIES_AT_ONCE = 1000
+
+# PostgreSQL answers it when it is this transaction's turn to write.
+_VERSION = select(schema.run.c.schema_version).with_for_update()
 
 
 class _Own(threading.local):
@@ -80,22 +84,27 @@ class SqlLedger(Ledger):
         self._closed = False
 
     @classmethod
-    def sqlite(cls, path: Path, secret: Path | None, *, create: bool = False) -> SqlLedger:
-        """Open the file of a run, or make a new one, which only its owner can read; ``secret`` is its secret file."""
-        return cls._opened(Sqlite(path), secret, create)
+    def sqlite(cls, path: Path, secret: Path | None, *, create: bool = False, older: bool = False) -> SqlLedger:
+        """Open the file of a run, or make a new one, which only its owner can read; ``secret`` is its secret file.
+
+        With ``older`` it may have an older schema, for ``upgrade``.
+        """
+        return cls._opened(Sqlite(path), secret, create, older)
 
     @classmethod
-    def postgresql(cls, address: str, run: str, secret: Path | None, *, create: bool = False) -> SqlLedger:
+    def postgresql(
+        cls, address: str, run: str, secret: Path | None, *, create: bool = False, older: bool = False
+    ) -> SqlLedger:
         """Open a run of a PostgreSQL database, or make a new one, in the schema ``rescind_<run>``."""
-        return cls._opened(Postgresql(address, run), secret, create)
+        return cls._opened(Postgresql(address, run), secret, create, older)
 
     @classmethod
-    def _opened(cls, database: Database, secret: Path | None, create: bool) -> SqlLedger:
+    def _opened(cls, database: Database, secret: Path | None, create: bool, older: bool) -> SqlLedger:
         try:
             if create:
                 database.create(make_secret(secret))
             else:
-                database.open()
+                database.open(older=older)
         except BaseException:
             database.engine.dispose()
             raise
@@ -116,6 +125,36 @@ class SqlLedger(Ledger):
                 yield
             finally:
                 self._writer = None
+
+    def upgrade(self, find_problems: Callable[[], Iterable[str]]) -> tuple[int, int]:
+        """Bring the tables to this version's schema, in one transaction: all of it is done, or nothing.
+
+        Args:
+            find_problems: says what is wrong with the upgraded ledger; one problem, and it stays as it was.
+
+        Returns:
+            the number of the schema before and now.
+
+        Raises:
+            BrokenHistoryError: something is wrong with the upgraded ledger, or in the database beside it.
+            LockedError: another process is writing to this run.
+        """
+        # Only who upgrades needs it.
+        from rescind.ledger.upgrades import upgrade_tables
+
+        where = self._database.where
+        with self._held() as writer, self._database.transaction(writer), self._using(writer):
+            before = schema.check(writer, where, older=True)
+            if before < schema.SCHEMA_VERSION:
+                # Whoever else writes waits, and is told then.
+                writer.execute(_VERSION)
+                upgrade_tables(writer, before)
+                for problem in chain(find_strange_objects(writer), find_problems()):
+                    raise BrokenHistoryError(
+                        f"{where} was not upgraded, and is as it was, with schema {before}: {problem}. Look at it "
+                        "with `rescind doctor` of the version that wrote it"
+                    )
+        return before, schema.SCHEMA_VERSION
 
     # The journal
 
@@ -391,7 +430,7 @@ class SqlLedger(Ledger):
         with self._held():
             left = self._database.compact()
         with self._connected() as connection:
-            return (*left, *find_strange_objects(connection))
+            return (*left, *find_strange_objects(connection), *find_strange_files(connection))
 
     def unstamped_entries(self) -> list[int]:
         table, secret = schema.journal, self.outside_secret(STAMPS)
@@ -408,6 +447,7 @@ class SqlLedger(Ledger):
     def strays(self) -> Iterator[str]:
         with self._connected() as connection:
             yield from find_strange_objects(connection)
+            yield from find_strange_files(connection)
             yield from find_strange_rows(connection)
 
     def copies(self) -> tuple[str, ...]:
@@ -486,8 +526,13 @@ class SqlLedger(Ledger):
 
 
 def _take_turn(connection: Connection) -> None:
-    """Wait, in a transaction that writes, until PostgreSQL gives it its turn."""
-    connection.execute(select(schema.run.c.schema_version).with_for_update()).one()
+    """Wait, in a transaction that writes, until PostgreSQL gives it its turn; the schema is still the one opened."""
+    version = connection.execute(_VERSION).scalar_one()
+    if version != schema.SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"this history was upgraded to schema {version} meanwhile, and this rescind writes "
+            f"{schema.SCHEMA_VERSION}: nothing was written. Install a newer rescind"
+        )
 
 
 def _insert_round(connection: Connection, sequence: int, round_: RoundRecord, model: bytes) -> None:

@@ -89,9 +89,9 @@ _THERE_AND_ERASED = text(
 
 
 def find_strange_objects(connection: Connection) -> Iterator[str]:
-    """Say what is in the database or in the history's folder and no ledger made, or made and is gone or changed.
+    """Say what is in the database and no ledger made, or made and is gone or changed.
 
-    That is tables, columns, constraints, indices, triggers, views, functions; and files.
+    That is tables, columns, constraints, indices, triggers, views, functions.
     """
     objects = _rows(connection, text(_OBJECTS[connection.dialect.name]))
     expected = _made_in_sqlite() if connection.dialect.name == "sqlite" else _made_in_postgresql()
@@ -103,6 +103,10 @@ def find_strange_objects(connection: Connection) -> Iterator[str]:
         f"the database lacks what rescind made, or has it changed: {name}"
         for name, _ in sorted(expected - objects, key=str)
     )
+
+
+def find_strange_files(connection: Connection) -> Iterator[str]:
+    """Say which files are in a history's folder beside those that rescind and SQLite make."""
     if connection.dialect.name == "sqlite" and _file(connection).name == DATABASE:
         yield from _strange_files(_file(connection))
 
@@ -157,7 +161,6 @@ def _rows(connection: Connection, query: Executable) -> set[tuple[Any, ...]]:
 
 
 def _strange_files(database: Path) -> Iterator[str]:
-    """Say which files are in a history's folder beside those that rescind and SQLite make."""
     own = {DATABASE, *(DATABASE + suffix for suffix in ("-wal", "-shm", ".lock")), *STORES}
     strange = [name for name in os.listdir(database.parent) if name not in own]
     for store in STORES:

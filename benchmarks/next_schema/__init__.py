@@ -1,0 +1,41 @@
+"""A schema that is never released: what an upgrade is tried with, as long as there is only one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Column, Integer, MetaData, Table, Text
+
+from rescind.ledger import schema, strays, upgrades
+
+
+@contextmanager
+def next_schema() -> Iterator[None]:
+    """Let this process be a version of rescind with one more revision."""
+    before = schema.SCHEMA_VERSION, schema.TABLES
+    schema.SCHEMA_VERSION, schema.TABLES = before[0] + 1, _tables()
+    upgrades.FOLDERS.append(Path(__file__).with_name("revisions"))
+    _forget_tables()
+    try:
+        yield
+    finally:
+        schema.SCHEMA_VERSION, schema.TABLES = before
+        upgrades.FOLDERS.pop()
+        _forget_tables()
+
+
+def _tables() -> MetaData:
+    """Return the tables with one more, and with one more column where the names are."""
+    tables = MetaData()
+    for table in schema.TABLES.tables.values():
+        table.to_metadata(tables)
+    tables.tables["identity"].append_column(Column("country", Text))
+    Table("remark", tables, Column("number", Integer, primary_key=True, autoincrement=False), Column("words", Text))
+    return tables
+
+
+def _forget_tables() -> None:
+    strays._made_in_sqlite.cache_clear()
+    strays._made_in_postgresql.cache_clear()

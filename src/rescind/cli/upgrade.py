@@ -1,0 +1,25 @@
+"""``rescind upgrade``: a history of an older version."""
+
+from __future__ import annotations
+
+from rescind.cli.shared import AsJson, Location, read_run, report_errors, show, show_progress
+
+
+def upgrade(history: Location, as_json: AsJson = False) -> None:
+    """Bring a history that an older rescind wrote to what this one writes; older ones cannot open it then.
+
+    Stop whatever uses it, and back it up first. All of it is done, or nothing.
+    Example: rescind upgrade hospital-history
+    """
+    with report_errors():
+        from rescind.history.upgrading import upgrade_history
+
+        run, secret = read_run()
+        with show_progress("upgrading"):
+            before, now = upgrade_history(history, run=run, secret=secret)
+    words = [
+        f"{history} was upgraded from schema {before} to schema {now}."
+        if before != now
+        else f"There is nothing to do: {history} has schema {now}, which this rescind writes."
+    ]
+    show({"history": history, "from": before, "to": now}, words, as_json)

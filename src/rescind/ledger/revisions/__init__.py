@@ -1,0 +1,1 @@
+"""The revisions of the ledger's schema, each by its number; those that were released never change."""
