@@ -339,10 +339,16 @@ def main() -> None:
     options.add_argument(
         "--kills",
         type=int,
-        help="how many children to kill at random instants (200, quick 8; of the flow 60, quick 4)",
+        help="how many children to kill (200 at random instants, quick 8; of the flow 60, quick 4; of the upgrade "
+        "50, quick 6)",
     )
     options.add_argument(
         "--flow", action="store_true", help="kill train-and-forget, which has to end as if it had not been"
+    )
+    options.add_argument(
+        "--upgrade",
+        action="store_true",
+        help="kill upgrades of a released history, which have to end as if undisturbed",
     )
     chosen = options.parse_args()
     # So that being told to end leaves no server behind either.
@@ -351,6 +357,11 @@ def main() -> None:
         from benchmarks import crash_flow
 
         finish(crash_flow.ordeal(chosen.kills or (4 if chosen.quick else 60)))
+        return
+    if chosen.upgrade:
+        from benchmarks import crash_upgrade
+
+        finish(crash_upgrade.ordeal(chosen.kills or (6 if chosen.quick else 50)))
         return
     kills = chosen.kills or (8 if chosen.quick else 200)
     with open_locations("benchmarks.recorded") as (context, locations):

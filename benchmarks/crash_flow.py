@@ -92,7 +92,7 @@ def forget_all(history: History) -> None:
             revocable.forget(method, RETRAINED, level=level, together=True)
 
 
-def patiently(go_on: Callable[[], None]) -> None:
+def patiently(go_on: Callable[[], object]) -> None:
     """Wait until the lock of a killed child is free; PostgreSQL first has to notice the death."""
     for _ in range(500):
         try:

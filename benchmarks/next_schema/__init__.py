@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,9 +29,8 @@ def next_schema() -> Iterator[None]:
 
 def _tables() -> MetaData:
     """Return the tables with one more, and with one more column where the names are."""
-    tables = MetaData()
-    for table in schema.TABLES.tables.values():
-        table.to_metadata(tables)
+    # Copies of the tables would not know what is for one database only, so they are made once more.
+    tables: MetaData = runpy.run_path(schema.__file__)["TABLES"]
     tables.tables["identity"].append_column(Column("country", Text))
     Table("remark", tables, Column("number", Integer, primary_key=True, autoincrement=False), Column("words", Text))
     return tables

@@ -45,7 +45,7 @@ from rescind.errors import IncompleteHistoryError, NoHistoryError, SchemaVersion
 from rescind.ledger.contract import ABSENT_ROUNDS
 from rescind.ledger.records import Span
 
-# The number of the tables below, and of the newest revision. From the first one that was released on, a history can be
+# The number of the tables below, and of the newest revision. From the first released one on, a history can be
 # upgraded.
 SCHEMA_VERSION, FIRST_RELEASED = 7, 7
 

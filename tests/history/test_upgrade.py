@@ -1,0 +1,396 @@
+"""Histories of released versions: they open, they are upgraded or left as they were, and they go on being used."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import Result
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner
+from sqlalchemy import Connection, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
+from typer.testing import CliRunner
+
+from benchmarks import crash_upgrade
+from benchmarks._frozen import FROZEN, restore
+from benchmarks._killing import Location
+from benchmarks.next_schema import next_schema
+from rescind import History
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
+from rescind.certificates.keys import load_public_key
+from rescind.certificates.verification import verify
+from rescind.cli import app
+from rescind.core.calibration import Budget
+from rescind.core.facts import Sampling
+from rescind.engines.stops import Rounds
+from rescind.errors import (
+    BrokenHistoryError,
+    LockedError,
+    MissingSecretError,
+    NoHistoryError,
+    SchemaVersionError,
+)
+from rescind.forgetting import Revocable
+from rescind.history.erasure import Eraser
+from rescind.history.upgrading import upgrade_history
+from rescind.ledger import schema, upgrades
+from rescind.ledger.databases import Postgresql
+from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
+from rescind.ledger.strays import find_strange_objects
+from rescind.methods import Last, Scratch
+from rescind.testing.small import simulation
+
+SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
+SIGNER = CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+KEY = load_public_key(Path(__file__).parents[1] / "certificates" / "golden" / "key.pub")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """Where a frozen history can be put."""
+    run = f"test_{uuid.uuid4().hex}"
+    sqlite = request.param == "sqlite"
+    return Location(
+        request.param,
+        str(tmp_path / run) if sqlite else request.getfixturevalue("postgresql"),
+        *(str(tmp_path), run),
+    )
+
+
+@pytest.fixture
+def frozen(place: Location) -> Location:
+    restore(SCHEMA_VERSION, place)
+    return place
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    restore(SCHEMA_VERSION, Location("sqlite", str(tmp_path / "history"), str(tmp_path), "history"))
+    return tmp_path / "history"
+
+
+def upgraded(place: Location) -> tuple[int, int]:
+    on_server = {} if place.backend == "sqlite" else {"run": place.run, "secret": Path(place.folder, "secret")}
+    return upgrade_history(place.address, **on_server)
+
+
+@contextmanager
+def by_hand(place: Location) -> Iterator[Callable[[str], Any]]:
+    """Change the database of a history."""
+    if place.backend == "sqlite":
+        with closing(sqlite3.connect(Path(place.address, "ledger.sqlite"), isolation_level=None)) as connection:
+            yield connection.execute
+        return
+    with psycopg.connect(place.address, autocommit=True) as server:
+        server.execute(f"SET search_path TO rescind_{place.run}")
+        yield server.execute
+
+
+def said(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def engine() -> Any:
+    return simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+
+
+# Revisions and tables
+
+
+def test_every_schema_has_a_revision_and_a_frozen_history() -> None:
+    numbers = [int(path.stem.removeprefix("schema_")) for path in sorted(upgrades.FOLDERS[0].glob("schema_*.py"))]
+    assert sorted(numbers) == list(SCHEMAS)
+    assert {path.name for path in FROZEN.glob("schema_*")} == {f"schema_{number}" for number in SCHEMAS}
+
+
+def made_of(connection: Connection) -> set[tuple[Any, ...]]:
+    """Return what is in a database, as it tells itself."""
+    query = "SELECT type, name, sql FROM sqlite_master"
+    if connection.dialect.name == "postgresql":
+        query = """
+            SELECT relname, attname, attnum, format_type(atttypid, atttypmod), attnotnull, atthasdef, attstorage,
+                attstattarget, attcollation, pg_get_indexdef(pg_class.oid)
+            FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+            WHERE relnamespace = to_regnamespace(current_schema())
+        """
+    return {tuple(row) for row in connection.execute(text(query))}
+
+
+def test_the_revisions_make_the_tables_of_a_new_history_on_sqlite() -> None:
+    made = []
+    for make in (lambda each: upgrades.upgrade_tables(each, 0), lambda each: schema.create(each, "", b"", b"")):
+        with create_engine("sqlite://", poolclass=NullPool).begin() as connection:
+            make(connection)
+            assert list(find_strange_objects(connection)) == []
+            made.append({(*names, "".join(str(sql).split())) for *names, sql in made_of(connection)})
+    assert made[0] == made[1]
+
+
+def test_the_revisions_make_the_tables_of_a_new_history_on_postgresql(postgresql: str) -> None:
+    database, made = Postgresql(postgresql, f"test_{uuid.uuid4().hex}"), []
+    for make in (lambda each: upgrades.upgrade_tables(each, 0), lambda each: schema.create(each, "", b"", b"")):
+        with database.engine.connect() as connection:
+            connection.exec_driver_sql(f"CREATE SCHEMA {database.schema}")
+            make(connection)
+            assert list(find_strange_objects(connection)) == []
+            made.append(made_of(connection))
+    database.engine.dispose()
+    assert made[0] == made[1]
+
+
+# Frozen histories
+
+
+@pytest.mark.parametrize("number", SCHEMAS)
+def test_a_frozen_history_is_upgraded_and_its_certificate_verifies(place: Location, number: int) -> None:
+    restore(number, place)
+    assert upgraded(place) == (number, SCHEMA_VERSION)
+    certificate = (FROZEN / f"schema_{number}" / place.backend / "certificate.json").read_bytes()
+    with place.open() as history:
+        assert history.verify() == []
+        assert verify(certificate, [KEY], history=history)
+        anew = sign(build_statement(history, history.outcomes()[0].asked[0].number), [SIGNER])
+        assert verify(anew, [KEY], history=history)
+
+
+def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
+    with next_schema():
+        with pytest.raises(
+            SchemaVersionError, match=r"has schema 7.*writes 8: back it up, and run `rescind upgrade`"
+        ):
+            frozen.open()
+        assert upgraded(frozen) == (7, 8)
+        assert upgraded(frozen) == (8, 8)
+        with frozen.open() as history:
+            assert history.verify() == []
+            federation = Revocable(history, engine(), capacity=2, update_interval=2)
+            before = history.newest
+            federation.train(Rounds(3))
+            assert history.newest.round == before.round + 1
+            number = history.ask(["clinic-4"], Budget(5.0, 1e-5))
+            federation.forget(Scratch(), Rounds(2))
+            assert verify(sign(build_statement(history, number), [SIGNER]), [KEY], history=history)
+            assert history.verify() == []
+            assert "clinic-4" not in history.ledger.identities()
+    with by_hand(frozen) as execute:
+        assert execute("SELECT count(*) FROM remark").fetchone()[0] > 0
+    with pytest.raises(SchemaVersionError, match=r"has schema 8.*knows up to 7: install a newer rescind"):
+        frozen.open()
+    with pytest.raises(SchemaVersionError, match="install a newer rescind"):
+        upgraded(frozen)
+
+
+def test_the_command_says_what_it_did(folder: Path) -> None:
+    assert said("upgrade", folder).output == (
+        f"There is nothing to do: {folder} has schema 7, which this rescind writes.\n"
+    )
+    with next_schema():
+        assert "run `rescind upgrade`" in said("status", folder).output
+        assert json.loads(said("upgrade", folder, "--json").output) == {"history": str(folder), "from": 7, "to": 8}
+        assert said("doctor", folder).exit_code == 0
+    refused = said("upgrade", folder)
+    assert refused.exit_code == 1
+    assert "install a newer rescind" in refused.output
+    assert sorted(os.listdir(folder)) == ["checkpoints", "ledger.sqlite", "ledger.sqlite.lock", "updates"]
+    assert (folder / "ledger.sqlite").stat().st_mode & 0o777 == 0o600
+    assert "there is no history" in said("upgrade", folder.parent / "elsewhere").output
+
+
+def test_the_command_finds_a_run_on_a_server(postgresql: str, tmp_path: Path, monkeypatch: Any) -> None:
+    place = Location("postgresql", postgresql, str(tmp_path), f"test_{uuid.uuid4().hex}")
+    restore(SCHEMA_VERSION, place)
+    monkeypatch.setenv("RESCIND_RUN", place.run)
+    monkeypatch.setenv("RESCIND_SECRET", str(tmp_path / "secret"))
+    with next_schema():
+        assert "from schema 7 to schema 8" in said("upgrade", postgresql).output
+
+
+def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
+    link = folder.with_name("link")
+    link.symlink_to(folder)
+    (folder / "ledger.sqlite").rename(folder.with_name("elsewhere.sqlite"))
+    (folder / "ledger.sqlite").symlink_to(folder.with_name("elsewhere.sqlite"))
+    with next_schema():
+        assert upgrade_history(link) == (7, 8)
+        with History(folder, create=False) as history:
+            assert history.verify() == []
+    assert (folder / "ledger.sqlite").is_symlink()
+
+
+# What is refused, and left as it was
+
+
+def test_nothing_is_upgraded_while_somebody_writes(frozen: Location) -> None:
+    with frozen.open() as history, history.ledger.writing(), next_schema(), pytest.raises(LockedError):
+        upgraded(frozen)
+    assert upgraded(frozen) == (7, 7)
+
+
+def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Location) -> None:
+    with frozen.open() as history:
+        before = history.head
+        with next_schema():
+            upgraded(frozen)
+        for write in (lambda: history.ask(["clinic-4"], Budget(5.0, 1e-5)), lambda: history.name_run(model="x")):
+            with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
+                write()
+        with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
+            Revocable(history, engine(), capacity=2, update_interval=2).train(Rounds(3))
+        assert history.head == before
+
+
+CHANGES = {
+    "a table of alembic's": "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
+    "a column": "ALTER TABLE journal ADD COLUMN other TEXT",
+    "a number": "UPDATE round SET update_norm = update_norm / 2",
+    "an entry": "UPDATE journal SET body = replace(body, '5.0', '0.5') WHERE kind = 'request'",
+    "an unreadable entry": "UPDATE journal SET body = 'x' WHERE sequence = 3",
+    "a name": "UPDATE identity SET name = 'another' WHERE pseudonym = 1",
+    "a table of the next schema": "CREATE TABLE remark (number INTEGER)",
+    "a table left by a cut": "CREATE TABLE _alembic_tmp_identity (number INTEGER)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_history_that_somebody_changed_stays_as_it_was(frozen: Location, change: str) -> None:
+    with by_hand(frozen) as execute:
+        execute(change)
+    before = crash_upgrade.digest(frozen)
+    told = "was not upgraded, and is as it was, with schema 7|already exists"
+    with next_schema(), pytest.raises((BrokenHistoryError, DBAPIError), match=told):
+        upgraded(frozen)
+    assert crash_upgrade.digest(frozen) == before
+
+
+def test_without_the_secret_nothing_is_upgraded(folder: Path) -> None:
+    folder.with_name("history.secret").unlink()
+    with next_schema(), pytest.raises(MissingSecretError):
+        upgrade_history(folder)
+    with History(folder, create=False) as history:
+        assert history.verify() == []
+
+
+NUMBERS = {
+    "a text": ("text", "'seven'"),
+    "a text of a number": ("text", "'7'"),
+    "bytes": ("blob", "x'37'"),
+    "a fraction": ("real", "7.5"),
+    "none": ("text", "NULL"),
+    "zero": ("integer", "0"),
+    "negative": ("integer", "-7"),
+    "before the first": ("integer", "6"),
+    "huge": ("integer", "9223372036854775807"),
+    "next": ("integer", "8"),
+}
+
+
+@pytest.mark.parametrize(("kind", "number"), NUMBERS.values(), ids=NUMBERS.keys())
+def test_a_number_that_is_no_schema_is_refused(frozen: Location, kind: str, number: str) -> None:
+    with by_hand(frozen) as execute:
+        if frozen.backend == "sqlite":
+            execute("ALTER TABLE run RENAME TO old")
+            other = f"CAST({number} AS {kind}) AS schema_version, name, secret, secret_check"
+            execute(f"CREATE TABLE run AS SELECT {other} FROM old")  # noqa: S608
+            execute("DROP TABLE old")
+        else:
+            other = {"blob": "bytea", "real": "double precision", "integer": "bigint"}.get(kind, kind)
+            value = number.replace("x'37'", "'7'")
+            execute("ALTER TABLE run DROP CONSTRAINT run_pkey, ALTER schema_version DROP NOT NULL")
+            execute(f"ALTER TABLE run ALTER schema_version TYPE {other} USING CAST({value} AS {other})")
+    before = crash_upgrade.digest(frozen)
+    expected = SchemaVersionError if number in ("6", "8", "9223372036854775807") else NoHistoryError
+    for use in (frozen.open, lambda: upgraded(frozen)):
+        with pytest.raises(expected) as refused:
+            use()
+        assert str(refused.value).isprintable()
+    assert crash_upgrade.digest(frozen) == before
+
+
+def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
+    frozen: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with frozen.open() as history, monkeypatch.context() as patch:
+        history.ask(["clinic-4"], Budget(5.0, 1e-5))
+        patch.setattr(Eraser, "_erase_rounds", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            Revocable(history, engine(), capacity=2, update_interval=2).forget(Last(), Rounds(2))
+    with next_schema():
+        assert upgraded(frozen) == (7, 8)
+        with frozen.open() as history:
+            assert history.finish_erasures() == 1
+            assert history.verify() == []
+
+
+# Processes that die, and disks that are full
+
+
+def child(folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+    """Upgrade in another process, whose pages go to the disk at once."""
+    code = [
+        *(
+            "import os, resource, signal",
+            "from sqlalchemy import Engine, event",
+            "from benchmarks import next_schema",
+        ),
+        *("from rescind.history.upgrading import upgrade_history", "from rescind.ledger import upgrades"),
+        "event.listen(Engine, 'begin', lambda each: each.exec_driver_sql('PRAGMA cache_size=1'))",
+        *lines,
+        "with next_schema.next_schema():",
+        f"    upgrade_history({str(folder)!r})",
+    ]
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(code)], cwd=root, capture_output=True, text=True, check=False
+    )
+
+
+def test_who_goes_on_with_the_old_schema_after_a_kill_erases_all_of_it(folder: Path) -> None:
+    killed = child(
+        folder,
+        "event.listen(Engine, 'commit', lambda _: os.kill(os.getpid(), signal.SIGKILL))",
+    )
+    assert killed.returncode == -signal.SIGKILL
+    # What the upgrade had written of the name is there, and no part of the database.
+    assert b"clinic-4" in (folder / "ledger.sqlite-wal").read_bytes()
+    with History(folder, create=False) as history:
+        history.ask(["clinic-4"], Budget(5.0, 1e-5))
+        Revocable(history, engine(), capacity=2, update_interval=2).forget(Last(), Rounds(2))
+        assert history.verify() == []
+        held = [path.name for path in folder.rglob("*") if path.is_file() and b"clinic-4" in path.read_bytes()]
+    assert held == []
+
+
+def test_a_full_disk_leaves_the_history_as_it_was(folder: Path) -> None:
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    full = child(
+        folder,
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))",
+    )
+    assert full.returncode == 1
+    assert "disk" in full.stderr
+    places = [Location("sqlite", str(each), str(each.parent), "history") for each in (folder, copy)]
+    assert crash_upgrade.digest(places[0]) == crash_upgrade.digest(places[1])
+    with next_schema():
+        assert upgrade_history(folder) == (7, 8)
+
+
+def test_killed_upgrades_end_right() -> None:
+    result = crash_upgrade.ordeal(8)
+    assert {name: result[name] for name in crash_upgrade.FAILURES} == dict.fromkeys(crash_upgrade.FAILURES, 0)
+    assert result["kills"] == 8
