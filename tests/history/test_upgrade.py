@@ -222,8 +222,10 @@ def test_the_command_finds_a_run_on_a_server(postgresql: str, tmp_path: Path, mo
 def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
     link = folder.with_name("link")
     link.symlink_to(folder)
-    (folder / "ledger.sqlite").rename(folder.with_name("elsewhere.sqlite"))
-    (folder / "ledger.sqlite").symlink_to(folder.with_name("elsewhere.sqlite"))
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir()
+    (folder / "ledger.sqlite").rename(elsewhere / "ledger.sqlite")
+    (folder / "ledger.sqlite").symlink_to(elsewhere / "ledger.sqlite")
     with next_schema():
         assert upgrade_history(link) == (7, 8)
         with History(folder, create=False) as history:
