@@ -12,6 +12,7 @@ import hashlib
 import os
 import signal
 import sqlite3
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -125,8 +126,12 @@ class Ordeal:
         if through or code != -signal.SIGKILL:
             return "not killed"
         self.found["torn"] += said([f"{location.backend}, cut at {cut}: half upgraded"] if state == "torn" else [])
-        upgrade(location)
-        self.found += self._examine(location)
+        try:
+            upgrade(location)
+            self.found += self._examine(location)
+        except Exception:
+            traceback.print_exc()
+            self.found["broken"] += 1
         return state
 
     def _examine(self, location: Location) -> Counter[str]:
