@@ -18,8 +18,8 @@ def upgrade(history: Location, as_json: AsJson = False) -> None:
         with show_progress("upgrading"):
             before, now = upgrade_history(history, run=run, secret=secret)
     words = [
-        f"{history} was upgraded from schema {before} to schema {now}."
+        f"Upgraded from schema {before} to schema {now}."
         if before != now
-        else f"There is nothing to do: {history} has schema {now}, which this rescind writes."
+        else f"There is nothing to do: the history has schema {now}, which this rescind writes."
     ]
-    show({"history": history, "from": before, "to": now}, words, as_json)
+    show({"from": before, "to": now}, words, as_json)
