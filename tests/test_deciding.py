@@ -21,15 +21,16 @@ from rescind.certificates.approvals import find_approval_problem
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import _contradictions
 from rescind.cli import app
+from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
-from rescind.history.outcomes import Outcome
+from rescind.history.outcomes import Outcome, claim_of
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
-from rescind.methods import Last
+from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation
 
@@ -293,6 +294,35 @@ def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
     assert [asked.served for asked in history.timeline.requests] == [False, True]
     assert "clinic-1" in history.remaining(["clinic-1"])
     assert history.verify() == []
+
+
+@pytest.mark.parametrize("method", [Last(), FineTuning()], ids=str)
+@pytest.mark.parametrize("late", [False, True])
+def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
+    federation: Revocable, monkeypatch: pytest.MonkeyPatch, method: Method, late: bool
+) -> None:
+    """Another process that plans sees the request open, and writes just before the branch is there or just after."""
+    history, check = federation.history, Recorder._check_restart
+    number = history.ask(["clinic-1"], BUDGET)
+    exact = federation.plan(Exact(), number)
+
+    def plan() -> None:
+        record(history.ledger, exact, datetime.now(UTC).isoformat())
+
+    def check_slowly(*values: Any) -> None:
+        check(*values)
+        if not late:
+            plan()
+
+    planned = federation.plan(method, number)
+    history.approve(number, "A. Officer")
+    monkeypatch.setattr(Recorder, "_check_restart", check_slowly)
+    outcomes = replace(federation, after_round=lambda _: plan() if late else None).forget(
+        method, Rounds(1), approval=True
+    )
+    assert [(outcome.planned, outcome.modes) for outcome in outcomes] == [(planned, (planned.candidate.mode,))]
+    assert claim_of(history.timeline, number).mode is planned.candidate.mode is not Mode.EXACT
+    assert history.timeline.approval_of(number) is not None
 
 
 def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: Revocable) -> None:

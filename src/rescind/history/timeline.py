@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
-from rescind.core.facts import Facts, PrivacyScope, Source
+from rescind.core.facts import Facts, Mode, PrivacyScope, Source
 from rescind.core.summary import Request
 from rescind.errors import NoHistoryError
 from rescind.history.events import (
@@ -293,11 +293,26 @@ class Timeline:
 
     @cached_property
     def plans(self) -> dict[int, RecordedPlan]:
-        """The latest plan of each request."""
-        latest: dict[int, RecordedPlan] = {}
-        for entry, plan in self.of(RecordedPlan):
-            latest |= dict.fromkeys(plan.requests, replace(plan, seen=plan.seen or entry.sequence))
-        return latest
+        """The plan of each request: the latest one, or that which the restart that serves it carries out."""
+        return {
+            number: replace(plan, seen=plan.seen or entry.sequence) for number, (entry, plan) in self._planned.items()
+        }
+
+    @cached_property
+    def _planned(self) -> dict[int, tuple[Entry, RecordedPlan]]:
+        """The plans with their entries. One that comes in the moment of the restart, or later, is not its own."""
+        drawn_up: dict[int, list[tuple[Entry, RecordedPlan]]] = {}
+        for entry, event in self.moments:
+            if isinstance(event, RecordedPlan):
+                for number in event.requests:
+                    served = self.served_at(number)
+                    if served is None or entry.sequence < served:
+                        drawn_up.setdefault(number, []).append((entry, event))
+            elif isinstance(event, Branch):
+                for number in drawn_up.keys() & event.requests:
+                    own = [moment for moment in drawn_up[number] if _carries_out(event, moment[1])]
+                    drawn_up[number] = own or drawn_up[number]
+        return {number: moments[-1] for number, moments in drawn_up.items()}
 
     def approval_of(self, number: int) -> tuple[Entry, PlanApproved] | None:
         """Return the approval of a request's latest plan, with its entry; None if nobody approved that one.
@@ -322,11 +337,9 @@ class Timeline:
 
     @cached_property
     def _planned_by(self) -> dict[int, Entry]:
-        """Of each request the entry of its latest plan, or its own."""
+        """Of each request the entry of its plan, or its own."""
         entries = {number: entry for number, (entry, _) in enumerate(self.of(RequestFiled), start=1)}
-        for entry, plan in self.of(RecordedPlan):
-            entries.update(dict.fromkeys(plan.requests, entry))
-        return entries
+        return entries | {number: entry for number, (entry, _) in self._planned.items()}
 
     @cached_property
     def deletions(self) -> tuple[Deletion, ...]:
@@ -363,3 +376,11 @@ class Timeline:
     def missed_means(self) -> tuple[ModelId, ...]:
         """Of each branch the first model that was seen to be no mean of its round's replies."""
         return tuple(ModelId(event.branch, event.round) for _, event in self.of(MeanMissed))
+
+
+def _carries_out(branch: Branch, plan: RecordedPlan) -> bool:
+    """Return whether a branch does what a plan says; what no bound covers is what a heuristic one says only."""
+    node = plan.candidate.node
+    same = (plan.requests, ModelId(node.branch, node.round), plan.candidate.sigma)
+    bounded = plan.candidate.mode is not Mode.HEURISTIC
+    return same == (branch.requests, branch.parent, branch.sigma) and not (branch.unbounded and bounded)
