@@ -433,10 +433,57 @@ def test_a_lock_file_that_says_nothing_yet_is_still_a_lock(in_file):
         said = json.loads(lock.read_text())
         assert said["process"] == os.getpid()
         assert set(said) == {"process", "host", "user", "since", "command"}
-        for content in ("", "{", "[]", "{}", "null"):
+        for content in ("", "{", "[]", "{}", "null", "[" * 4000):
             lock.write_text(content)
             with pytest.raises(LockedError, match="another process"), ledger.writing():
                 pass
+
+
+FORKING = """
+import os, signal
+with ledger.writing():
+    lasting = os.fork()
+    if not lasting:
+        os.close(1)
+        signal.alarm(60)
+        signal.pause()
+    ending = os.fork()
+    if not ending:
+        sys.exit()
+    os.waitpid(ending, 0)
+    print("ready", flush=True)
+    sys.stdin.readline()
+print("done", flush=True)
+sys.stdin.readline()
+os.kill(lasting, signal.SIGKILL)
+"""
+
+
+def test_what_a_writer_forks_neither_ends_its_lock_nor_keeps_it(in_file):
+    with closing(in_file.open(create=True)) as ledger, another_process(in_file, FORKING) as process:
+        with pytest.raises(LockedError, match=f"process {process.pid} on"), ledger.writing():
+            pass
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        try:
+            assert process.stdout.readline() == b"done\n"
+            with ledger.writing():
+                pass
+        finally:
+            process.communicate(b"\n")
+
+
+def test_a_link_to_the_database_in_another_folder_leads_to_the_same_lock(in_file, tmp_path):
+    link = tmp_path / "elsewhere" / "run.db"
+    link.parent.mkdir()
+    with closing(in_file.open(create=True)) as ledger, ledger.writing():
+        link.symlink_to(in_file.path)
+        with (
+            closing(SqlLedger.sqlite(link, in_file.secret)) as other,
+            pytest.raises(LockedError, match=f"process {os.getpid()} on"),
+            other.writing(),
+        ):
+            pass
 
 
 @pytest.mark.parametrize("step", ["_insert_round", "_release"])

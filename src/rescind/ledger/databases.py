@@ -107,7 +107,8 @@ class Sqlite(Database):
 
     @contextmanager
     def hold(self) -> Iterator[Connection]:
-        with folder_lock(Path(f"{self._path}.lock")), self.engine.connect() as connection:
+        # Where the file is: a symbolic link to it, in another folder, leads to the same lock.
+        with folder_lock(Path(f"{self._path.resolve()}.lock")), self.engine.connect() as connection:
             yield connection
 
     def create(self, outside: bytes) -> None:

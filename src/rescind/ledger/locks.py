@@ -42,7 +42,7 @@ def folder_lock(holder_file: Path) -> Iterator[None]:
     # Only POSIX has it, and whoever verifies a certificate elsewhere holds nothing.
     import fcntl
 
-    folder = os.open(holder_file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    folder, holder = os.open(holder_file.parent, os.O_RDONLY | os.O_DIRECTORY), os.getpid()
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +54,10 @@ def folder_lock(holder_file: Path) -> Iterator[None]:
             os.pwrite(descriptor, json.dumps(_description()).encode(), 0)
             yield
         finally:
-            os.ftruncate(descriptor, 0)
+            # A process that was forked meanwhile has the same lock, and neither ends it nor keeps it.
+            if os.getpid() == holder:
+                os.ftruncate(descriptor, 0)
+                fcntl.flock(folder, fcntl.LOCK_UN)
             os.close(descriptor)
     finally:
         os.close(folder)
@@ -115,7 +118,7 @@ def _folder_holder(holder_file: Path) -> str:
     try:
         holder = json.loads(read_bounded(holder_file, _LONGEST_DESCRIPTION))
         return "process {process} on {host} ({command}, user {user}, since {since})".format(**holder)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         # It has the lock and has not yet said who it is, or somebody deleted what it said.
         return "another process"
 
