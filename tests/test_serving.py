@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,9 +12,11 @@ from rescind import Budget, Exact, History, Revocable, Rounds, Sampling, Sifu
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
 from rescind.history.outcomes import Outcome
-from rescind.ledger.records import ModelId
+from rescind.history.timeline import Timeline
+from rescind.ledger.records import Branch, Entry, ModelId
 from rescind.methods import Last, Solve
 from rescind.serving import TotalRounds, choose_method, serve
+from rescind.testing.ledgers import NOW
 from rescind.testing.small import simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -98,6 +101,14 @@ def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> 
     assert history.newest == ModelId(2, 4)
     with pytest.raises(ValueError, match="-1 rounds"):
         TotalRounds(history, -1)
+
+
+def test_rounds_are_counted_over_more_restarts_than_python_nests_calls() -> None:
+    restarts = (Branch(number, "", ModelId(number - 1, 1)) for number in range(1, 2001))
+    entries = (Entry(at, "branch", NOW, {}, b"", b"") for at in range(2001))
+    timeline = Timeline(tuple(zip(entries, (Branch(0, ""), *restarts), strict=True)))
+    rule = TotalRounds(cast(History, SimpleNamespace(timeline=timeline)), 2003)
+    assert [rule.reached(rounds, lambda: 0.0) for rounds in (2, 3)] == [False, True]
 
 
 def test_where_noise_would_prove_nothing_the_choice_is_exact(history: History) -> None:

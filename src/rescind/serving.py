@@ -19,7 +19,7 @@ from rescind.forgetting import Revocable
 from rescind.history.clocks import parse_time
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.lineage import find_body
+from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome
 from rescind.history.overview import find_unfinished
 from rescind.history.timeline import FiledRequest, Timeline
@@ -123,17 +123,27 @@ class TotalRounds:
         Returns:
             True if there are ``most`` rounds or more.
         """
-        timeline = self.history.timeline
-        return rounds + _count_rounds_before(timeline, timeline.branches[max(timeline.branches)]) >= self.most
+        return rounds + self.count_before() >= self.most
+
+    def count_before(self) -> int:
+        """Return how many rounds of earlier branches the newest one goes on from.
+
+        Returns:
+            the number; 0 if it began in another way than exactly.
+        """
+        timeline, rounds = self.history.timeline, 0
+        # Of the newest branch no round is among them.
+        for left in reversed(branch_exits(timeline.branches, ModelId(max(timeline.branches), 0))):
+            rounds += left.round
+            if not _is_exact(timeline, timeline.branches[left.branch]):
+                break
+        return rounds
 
 
-def _count_rounds_before(timeline: Timeline, branch: Branch) -> int:
-    """Return how many rounds of earlier branches a branch goes on from; 0 if it began in another way than exactly."""
-    if branch.parent is None or branch.sigma:
-        return 0
-    if any(timeline.plans[number].candidate.mode is not Mode.EXACT for number in branch.requests):
-        return 0
-    return branch.parent.round + _count_rounds_before(timeline, timeline.branches[branch.parent.branch])
+def _is_exact(timeline: Timeline, branch: Branch) -> bool:
+    """Return whether a branch goes on from a kept model as it is, and knows nobody whom it is to forget."""
+    plans = (timeline.plans[number] for number in branch.requests)
+    return not branch.sigma and all(plan.candidate.mode is Mode.EXACT for plan in plans)
 
 
 def serve(
