@@ -40,7 +40,7 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import NO_BOUND
 from rescind.core.facts import Mode, PublicHead, Sampling, Source
 from rescind.core.regularity import NetworkLoss
-from rescind.engines.stops import Accuracy
+from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
 from rescind.flower.recorded import ModelFile
@@ -761,6 +761,38 @@ def test_a_run_goes_on_where_the_history_stands_and_num_rounds_is_the_total(hist
             np.testing.assert_array_equal(history.model(history.newest)[name], tensor)
             np.testing.assert_array_equal(result.arrays[name].numpy(), tensor)
     assert result.arrays["body"].data == initial()["body"].data
+
+
+def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds_lie_behind(history: History) -> None:
+    """A learning rate that falls with server-round must not begin anew on the last rounds of a training."""
+    told: list[int] = []
+
+    class Telling(FedAvg):
+        def configure_train(self, server_round: int, *rest: Any) -> Any:
+            told.append(server_round)
+            return super().configure_train(server_round, *rest)
+
+    strategy = recorded(history, Telling(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1))
+    rescind.flower.run(strategy, grid(clients=5), initial(), num_rounds=4)
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=6)
+    history.ask([list(CLINICS)[5]], Budget(8.0, 0.01))
+    evaluated: list[int] = []
+    result = rescind.flower.run(
+        strategy,
+        grid(),
+        initial(),
+        num_rounds=6,
+        method=Exact(),
+        evaluate_fn=lambda server_round, _: evaluated.append(server_round),
+    )
+    assert history.newest == ModelId(1, 2)
+    assert told == [1, 2, 3, 4, 5, 6, 5, 6]
+    assert evaluated == sorted(result.train_metrics_clientapp) == [5, 6]
+    # After noise, and by a rule about a branch, they are the branch's.
+    history.ask([next(iter(CLINICS))], Budget(8.0, 0.01))
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=2, method=Last())
+    rescind.flower.run(strategy, grid(), initial(), until=Rounds(3))
+    assert told[8:] == [1, 2, 3]
 
 
 def started_at(seed: int) -> ArrayRecord:

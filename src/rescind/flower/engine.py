@@ -86,6 +86,7 @@ class FlowerEngine:
     ``head`` gives the head of the history's chain, for clients to witness; ``first_weights`` the weights that
     clients had when they took part first. ``removals`` gives of each name the last request to forget rows of it, if
     there is one, and ``name_rows`` takes a name, its request and the root by which it commits to these rows.
+    ``rounds_before`` tells how many rounds of earlier branches count as the newest one's.
     ``members`` are those who were connected when ``clients`` was last asked.
     """
 
@@ -101,8 +102,10 @@ class FlowerEngine:
     train_config: ConfigRecord
     evaluate_config: ConfigRecord
     timeout: float
+    rounds_before: Callable[[], int] = lambda: 0
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
+    _begun_with: dict[int, int] = field(default_factory=dict)
     _strategy: Strategy | None = None
     _branch: int = -1
     _solving: bool = False
@@ -195,7 +198,7 @@ class FlowerEngine:
         self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
         metrics = self._combined(mean.train_metrics_aggr_fn, {name: answers[name] for name in accepted})
         if metrics is not None:
-            self.train_metrics[model_id.round] = metrics
+            self.train_metrics[self.server_round(model_id)] = metrics
         self._end_round(model_id, names, asked, answers, rejected)
         examples = np.array([reply.examples for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
@@ -312,8 +315,14 @@ class FlowerEngine:
         mean = find_average(self.original)
         size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
         names = draw(self.settings.secret, model_id, present, size=size)
-        replies = self._evaluated(model, names, {"server-round": model_id.round})
+        replies = self._evaluated(model, names, {"server-round": self.server_round(model_id)})
         return self._combined(mean.evaluate_metrics_aggr_fn, replies)
+
+    def server_round(self, model_id: ModelId) -> int:
+        """Return the number by which strategy and clients know a round: a schedule of theirs goes on with it."""
+        if model_id.branch not in self._begun_with:
+            self._begun_with[model_id.branch] = self.rounds_before()
+        return self._begun_with[model_id.branch] + model_id.round
 
     def forget_silences(self) -> None:
         """Ask everybody again from the next round on: how long ago somebody was silent may follow the leaver."""
@@ -464,7 +473,8 @@ class FlowerEngine:
         if not names:
             return []
         config = copy.deepcopy(self.train_config)
-        written = list(self.strategy.configure_train(model_id.round, arrays, config, self.filter_grid(names)))
+        server_round = self.server_round(model_id)
+        written = list(self.strategy.configure_train(server_round, arrays, config, self.filter_grid(names)))
         by_node = {message.metadata.dst_node_id: message for message in written}
         if len(written) != len(names) or set(by_node) != {self.members[name].node for name in names}:
             raise ValueError(

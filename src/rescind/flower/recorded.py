@@ -305,6 +305,8 @@ def run(
     engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
     _LOG.info("rescind: %d clients are connected", len(engine.clients))
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
+    if isinstance(end_rule, TotalRounds):
+        engine.rounds_before = end_rule.count_before
     mean, commands = find_average(strategy.strategy), dict[int, list[str]]()
     hinted = False
 
@@ -317,6 +319,7 @@ def run(
             commands.update(_leaving(history, engine))
 
     def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        server_round = engine.server_round(model_id)
         # Clients are waited for and take their time; who asks meanwhile is heeded.
         if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
             metrics = engine.evaluate_by_clients(model_id, model, present)
@@ -325,12 +328,12 @@ def run(
                 number = metrics.get(strategy.accuracy)
                 named = f", {strategy.accuracy} {number:.6g}" if isinstance(number, int | float) else ""
                 _LOG.info("rescind: clients evaluate %s: %d metrics%s", model_id, len(metrics), named)
-                result.evaluate_metrics_clientapp[model_id.round] = metrics
+                result.evaluate_metrics_clientapp[server_round] = metrics
         if evaluate_fn is None or history.waiting():
             return
-        if (evaluated := evaluate_fn(model_id.round, engine.packed(model))) is not None:
+        if (evaluated := evaluate_fn(server_round, engine.packed(model))) is not None:
             _LOG.info("rescind: the server evaluates %s: %s", model_id, evaluated)
-            result.evaluate_metrics_serverapp[model_id.round] = evaluated
+            result.evaluate_metrics_serverapp[server_round] = evaluated
 
     def begin(plan: RecordedPlan) -> None:
         nonlocal hinted

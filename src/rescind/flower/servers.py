@@ -41,7 +41,8 @@ class DelegatedServer:
         if not replies.names:
             # Not every strategy knows what to do with nothing.
             return mean
-        arrays, _ = self.flower.strategy.aggregate_train(model_id.round, self.flower.take_accepted())
+        server_round = self.flower.server_round(model_id)
+        arrays, _ = self.flower.strategy.aggregate_train(server_round, self.flower.take_accepted())
         if arrays is None:
             return replace(mean, model=dict(model))
         # The sum of float32 weighted in float64 may have become float64.
