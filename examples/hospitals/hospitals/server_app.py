@@ -24,7 +24,8 @@ def main(grid: Grid, context: Context) -> None:
     rounds, accuracy = int(config["num-rounds"]), float(config["accuracy"])
     # A round begins once two hospitals are connected, Flower's default: it must not hang on any one of them.
     averaging = FedAvg(fraction_evaluate=0.0)
-    with rescind.History(str(config["history"])) as history:
+    checkpoints, secret = (str(config[name]) or None for name in ("checkpoints", "secret"))
+    with rescind.History(str(config["history"]), checkpoints=checkpoints, secret=secret) as history:
         strategy = rescind.flower.Recorded(averaging, history, training=TRAINING)
         rescind.flower.run(
             strategy,
