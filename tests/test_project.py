@@ -17,6 +17,7 @@ import rescind
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINKED = [*PAGES, *sorted([*(ROOT / "experiments").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])]
 EXPECT = ROOT / ".ci" / "expect"
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -106,7 +107,7 @@ def test_every_promise_of_the_threat_model_names_a_test_that_exists():
     assert missing == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
 def test_links_between_pages_lead_somewhere(path):
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"`[^`\n]*`|\$[^$\n]*\$", "", text)
