@@ -57,7 +57,7 @@ LADDERS = {
             ("Are some clients sure to stay, and", "may they train the body alone?"),
             (
                 "two stages, and Solve()",
-                "exact: 5 to 10 rounds; the body's rounds,",
+                "exact: 8 to 10 rounds; the body's rounds,",
                 "too, if one of these clients leaves",
             ),
         ),

@@ -39,7 +39,9 @@ def cases() -> list[Case]:
     one_class = {"leaving": 1, "split": "one class", "clients": 100}
     ten = {"leaving": 10, "split": "iid", "clients": 1000}
     similar = {"leaving": 1, "epsilon": 1, "split": "iid", "clients": 1000}
-    hospitals = [row for row in rows("solved") if "row_norm" in row and len(row["leaving"]) == 1]
+    hospitals = [
+        row for row in rows("solved") if "row_norm" in row and "patients" not in row and len(row["leaving"]) == 1
+    ]
     heads = [row for row in rows("solved") if "split" in row and "precision" not in row]
     trained = [row for row in staged.measured(rows("staged")) if row["dataset"] == "cifar10"]
     anchored = [row for row in trained if staged.way(row) == "20 anchors, softmax head"]

@@ -1,4 +1,4 @@
-"""Four hospitals with one model of heart disease: what it costs that one of them leaves.
+"""Four hospitals with one model of heart disease: what it costs that one of them leaves, or two.
 
 Logistic regression with an L2 term, trained as in the Flower example; everybody takes part with all its patients.
 Whoever forgets is done when the mean accuracy of the remaining hospitals, each on its own patients, is within half a
@@ -10,6 +10,7 @@ start. The seed draws the noise and nothing else: the training has no chance in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -42,13 +43,17 @@ def federation() -> Federation:
     return Federation(shards, Shard(np.concatenate(hospitals.rows), np.concatenate(hospitals.labels)), 2)
 
 
-def engine_of(configuration: Configuration) -> Simulation:
-    """Return the engine, with the training of the Flower example."""
+def engine_of(configuration: Configuration, without: int = 0) -> Simulation:
+    """Return the engine, with the training of the Flower example; so many patients of who leaves can be left out."""
+    shards = dict(federation().shards)
+    for name in configuration["leaving"]:
+        shards[name] = Shard(shards[name].features[without:], shards[name].labels[without:])
     head_loss = LogisticL2(l2=configuration["l2"], row_norm=configuration["row_norm"])
     return Simulation(
-        federation(),
+        replace(federation(), shards=shards),
         LogisticHead(len(heart.FEATURES)),
         LocalTraining(steps=configuration["steps"], learning_rate=configuration["learning_rate"], loss=head_loss),
+        equal_weights=configuration.get("equal_weights", False),
         secret=b"four hospitals",
     )
 
@@ -64,9 +69,9 @@ def loss(model: Model, names: Sequence[str], row_norm: float) -> float:
 
 
 def run(configuration: Configuration) -> list[Row]:
-    """Train with all four, and forget one of them under each budget."""
-    engine, rounds, leaver = engine_of(configuration), configuration["rounds"], configuration["leaver"]
-    others = [name for name in engine.clients if name != leaver]
+    """Train with all four, and forget who leaves under each budget."""
+    engine, rounds, leaving = engine_of(configuration), configuration["rounds"], configuration["leaving"]
+    others = [name for name in engine.clients if name not in leaving]
     seed = f"hospitals {configuration['seed']}".encode()
     again = trained_on(engine, engine.start(), others, rounds)
     least = engine.accuracy(again, others) - HALF_A_POINT
@@ -88,17 +93,20 @@ def run(configuration: Configuration) -> list[Row]:
     def accuracies(model: Model, when: str) -> Row:
         return {
             f"remaining_{when}": engine.accuracy(model, others),
-            f"leaver_{when}": engine.accuracy(model, [leaver]),
+            f"leaver_{when}": engine.accuracy(model, leaving),
         }
 
     found = []
     with History.in_memory() as history:
         # Every model is kept: what a checkpoint is worth is another figure's question.
         Revocable(history, engine, capacity=rounds).train(Rounds(rounds))
-        group = history.clients([leaver])
+        group = history.clients(leaving)
         summary = history.summary(group)
         psi = float(group_sensitivity(summary.edges, group)[-1])
-        before, patients = history.model(history.newest), len(federation().shards[leaver].labels)
+        before, patients = (
+            history.model(history.newest),
+            sum(len(federation().shards[name].labels) for name in leaving),
+        )
         for epsilon, delta in configuration["budgets"]:
             offered = candidates(summary, Request(group, Budget(epsilon, delta)))
             scratch, chosen, last = offered[0], cheapest(offered), offered[-1]

@@ -1,4 +1,4 @@
-"""What forgetting by solving costs, beside training again: one client, ten, a quarter of them; or hospitals.
+"""What forgetting by solving costs, beside training again: one client, ten, a quarter; hospitals, or a patient.
 
 A head with an L2 term on public features is trained; clients leave together, and ``Solve()`` forgets them, as the
 product does it, until the solver's public stop. Beside it FedAvg trains again without them, until the remaining
@@ -16,6 +16,7 @@ from experiments.runs import cost, hospitals
 from experiments.runs.restarts import Model, recovered, trained_on
 from rescind import History, Solve
 from rescind.core.calibration import Budget
+from rescind.core.facts import PrivacyScope
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.solver import bytes_sent, choose
 from rescind.core.solving import Solving
@@ -35,13 +36,17 @@ def run(configuration: Configuration) -> list[Row]:
     engine = hospitals.engine_of(configuration) if "row_norm" in configuration else cost.engine_of(configuration)
     leaving = cost.leavers_of(engine.clients, configuration)
     others, rounds = [name for name in engine.clients if name not in leaving], configuration["rounds"]
+    remaining, scope = engine, PrivacyScope.GROUP
+    if patients := configuration.get("patients"):
+        # The hospital stays, without these.
+        remaining, others, scope = hospitals.engine_of(configuration, patients), engine.clients, PrivacyScope.RECORDS
     with History.in_memory() as history:
-        federation = Revocable(history, engine, scored=False)
         # How long was trained before does not matter: a solve begins at the first model.
-        federation.train(Rounds(1))
-        history.ask(leaving, BUDGET)
-        (outcome,) = federation.forget(Solve(), until=Rounds(rounds))
+        Revocable(history, engine, scored=False).train(Rounds(1))
+        history.ask(leaving, BUDGET, scope=scope)
+        (outcome,) = Revocable(history, remaining, scored=False).forget(Solve(), until=Rounds(rounds))
         solution = history.model(history.newest)
+    engine = remaining
     again = trained_on(engine, engine.start(), others, rounds)
     least = engine.accuracy(again, others) - HALF_A_POINT
     start, end, best = (loss(engine, model, others) for model in (engine.start(), again, solution))

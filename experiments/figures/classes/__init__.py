@@ -95,7 +95,7 @@ def draw(rows: Sequence[Row]) -> Figure:
                 middles = scale * np.array([middle(runs, key) for runs in found.values()])
                 ends = [[end(row[key] for row in runs) for runs in found.values()] for end in (min, max)]
                 each.errorbar(
-                    [class_ + 0.18 * (at - (len(names) - 1) / 2) for (class_,) in found],
+                    [class_ + 0.8 * ((at + 0.5) / len(names) - 0.5) for (class_,) in found],
                     middles,
                     yerr=np.abs(scale * np.array(ends) - middles),
                     fmt="o",

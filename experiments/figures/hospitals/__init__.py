@@ -1,4 +1,4 @@
-"""Four hospitals: rounds and accuracies when one of them leaves."""
+"""Four hospitals: rounds and accuracies when one of them leaves, or two."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ NAMES = {
 }
 
 
+PRIVATE = ", equal weights"
+
+
+def named(leaving: Sequence[str]) -> str:
+    """Return who leaves in words."""
+    return " and ".join(NAMES[name] for name in leaving)
+
+
+def by_case(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Return the rows of each group of leavers, and of each value of other keys."""
+    told = [{**row, "leaver": named(row["leaving"]) + PRIVATE * row.get("equal_weights", False)} for row in rows]
+    return grouped(told, "leaver", *keys)
+
+
 def budget(epsilon: float, delta: float) -> str:
     """Return a budget in words."""
     return f"({epsilon:g}, {delta:g})"
@@ -32,7 +46,7 @@ def retrains(runs: Sequence[Row]) -> bool:
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Return how often forgetting was cheaper than retraining, and how often the plan was to retrain."""
-    cells = list(grouped(rows, "leaver", "epsilon", "delta").values())
+    cells = list(by_case(rows, "epsilon", "delta").values())
     found: dict[str, Any] = {
         "cells": len(cells),
         "seeds": max(map(len, cells)),
@@ -52,10 +66,10 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 def table(rows: Sequence[Row]) -> str:
     """Return the plan and the rounds for each leaver and budget, then the accuracies."""
     lines, accuracies = [], []
-    for (leaver, epsilon, delta), runs in grouped(rows, "leaver", "epsilon", "delta").items():
+    for (leaver, epsilon, delta), runs in by_case(rows, "epsilon", "delta").items():
         first = runs[0]
         plan = "retrain" if retrains(runs) else f"model {first['node']}, noise {first['sigma']:.3g}"
-        line = [f"{NAMES[leaver]} ({first['patients']})", f"{first['psi']:.3g}", budget(epsilon, delta), plan]
+        line = [f"{leaver} ({first['patients']})", f"{first['psi']:.3g}", budget(epsilon, delta), plan]
         line += [first["mode"], f"{first['last_sigma']:.3g}"]
         for goal in ("accuracy", "loss"):
             planner, scratch, last = (spread(runs, f"{way}_by_{goal}") for way in ("planner", "scratch", "last"))
@@ -64,7 +78,7 @@ def table(rows: Sequence[Row]) -> str:
         if not retrains(runs):
             moments = ("before", "planner", "again")
             shown = (f"{whose}_{when}" for whose in ("remaining", "leaver") for when in moments)
-            accuracies.append([NAMES[leaver], budget(epsilon, delta), *(percent(middle(runs, key)) for key in shown)])
+            accuracies.append([leaver, budget(epsilon, delta), *(percent(middle(runs, key)) for key in shown)])
     header = ["who leaves (patients)", "Psi", "(eps, delta)", "plan", "mode", "noise of Last"]
     header += [f"{way}, {goal}" for goal in ("accuracy", "loss") for way in ("planner", "Scratch", "Last")]
     second = ["who leaves", "(eps, delta)"]
@@ -74,21 +88,22 @@ def table(rows: Sequence[Row]) -> str:
 
 def draw(rows: Sequence[Row]) -> Figure:
     """Draw the rounds for each leaver and budget, with the spread over the noise, and Scratch as a line."""
+    rows = [row for row in rows if "equal_weights" not in row]
     figure = Figure(figsize=(10.5, 5.6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
     _bars(upper, rows, "accuracy")
     _bars(lower, rows, "loss")
-    leavers = [leaver for (leaver,) in grouped(rows, "leaver")]
-    lower.set_xticks(range(len(leavers)), [NAMES[leaver] for leaver in leavers])
+    leavers = [leaver for (leaver,) in by_case(rows)]
+    lower.set_xticks(range(len(leavers)), [leaver.replace(" and ", "\nand ") for leaver in leavers])
     upper.set_title("hatched: the plan is to train again; whiskers: over the draws of the noise", fontsize=9)
     figure.legend(*upper.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
 
 
 def _bars(axes: Axes, rows: Sequence[Row], goal: str) -> None:
-    leavers = [leaver for (leaver,) in grouped(rows, "leaver")]
+    leavers = [leaver for (leaver,) in by_case(rows)]
     budgets = list(grouped(rows, "epsilon", "delta"))
-    found = grouped(rows, "leaver", "epsilon", "delta")
+    found = by_case(rows, "epsilon", "delta")
     width, key = 0.8 / len(budgets), f"planner_by_{goal}"
     for at, (epsilon, delta) in enumerate(budgets):
         runs = [found[(leaver, epsilon, delta)] for leaver in leavers]

@@ -78,7 +78,7 @@ def table(rows: Sequence[Row]) -> str:
     ends = [row for row in served(rows) if "share" not in row]
     for dataset, method, runs in in_order(ends):
         accuracies = [percent(middle(runs, kind)) for kind in KINDS]
-        title = f"{METHODS[method]}, to the threshold"
+        title = METHODS[method] + (", to the threshold" if method == SCRATCH else "")
         lines.append([DATASETS[dataset], title, f"{middle(runs, 'rounds'):.0f}", *accuracies, "", "", modes(runs)])
     header = [
         "data",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.figures.hospitals import named
 from experiments.figures.map import COUNTS, SPLITS
 from experiments.harness import Row
 from experiments.tables import COLOURS, markdown, middle
 
-HOSPITALS = {"cleveland": "Cleveland", "hungary": "Hungary", "switzerland": "Switzerland", "long_beach_va": "VA"}
 COLUMNS = (
     *("Solve, rounds", "FedAvg again, rounds", "by the loss"),
     *("Solve, MB a client", "FedAvg again, MB a client"),
@@ -23,15 +24,17 @@ WIDTH = 0.4
 
 
 def cells(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the runs of each case, in words."""
+    """Return the runs of each case, in words: from few clients to many, hospitals, then float32."""
     words: dict[str, list[Row]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: ("precision" in row, row.get("clients", math.inf))):
         if "split" in row:
             case = f"{COUNTS.get(row['leaving'], row['leaving'])} of {row['clients']:,}, {SPLITS[row['split']]}"
             if "precision" in row:
                 case += f", {row['precision']}"
         else:
-            case = " and ".join(HOSPITALS[name] for name in row["leaving"])
+            case = named(row["leaving"])
+            if "patients" in row:
+                case = f"one patient of {case}"
         words.setdefault(case, []).append(row)
     return words
 
