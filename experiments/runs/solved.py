@@ -39,7 +39,8 @@ def run(configuration: Configuration) -> list[Row]:
     remaining, scope = engine, PrivacyScope.GROUP
     if patients := configuration.get("patients"):
         # The hospital stays, without these.
-        remaining, others, scope = hospitals.engine_of(configuration, patients), engine.clients, PrivacyScope.RECORDS
+        remaining, scope = hospitals.engine_of(configuration, patients), PrivacyScope.RECORDS
+        others = list(engine.clients)
     with History.in_memory() as history:
         # How long was trained before does not matter: a solve begins at the first model.
         Revocable(history, engine, scored=False).train(Rounds(1))
