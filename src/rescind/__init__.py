@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rescind.ledger.records import ErasureLevel, ModelId
     from rescind.methods import Exact, Last, Scratch, Sifu, Solve, StrictSifu
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "Accuracies": "rescind.engines.accuracies",
