@@ -114,9 +114,8 @@ def draw(found: Sequence[Case]) -> Figure:
     axes.scatter(forget, places, color=BLUE, s=60, label="rounds to forget", zorder=3)
     for at, case in enumerate(found):
         axes.annotate(f"{case.again:.0f}", (case.again, at), (9, -4), textcoords="offset points", color=INK)
-        if case.rounds < 0.9 * case.again:
-            words = f"{case.rounds:.0f}"
-            axes.annotate(words, (case.rounds, at), (-9, -4), textcoords="offset points", ha="right", color=INK)
+        words = f"{case.rounds:.0f}" + ("" if case.rounds < 0.9 * case.again else ", nothing gained")
+        axes.annotate(words, (case.rounds, at), (-9, -4), textcoords="offset points", ha="right", color=INK)
     axes.set_xscale("log")
     axes.set_xlim(1, 1300)
     axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
