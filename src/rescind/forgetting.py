@@ -31,6 +31,7 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.recorder import Recorder
+from rescind.history.remarks import describe_release
 from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
@@ -258,6 +259,8 @@ class Revocable:
     def release(self, path: str | os.PathLike[str]) -> ModelId:
         """Save the newest model as a safetensors file, for whoever may have it.
 
+        The file says in its metadata which model of which run it is.
+
         Args:
             path: where to write it; a file that is there is replaced.
 
@@ -270,7 +273,7 @@ class Revocable:
         if self.history.waiting():
             raise PendingRequestError("the newest model knows somebody who waits to be forgotten: call forget first")
         newest = self.history.newest
-        save(self.history.model(newest), path)
+        save(self.history.model(newest), path, describe_release(self.history, newest))
         return newest
 
     # One step each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -64,6 +64,7 @@ from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
 from rescind.history.outcomes import claim_of
+from rescind.history.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
 from rescind.history.requests import blind_name
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
@@ -146,7 +147,9 @@ def verify(
     unchecked = []
     untold = [] if history is None else _check_history(statement, history, witnessed)
     if model is not None:
-        holds.append(_check_model(statement, Path(model), history))
+        of_model, odd = _check_model(statement, Path(model), history)
+        holds += of_model
+        unchecked += odd
     else:
         unchecked.append("which model it is about: give the model's file")
     if history is not None:
@@ -557,15 +560,16 @@ def _loss(predicate: Predicate) -> Loss:
     raise ValueError(f"the loss {stated.loss!r} is not stated in full, or not known")
 
 
-def _check_model(statement: Statement, path: Path, history: History | None) -> str:
+def _check_model(statement: Statement, path: Path, history: History | None) -> tuple[list[str], list[str]]:
     """Compare a safetensors file, its trained and its frozen tensors each, with what the certificate is about.
 
     Returns:
-        what holds: that it is the model, or that the history shows how it was trained on from it.
+        what holds: that it is the model, or that the history shows how it was trained on from it; and what the file
+            says otherwise of itself.
     """
     predicate = statement.predicate
     try:
-        trained, frozen = read_parts(path, predicate.trained)
+        remarks, (trained, frozen) = read_remarks(path), read_parts(path, predicate.trained)
     except HistoryError as damaged:
         raise ModelMismatchError(f"{path} is no safetensors file that can be read: {damaged}") from damaged
     holds, own = "the model at hand is the one that it is about", digest(trained)
@@ -574,7 +578,7 @@ def _check_model(statement: Statement, path: Path, history: History | None) -> s
         if descendant is None:
             raise ModelMismatchError(
                 f"{path} is not the model that this certificate is about; if it was trained on from that one, the "
-                "history shows it, and a certificate of its own can be issued"
+                f"history shows it, and a certificate of its own can be issued{_quote(predicate, remarks, own)}"
             )
         holds = (
             f"the model at hand is {descendant}, which was trained on without the forgotten from the one that it is "
@@ -584,7 +588,39 @@ def _check_model(statement: Statement, path: Path, history: History | None) -> s
         raise ModelMismatchError(f"the tensors in {path} that are never trained are not those of the certificate")
     if sum(tensor.size for tensor in trained.values()) != predicate.facts.parameters:
         raise ModelMismatchError(f"{path} has another number of parameters than the certificate says")
-    return holds
+    agreed, odd = _compare_remarks(remarks, {RUN: predicate.run, DIGEST: own}, history)
+    return [holds, *agreed], odd
+
+
+def _quote(predicate: Predicate, remarks: Mapping[str, str], own: str) -> str:
+    """Say which model a file of other tensors says it is, if it says so."""
+    if RUN not in remarks or MODEL not in remarks:
+        return ""
+    where = "this run" if remarks[RUN] == predicate.run else f"another run, {remarks[RUN]}"
+    false = ", which its tensors are not" if remarks.get(DIGEST, own) != own else ""
+    return f". It says of itself that it is model {remarks[MODEL]} of {where}{false}"
+
+
+def _compare_remarks(
+    remarks: Mapping[str, str], expected: Mapping[str, str], history: History | None
+) -> tuple[list[str], list[str]]:
+    """Return what agrees with what a file of the right tensors says of itself, and what does not."""
+    told = {name: text for name, text in remarks.items() if name in expected}
+    odd = [
+        f"why the model's file says otherwise of itself: it names another {name.removeprefix('rescind.')}, {text}. "
+        "Its tensors count, and they are right"
+        for name, text in told.items()
+        if text != expected[name]
+    ]
+    if history is not None and HEAD in remarks and not odd:
+        try:
+            history.timeline_at(bytes.fromhex(remarks[HEAD]))
+        except ValueError:
+            odd.append(
+                f"when the model's file was written: the head that it names, {remarks[HEAD]}, is not in the chain of "
+                "the history at hand, which may be an old copy, or rewritten"
+            )
+    return ["the model's file names the same run and the same tensors"] if told == expected else [], odd
 
 
 def _find_descendant(predicate: Predicate, history: History, model: str) -> ModelId | None:

@@ -70,14 +70,15 @@ class _Entry:
     end: int
 
 
-def layout(tensors: Mapping[str, StoredTensor]) -> bytes:
+def layout(tensors: Mapping[str, StoredTensor], remarks: Mapping[str, str] | None = None) -> bytes:
     """Return the file's beginning, up to the first tensor's bytes.
 
-    Names are sorted by code point and data follows data without a gap; spaces fill the header up to 8 bytes.
+    Names are sorted by code point and data follows data without a gap; spaces fill the header up to 8 bytes. A file
+    with ``remarks`` has other bytes than its model's digest is taken of.
     """
     for name, tensor in tensors.items():
         _check(name, tensor)
-    header = {}
+    header: dict[str, Any] = {_REMARKS: dict(remarks)} if remarks else {}
     start = 0
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -93,12 +94,12 @@ def layout(tensors: Mapping[str, StoredTensor]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def chunks(tensors: Mapping[str, StoredTensor]) -> Iterator[memoryview]:
+def chunks(tensors: Mapping[str, StoredTensor], remarks: Mapping[str, str] | None = None) -> Iterator[memoryview]:
     """Return the file's bytes in order and in small pieces; only a piece is ever copied, and only where it has to be.
 
     A piece may be a view of a tensor: use it before asking for the next one.
     """
-    header = memoryview(layout(tensors))
+    header = memoryview(layout(tensors, remarks))
     for start in range(0, len(header), _PIECE):
         yield header[start : start + _PIECE]
     for name in sorted(tensors):
@@ -111,12 +112,14 @@ def chunks(tensors: Mapping[str, StoredTensor]) -> Iterator[memoryview]:
             yield piece.view(np.uint8).data
 
 
-def save(tensors: Mapping[str, StoredTensor], path: str | os.PathLike[str]) -> None:
+def save(
+    tensors: Mapping[str, StoredTensor], path: str | os.PathLike[str], remarks: Mapping[str, str] | None = None
+) -> None:
     """Write tensors to a file, in the place of one that may be there: a reader sees the old one or the new one."""
     target = Path(path)
     unfinished = target.with_name(f".{target.name}.unfinished")
     with unfinished.open("wb") as file:
-        for chunk in chunks(tensors):
+        for chunk in chunks(tensors, remarks):
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
@@ -124,7 +127,7 @@ def save(tensors: Mapping[str, StoredTensor], path: str | os.PathLike[str]) -> N
 
 
 def digest(tensors: Mapping[str, StoredTensor]) -> str:
-    """Return the SHA-256 of the file that these tensors make, as 64 hexadecimal digits."""
+    """Return the SHA-256 of the file that these tensors make without remarks, as 64 hexadecimal digits."""
     hasher = hashlib.sha256()
     for chunk in chunks(tensors):
         hasher.update(chunk)
@@ -139,6 +142,20 @@ def read(
     ``observe`` sees every byte of the file once and in order, so a hash can be taken on the way. Files of other
     writers are read too, whatever order their tensors have.
     """
+    header, size = _header(file, observe)
+    for entry in _entries(header, size):
+        # Without a name of its own here, a tensor is gone as soon as the caller lets go of it.
+        yield entry.name, _tensor(file, entry, observe)
+
+
+def read_remarks(file: SeekableFile) -> dict[str, str]:
+    """Return what a file's writer remarked in its header: texts of any kind, which nothing vouches for."""
+    header, _ = _header(file, lambda _piece: None)
+    return _remarks(header)
+
+
+def _header(file: SeekableFile, observe: Callable[[memoryview], object]) -> tuple[dict[str, Any], int]:
+    """Return a file's header, and how many bytes follow it."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size < 8:
@@ -148,9 +165,22 @@ def read(
         raise DamagedCheckpointError(
             f"the header claims {length} bytes, in a file of {size}; at most {_LONGEST_HEADER} are read"
         )
-    for entry in _entries(_filled(file, length, observe), size - 8 - length):
-        # Without a name of its own here, a tensor is gone as soon as the caller lets go of it.
-        yield entry.name, _tensor(file, entry, observe)
+    text = _filled(file, length, observe)
+    if not text.startswith(b"{"):
+        raise DamagedCheckpointError("the header does not begin with a brace")
+    try:
+        header = json.loads(text.decode(), object_pairs_hook=_without_duplicates)
+        "".join(header).encode()
+    except (ValueError, RecursionError) as error:
+        raise DamagedCheckpointError(f"the header is not JSON in UTF-8: {error}") from error
+    return header, size - 8 - length
+
+
+def _remarks(header: Mapping[str, Any]) -> dict[str, str]:
+    remarks = header.get(_REMARKS, {})
+    if not isinstance(remarks, dict) or not all(isinstance(value, str) for value in remarks.values()):
+        raise DamagedCheckpointError(f"{_REMARKS} of the header is not a table of strings")
+    return remarks
 
 
 def _check(name: str, tensor: StoredTensor) -> None:
@@ -169,19 +199,11 @@ def _check(name: str, tensor: StoredTensor) -> None:
         raise ValueError(f"tensor {name!r} is bool over bytes that are neither 0 nor 1: convert with astype(bool)")
 
 
-def _entries(text: bytearray, size: int) -> list[_Entry]:
+def _entries(header: Mapping[str, Any], size: int) -> list[_Entry]:
     """Read a header whose tensors have to fill exactly ``size`` bytes."""
-    if not text.startswith(b"{"):
-        raise DamagedCheckpointError("the header does not begin with a brace")
-    try:
-        header = json.loads(text.decode(), object_pairs_hook=_without_duplicates)
-        "".join(header).encode()
-    except (ValueError, RecursionError) as error:
-        raise DamagedCheckpointError(f"the header is not JSON in UTF-8: {error}") from error
-    remarks = header.pop(_REMARKS, {})
-    if not isinstance(remarks, dict) or not all(isinstance(value, str) for value in remarks.values()):
-        raise DamagedCheckpointError(f"{_REMARKS} of the header is not a table of strings")
-    entries = sorted((_entry(*item) for item in header.items()), key=lambda entry: (entry.start, entry.end))
+    _remarks(header)
+    claims = ((name, claim) for name, claim in header.items() if name != _REMARKS)
+    entries = sorted((_entry(*item) for item in claims), key=lambda entry: (entry.start, entry.end))
     position = 0
     for entry in entries:
         if entry.start != position:

@@ -32,6 +32,7 @@ from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
+from rescind.history.remarks import describe_release
 from rescind.history.run import Goal
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ModelId
@@ -378,7 +379,7 @@ def run(
         method,
         solve=solve,
         level=level,
-        outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen),
+        outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen, history),
         served=lambda outcome: _tell(outcome, commands),
         approval=approval,
         rule=serve,
@@ -395,10 +396,12 @@ class ModelFile:
 
     path: Path
     frozen: Mapping[str, Array]
+    history: History
 
     def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         """Write the file, in place of the one that is there."""
-        save({**model, **{name: array.numpy() for name, array in self.frozen.items()}}, self.path)
+        whole = {**model, **{name: array.numpy() for name, array in self.frozen.items()}}
+        save(whole, self.path, describe_release(self.history, model_id))
         _LOG.info("rescind: %s is saved in %s", model_id, self.path)
 
     def clear(self) -> None:
