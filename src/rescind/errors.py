@@ -94,3 +94,7 @@ class DamagedCheckpointError(HistoryError):
 
 class MissingCheckpointError(HistoryError):
     """A model is not in the store."""
+
+
+class RegistryError(HistoryError):
+    """A model registry cannot be reached, refuses, or answers with something that cannot be used."""

@@ -19,6 +19,7 @@ from rescind.cli import (
     key,
     leave,
     preview,
+    publish,
     readmit,
     report,
     request,
@@ -65,6 +66,7 @@ app.command("readmit")(readmit.readmit)
 app.add_typer(key.app, name="key")
 app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)
+app.command("publish")(publish.publish)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.command("upgrade")(upgrade.upgrade)
