@@ -27,7 +27,7 @@ from rescind.certificates.predicate import Statement
 from rescind.certificates.verification import verify
 from rescind.checkpoints.tensors import digest
 from rescind.core.facts import Mode
-from rescind.errors import PendingRequestError, RegistryError
+from rescind.errors import HistoryError, PendingRequestError, RegistryError
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
 from rescind.history.knowledge import find_known
@@ -197,6 +197,7 @@ def _settings() -> Iterator[None]:
 @contextmanager
 def _understood() -> Iterator[None]:
     """Say in one sentence what a server did not do."""
+    from google.protobuf.json_format import ParseError
     from mlflow.exceptions import MlflowException
     from requests.exceptions import RequestException
 
@@ -205,7 +206,15 @@ def _understood() -> Iterator[None]:
             # Stages are deprecated, and still deployed from.
             warnings.simplefilter("ignore")
             yield
-    except (MlflowException, RequestException) as error:
+    except HistoryError:
+        raise
+    except (
+        MlflowException,
+        RequestException,
+        ParseError,
+        # What MLflow's client makes of answers that it does not expect.
+        *(ValueError, TypeError, AttributeError, LookupError),
+    ) as error:
         raise RegistryError(
             f"the MLflow server says: {_shorten(str(error))}. Check its address, whether it runs, and your account "
             "there; then publish again, which goes on where this stopped"
@@ -256,7 +265,10 @@ class _Registry:
         if known is None:
             return str(self._client.create_experiment(experiment))
         if known.lifecycle_stage != "active":
-            raise RegistryError(f"the experiment {experiment!r} was deleted there: restore it, or take another name")
+            raise RegistryError(
+                f"the MLflow server has no active experiment {experiment!r}: if somebody deleted it, restore it, or "
+                "take another name"
+            )
         return str(known.experiment_id)
 
     def _find_runs(self) -> list[Run]:
