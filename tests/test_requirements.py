@@ -17,7 +17,8 @@ PLAIN, EXTRAS = PYPROJECT["project"]["dependencies"], PYPROJECT["project"]["opti
 # common index.
 FILES = {
     "flower.txt": ([*PLAIN, *EXTRAS["flower"], *EXTRAS["postgres"], *EXTRAS["s3"]], {"torch"}),
-    "verify.txt": (PLAIN, {"torch", "flwr", "psycopg", "s3fs"}),
+    "mlflow.txt": ([*PLAIN, *EXTRAS["mlflow"], *EXTRAS["postgres"], *EXTRAS["s3"]], {"torch", "flwr", "mlflow"}),
+    "verify.txt": (PLAIN, {"torch", "flwr", "psycopg", "s3fs", "mlflow-skinny"}),
     "build.txt": (PYPROJECT["dependency-groups"]["build"], {"twine"}),
     "release.txt": (PYPROJECT["dependency-groups"]["release"], {"hatchling"}),
 }

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from securesystemslib.signer import Key
@@ -389,7 +389,7 @@ class _Registry:
         """Delete files of models in a run, whether a version names them or not, and look whether they are gone."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        place = get_artifact_repository(run.info.artifact_uri, tracking_uri=self._client.tracking_uri)
+        place: Any = get_artifact_repository(run.info.artifact_uri, tracking_uri=self._client.tracking_uri)
 
         def find() -> list[str]:
             names = [str(file.path).rpartition("/")[2] for file in place.list_artifacts(_FOLDER)]
