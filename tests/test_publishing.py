@@ -483,6 +483,16 @@ def test_a_server_does_not_say_where_to_write_or_delete_on_this_machine(place: P
         place.publish(tracking_uri=address, experiment="rescind")
 
 
+def test_a_server_that_goes_on_and_on_is_not_waited_for(place: Place) -> None:
+    def endless(path: str) -> Any:
+        version = {"name": place.name, "version": "1", "source": "mlflow-artifacts:/x"}
+        page = {"model_versions": [version], "next_page_token": "more"}
+        return page if "model-versions/search" in path else told(place.history, "mlflow-artifacts:/x", path)
+
+    with answering(endless) as address, pytest.raises(RegistryError, match="goes on after 100 pages"):
+        place.publish(tracking_uri=address, experiment="rescind")
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"<html>\x1b[2J\xff", b"[]", b"{}", b'{"experiment": 7}', b"null", b"1" * 5000]
 )

@@ -59,8 +59,8 @@ _SETTINGS = {
 _MODEL_ID = re.compile("([0-9]{1,9})[.]([0-9]{1,9})")
 # What MLflow takes in one message.
 _METRICS_AT_ONCE = 900
-# More than any model has; a server that goes on and on is not waited for.
-_MOST_VERSIONS = 10_000
+# 20,000 versions; a server that goes on and on is not waited for.
+_MOST_PAGES = 100
 _LONGEST_NAME = 250
 
 
@@ -307,14 +307,16 @@ class _Registry:
         versions: dict[tuple[str, str], ModelVersion] = {}
         for wanted in [f"name = '{self._name}'", *(f"run_id = '{run.info.run_id}'" for run in runs)]:
             token = None
-            while True:
+            for _ in range(_MOST_PAGES):
                 page = self._client.search_model_versions(wanted, 200, page_token=token)
                 versions |= {(version.name, str(version.version)): version for version in page}
                 token = page.token
-                if not token or not page:
+                if not token:
                     break
-                if len(versions) > _MOST_VERSIONS:
-                    raise RegistryError(f"the MLflow server has more than {_MOST_VERSIONS} versions: delete old ones")
+            else:
+                raise RegistryError(
+                    f"the MLflow server goes on after {_MOST_PAGES} pages of versions: delete old ones"
+                )
         return list(versions.values())
 
     def _is_clean(self, model: str) -> bool:
