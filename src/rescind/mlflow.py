@@ -33,7 +33,6 @@ from rescind.history.history import History
 from rescind.history.knowledge import find_known
 from rescind.history.overview import find_unfinished
 from rescind.history.remarks import DIGEST, MODEL, RUN, describe_release
-from rescind.ledger.contract import ROUND
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.texts import is_plain, make_plain
 
@@ -128,7 +127,7 @@ def publish(
         raise ValueError("certificates are checked before they are published: give the public keys, too")
     if find_spec("mlflow") is None:
         raise ValueError('MLflow is not installed: pip install "rescind[mlflow]"')
-    with _settings(), history.ledger.writing():
+    with _settings(), history.held():
         _check_released(history)
         newest = history.newest
         described = _check_file(history, newest, Path(model))
@@ -426,7 +425,7 @@ class _Registry:
             self._client.log_batch(run.info.run_id, metrics=metrics, tags=tags)
             metrics.clear()
 
-        for entry in self._history.ledger.entries(ROUND):
+        for entry in self._history.round_entries():
             step += 1
             if step <= logged:
                 continue

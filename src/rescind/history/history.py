@@ -46,9 +46,9 @@ from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, count_parameters, describe_model
 from rescind.history.senders import OPERATOR, Sender
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
-from rescind.ledger.contract import RETURNING, Ledger, check_digest
+from rescind.ledger.contract import RETURNING, ROUND, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
-from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
+from rescind.ledger.records import Branch, Entry, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
 
 Item = TypeVar("Item")
 
@@ -287,6 +287,24 @@ class History:
                 return None
         except LockedError as held:
             return str(held)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the run, so that nobody records or erases meanwhile; requests arrive all the same.
+
+        Raises:
+            LockedError: another process is writing to this run.
+        """
+        with self.ledger.writing():
+            yield
+
+    def round_entries(self) -> Iterator[Entry]:
+        """Return the entries of all rounds that were ever recorded, also those whose numbers are erased.
+
+        Yields:
+            the entries, in order.
+        """
+        return self.ledger.entries(ROUND)
 
     def secret_problem(self) -> HistoryError | None:
         """Return why the secret file cannot be used.
