@@ -24,7 +24,8 @@ def check_run(folder: Path) -> None:
 def test_a_grid_in_this_process_trains_the_same(tmp_path: Path) -> None:
     grid = InProcessGrid(module("client_app").app, {name: {"data": str(hospital(name))} for name in NAMES})
     chosen = {key.replace("_", "-"): value for key, value in config(tmp_path).items()}
-    defaults = {"accuracy": 0.0, "solve": False, "serve": False, "approval": False, "data": ""}
+    defaults = {"accuracy": 0.0, "solve": False, "serve": False, "approval": False}
+    defaults |= dict.fromkeys(("data", "checkpoints", "secret"), "")
     context = Context(1, 1, {}, RecordDict(), defaults | chosen)
     module("server_app").main(grid, context)
     check_run(tmp_path)
