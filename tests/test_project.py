@@ -143,6 +143,8 @@ def loaded():
 @pytest.mark.parametrize("path", [path for path in PAGES if "```python" in path.read_text("utf-8")], ids=name_of)
 def test_the_examples_of_a_page_print_what_the_page_says(path, tmp_path, loaded):
     text = path.read_text("utf-8")
+    if "rescind.mlflow" in text:
+        pytest.importorskip("mlflow", reason="`.ci/full mlflow` installs it")
     blocks = re.findall(r"^```python\n(.*?)^```\n^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == text.count("```python") > 0
     for code, shown in blocks:
