@@ -345,6 +345,7 @@ def test_the_version_is_told() -> None:
 
 
 def test_help_comes_in_less_than_half_of_flwrs_time() -> None:
+    pytest.importorskip("flwr")
     beside = Path(sys.executable).parent
     best = {"rescind": float("inf"), "flwr": float("inf")}
     for _ in range(3):

@@ -21,6 +21,9 @@ def bar(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]],
     Call what it gives with the rounds so far, the last accuracy, -1 for none, and who did not answer last.
     """
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda *_: None
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -29,7 +32,7 @@ def bar(label: str, most: int) -> Iterator[Callable[[int, float, Sequence[str]],
         TimeRemainingColumn(),
         TextColumn("{task.fields[silent]}", markup=False),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(label, total=most, accuracy="", silent="")
 
         def show(rounds: int, accuracy: float, silent: Sequence[str]) -> None:
