@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -143,6 +144,8 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip("only root can mount a small file system")
     yield place
+    # A refused command's error holds its files open until it is collected.
+    gc.collect()
     subprocess.run(["/bin/umount", place], check=True)
 
 
