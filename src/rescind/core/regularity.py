@@ -158,31 +158,8 @@ class SquaredL2:
 
     @property
     def gradient_bound(self) -> None:
-        """There is none for every model: see ``gradient_bound_within``."""
+        """There is none: the farther a model, the longer its gradient."""
         return
-
-    @property
-    def solution_norm(self) -> float:
-        """The largest norm that a solution can have, whatever the rows."""
-        return _up(self.target_norm / math.sqrt(self.l2))
-
-    def gradient_bound_within(self, theta_norm: float) -> float:
-        """Return L for the models in a ball: the largest norm of one sample's gradient without the L2 term.
-
-        Args:
-            theta_norm: the ball's radius.
-
-        Returns:
-            the bound, rounded up.
-
-        Raises:
-            ValueError: ``theta_norm`` is not a finite number of at least 0.
-
-        Theory section 16.
-        """
-        not_negative("theta_norm", theta_norm)
-        longest = math.sqrt(self.row_norm**2 + 1)
-        return _up(longest * (longest * theta_norm + self.target_norm))
 
 
 @dataclass(frozen=True, slots=True)
