@@ -362,3 +362,22 @@ def test_what_several_requests_have_in_common_is_said_once() -> None:
     assert page.count("<h3>Request ") == 2
     # The answers are folded, so that all verdicts are seen at once.
     assert page.count("<summary>Questions and answers about request") == 2
+
+
+def test_of_many_requests_the_newest_are_drawn() -> None:
+    with History.in_memory() as history:
+        trained = federation(history, 120)
+        trained.train(Rounds(4))
+        for number in range(7):
+            history.ask([f"clinic-{number}"], Budget(20.0, 0.01))
+            trained.forget(Sifu(), Rounds(1))
+        page = render_report(history, private=True, now=NOON)
+        figure = page[page.index("What an attack could reach, by how many") :].partition("</details>")[0]
+        assert [number for number in range(1, 8) if f"request {number}" in figure] == [3, 4, 5, 6, 7]
+        asked = [history.ask([f"clinic-{number}"], Budget(20.0, 0.01)) for number in range(20, 35)]
+        for request in asked:
+            trained.plan(Sifu(), request)
+        # Where the names leave no room for the picture, a warning says so, and fails this test.
+        page = render_report(history, private=True, now=NOON)
+    assert "request 22 would go back to" in page
+    assert "request 8 would go back to" not in page

@@ -41,6 +41,7 @@ from rescind.report.requests import (
 )
 from rescind.texts import make_plain
 
+# So many names fit below a picture, or beside its lines; of more requests the newest are drawn.
 _CURVES = 5
 _MOST_DRAWN = 10
 # What is measured on clients' data is the operator's alone.
@@ -63,12 +64,11 @@ def render_report(
     now, measured = now or datetime.now(UTC), measured or {}
     view, served, drawn = overview(history), find_served(history, certificates), gather_lines(history)
     waiting, notes, names = open_requests(history, view, now), describe_steps(history), history.timeline.names
-    claims = {
-        request.name: partial(attack_power_of, request.predicate) for request in served if request.predicate.guarantee
-    }
+    promised = [request for request in served if request.predicate.guarantee][-_CURVES:]
+    claims = {request.name: partial(attack_power_of, request.predicate) for request in promised}
     promises = {
         request.name: Promise(request.predicate.noise.sigma, guarantee.mu, guarantee.epsilon, guarantee.delta)
-        for request in served
+        for request in promised
         if (guarantee := request.predicate.guarantee) and request.predicate.noise
     }
     chances = {request.name: request.summary.chance for request in served[-_MOST_DRAWN:]}
@@ -176,7 +176,8 @@ def _curves(history: History, view: Overview) -> Picture | None:
         for number, branch in history.timeline.branches.items()
         if branch.requests and ModelId(number, 0) in path.index
     }
-    asked = {filed.number: filed for filed in view.open_requests}
+    restarts = dict(list(restarts.items())[-_MOST_DRAWN:])
+    asked = {filed.number: filed for filed in view.open_requests[-_CURVES:]}
     for number, plan in history.timeline.plans.items():
         chosen = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
         if number in asked and not history.is_stale(plan):
