@@ -379,5 +379,16 @@ def test_of_many_requests_the_newest_are_drawn() -> None:
             trained.plan(Sifu(), request)
         # Where the names leave no room for the picture, a warning says so, and fails this test.
         page = render_report(history, private=True, now=NOON)
-    assert "request 22 would go back to" in page
-    assert "request 8 would go back to" not in page
+        assert "request 22 would go back to" in page
+        assert "request 8 would go back to" not in page
+
+
+def test_a_restart_for_many_requests_names_the_first_ones() -> None:
+    with History.in_memory() as history:
+        trained = federation(history)
+        trained.train(Rounds(2))
+        for number in range(8):
+            history.ask([f"clinic-{number}"], Budget(20.0, 0.01))
+        trained.forget(Scratch(), Rounds(1), together=True)
+        page = render_report(history, private=True, now=NOON)
+    assert "request 1, 2, 3, 4, 5 and 3 more: no noise" in page

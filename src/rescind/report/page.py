@@ -28,7 +28,17 @@ from rescind.history.history import History
 from rescind.history.outcomes import Scores
 from rescind.history.overview import Overview, open_requests, overview
 from rescind.ledger.records import Branch, ModelId
-from rescind.report.pictures import Line, Promise, accuracies, noises, powers, sensitivities, sketch, tree
+from rescind.report.pictures import (
+    Line,
+    Promise,
+    accuracies,
+    name_requests,
+    noises,
+    powers,
+    sensitivities,
+    sketch,
+    tree,
+)
 from rescind.report.requests import (
     compare_accuracies,
     describe_dropped,
@@ -172,7 +182,7 @@ def _curves(history: History, view: Overview) -> Picture | None:
     goal = history.run.goal
     thresholds = {"hidden by the goal's noise": goal.threshold} if goal else {}
     restarts = {
-        f"request {', '.join(map(str, branch.requests))} restarted": path.trained[path.index[ModelId(number, 0)]]
+        f"{name_requests(branch.requests)} restarted": path.trained[path.index[ModelId(number, 0)]]
         for number, branch in history.timeline.branches.items()
         if branch.requests and ModelId(number, 0) in path.index
     }

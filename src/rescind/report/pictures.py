@@ -25,6 +25,7 @@ from rescind.ledger.records import Branch, ModelId
 _INK = "#010203"
 _COLOURS = ("#3d7dca", "#c2571a", "#5b8c2a", "#a0529c", "#8a7a1f")
 _FAINT = "#8c8c8c"
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
                     arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1},
                 )
                 noise = f"noise {line.branch.sigma:.3g}" if line.branch.sigma else "no noise"
-                served = ", ".join(map(str, line.branch.requests))
+                served = line.branch.requests
                 axes.annotate(
-                    f"request {served}: {noise}" if served else noise,
+                    f"{name_requests(served)}: {noise}" if served else noise,
                     (start, height),
                     (6, -11),
                     textcoords="offset points",
@@ -98,6 +99,12 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
 
     words = [f"branch {number}{f' with {line.rounds} rounds' if scale else ''}" for number, line in lines.items()]
     return _picture("tree", draw, 1.1 + 0.55 * len(lines), f"The branches of the history: {'; '.join(words)}.")
+
+
+def name_requests(numbers: Sequence[int]) -> str:
+    """Return what requests are called in a picture, which has no room for many."""
+    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    return f"request {named}" + (f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else "")
 
 
 def _begins(lines: Mapping[int, Line]) -> dict[int, int]:
