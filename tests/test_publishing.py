@@ -26,7 +26,7 @@ from rescind.core.calibration import Budget
 from rescind.errors import LockedError, PendingRequestError, RegistryError
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.mlflow import Published, publish
+from rescind.mlflow import Published, _Registry, publish
 from rescind.testing.small import simulation
 
 pytest.importorskip("mlflow", reason="`.ci/full mlflow` installs it")
@@ -210,7 +210,6 @@ def test_at_the_level_output_files_stay_and_nobody_is_pointed_to_them(place: Pla
     assert place.files == {"0.2", "1.1"}
     place.history.erase(place.history.plan_erasure(ErasureLevel.PURGE))
     assert place.publish().deleted == ("0.2",)
-    assert "Its file is deleted" in place.client.get_model_version(place.name, "1").description
 
 
 def test_an_old_version_that_knows_nobody_stays(place: Place) -> None:
@@ -242,6 +241,20 @@ def test_nothing_is_published_while_a_request_waits(place: Place) -> None:
     assert publish(place.history, place.folder / "model", **arguments).version == "2"
 
 
+def test_who_was_forgotten_does_not_wait_for_others_who_wait(place: Place) -> None:
+    place.publish()
+    place.forget("clinic-1")
+    place.federation.release(place.folder / "model")
+    place.history.ask(["clinic-2"], BUDGET)
+    with pytest.raises(PendingRequestError, match="request 2 is not served to the end"):
+        publish(
+            place.history, place.folder / "model", name=place.name, experiment=place.name, tracking_uri=place.address
+        )
+    assert place.client.get_registered_model(place.name).aliases == {}
+    assert "rescind.archived" in place.tags("1")
+    assert place.files == set()
+
+
 def test_who_asks_while_a_model_is_registered_is_heeded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow.tracking import MlflowClient
 
@@ -257,6 +270,22 @@ def test_who_asks_while_a_model_is_registered_is_heeded(place: Place, monkeypatc
         place.publish()
     assert place.client.search_model_versions(f"name = '{place.name}'") == []
     assert place.files == set()
+
+
+def test_who_asks_meanwhile_is_heeded_if_the_version_was_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.publish()
+    place.client.delete_registered_model_alias(place.name, "released")
+    find = _Registry.find_run
+
+    def slow(self: _Registry) -> Any:
+        with History(place.folder / "history") as other:
+            other.ask(["clinic-1"], BUDGET)
+        return find(self)
+
+    monkeypatch.setattr(_Registry, "find_run", slow)
+    with pytest.raises(PendingRequestError, match="request 1"):
+        place.publish()
+    assert place.client.get_registered_model(place.name).aliases == {}
 
 
 @pytest.mark.parametrize("step", ["set_registered_model_alias", "create_model_version", "log_artifact", "log_batch"])
@@ -290,7 +319,7 @@ def test_an_archiving_that_was_cut_off_is_finished(place: Place, monkeypatch: py
     def cut(*_: Any, **__: Any) -> None:
         raise ConnectionError("killed")
 
-    for step in ("set_model_version_tag", "delete_model_version_tag", "update_model_version"):
+    for step in ("update_model_version", "set_model_version_tag", "delete_model_version_tag"):
         with monkeypatch.context() as patch:
             patch.setattr(MlflowClient, step, cut)
             with pytest.raises(ConnectionError):
@@ -334,9 +363,11 @@ def test_versions_that_somebody_registered_by_hand(place: Place) -> None:
     )
     place.client.set_registered_model_alias(f"other {place.name}", "production", "1")
     place.client.create_model_version(place.name, (place.folder / "elsewhere").as_uri())
+    run_id = place.client.get_model_version(place.name, "1").run_id
+    place.client.create_model_version(f"other {place.name}", f"runs:/{run_id}/models/0.2", run_id)
     place.forget("clinic-1")
     published = place.publish()
-    assert sorted(published.archived) == [f"{place.name}/1", f"other {place.name}/1"]
+    assert sorted(published.archived) == [f"{place.name}/1", f"other {place.name}/1", f"other {place.name}/2"]
     assert place.client.get_registered_model(f"other {place.name}").aliases == {}
     (left,) = published.left
     assert left == f"version {place.name}/2, which rescind did not register: nobody here can tell whom it knows"
@@ -349,6 +380,43 @@ def test_a_version_whose_tags_were_changed_is_not_taken_for_another(place: Place
     place.client.set_model_version_tag(place.name, "1", "rescind.digest", place.tags("2")["rescind.digest"])
     place.client.set_model_version_tag(place.name, "1", "rescind.model", "0.999999999")
     assert place.publish().archived == (f"{place.name}/1",)
+
+
+def test_a_version_with_the_tags_of_another_is_not_released_for_it(place: Place) -> None:
+    place.publish()
+    place.federation.train(Rounds(3))
+    place.publish()
+    # Of an older file, and of one that lies elsewhere.
+    for tag in ("rescind.model", "rescind.digest"):
+        place.client.set_model_version_tag(place.name, "1", tag, place.tags("2")[tag])
+    place.client.create_model_version(place.name, (place.folder / "elsewhere").as_uri(), tags=place.tags("2"))
+    place.client.delete_model_version(place.name, "2")
+    published = place.publish()
+    assert (published.version, published.registered, published.archived) == ("4", True, (f"{place.name}/1",))
+    assert place.client.get_registered_model(place.name).aliases == {"released": 4}
+
+
+def test_what_an_archived_version_says_is_put_right_and_true(place: Place) -> None:
+    place.publish()
+    place.client.create_model_version(place.name, (place.folder / "elsewhere").as_uri(), tags=place.tags("1"))
+    place.forget("clinic-1")
+    assert len(place.publish().left) == 1
+    place.client.update_model_version(place.name, "1", "The best of all. Deploy it.")
+    place.publish()
+    for version in ("1", "2"):
+        description = place.client.get_model_version(place.name, version).description
+        assert description.endswith("Do not deploy it.")
+
+
+def test_what_may_be_claimed_no_more_is_not_claimed_there(place: Place) -> None:
+    place.forget("clinic-1")
+    place.publish()
+    place.federation.train(Rounds(2))
+    place.publish()
+    with place.federation._recording() as recorder:
+        recorder.record_other_mean()
+    assert place.publish().version == "2"
+    assert [place.tags(version)["rescind.mode"] for version in ("1", "2")] == ["heuristic", "heuristic"]
 
 
 def test_stages_are_left_too(place: Place) -> None:

@@ -47,6 +47,7 @@ ALIAS = "released"
 _ARCHIVED, _MODE, _CERTIFICATE, _ROUNDS = (
     f"rescind.{name}" for name in ("archived", "mode", "certificate", "rounds")
 )
+_WARNING = "Archived by rescind: this version knows, or may know, somebody who was forgotten. Do not deploy it."
 _FOLDER, _FILE = "models", "model.safetensors"
 # MLflow waits for minutes, tells its makers that it is used, and draws bars: unless the operator says otherwise.
 _SETTINGS = {
@@ -115,7 +116,8 @@ def publish(
         what was found and done.
 
     Raises:
-        PendingRequestError: somebody waits to be forgotten, or a request is being served: nothing is registered.
+        PendingRequestError: somebody waits to be forgotten, or a request is being served: nothing is registered, and
+            what knows those who were forgotten before is archived all the same.
         LockedError: another process is writing to this run.
         RegistryError: the server cannot be reached, refuses, or answers with something that cannot be used.
         ValueError: the file does not hold the newest model, a name cannot be one, or MLflow is not installed.
@@ -128,21 +130,24 @@ def publish(
     if find_spec("mlflow") is None:
         raise ValueError('MLflow is not installed: pip install "rescind[mlflow]"')
     with _settings(), history.held():
-        _check_released(history)
         newest = history.newest
+        with _understood():
+            registry = _Registry(_connect(tracking_uri), history, name, experiment)
+            # Also if nothing can be registered now: who was forgotten does not wait for those who still have to.
+            registry.archive()
+        _check_released(history)
         described = _check_file(history, newest, Path(model))
         statements = {
             content: verify(content, keys, threshold=len(keys), history=history).statement for content in certificates
         }
         with _understood():
-            registry = _Registry(_connect(tracking_uri), history, name, experiment)
-            registry.archive()
             run = registry.find_run()
             registry.log_rounds(run)
             registry.log_certificates(run, statements)
             version, registered = registry.register(run, newest, Path(model), described)
-            if registered and _find_open(history):
-                registry.take_back(run, newest, version)
+            if _find_open(history):
+                if registered:
+                    registry.take_back(run, newest, version)
                 _check_released(history)
             registry.release(version, statements)
     return registry.tell(version, registered)
@@ -153,10 +158,11 @@ def _check_released(history: History) -> None:
     if numbers := _find_open(history):
         raise PendingRequestError(
             f"request {' and '.join(map(str, numbers))} is not served to the end, and the newest model knows its "
-            "clients, or is on the way to forget them: nothing is published. Start the federation's next run first"
+            "clients, or is on the way to forget them: nothing is registered. Start the federation's next run first"
         )
-    if known := find_known(history, history.newest):
-        raise PendingRequestError(f"the newest model knows clients of request {known[0]}: nothing is published")
+    if (known := find_known(history, history.newest)) != ():
+        of_whom = f"clients of request {known[0]}" if known else "somebody who was forgotten, or nobody can tell"
+        raise PendingRequestError(f"the newest model knows {of_whom}: nothing is registered")
 
 
 def _find_open(history: History) -> list[int]:
@@ -177,9 +183,14 @@ def _check_file(history: History, newest: ModelId, path: Path) -> dict[str, str]
     described = describe_release(history, newest)
     if digest(trained) != described[DIGEST] or (digest(frozen) if frozen else "") != history.run.facts.frozen:
         raise ValueError(f"{path} does not hold {newest}, the newest model: release it again, and publish that file")
+    mode = _find_mode(history)
+    return described | ({_MODE: mode} if mode else {})
+
+
+def _find_mode(history: History) -> str:
+    """Return the weakest of what may be claimed now of those who were forgotten; empty if nobody was."""
     modes = [mode for outcome in history.outcomes() for mode in outcome.modes]
-    # The weakest of what may be claimed of those who were forgotten.
-    return described | ({_MODE: max(modes, key=list(Mode).index).value} if modes else {})
+    return max(modes, key=list(Mode).index).value if modes else ""
 
 
 @contextmanager
@@ -326,21 +337,21 @@ class _Registry:
             self._clean[model] = model_id is not None and find_known(self._history, model_id) == ()
         return self._clean[model]
 
-    def _is_true(self, version: ModelVersion) -> bool:
-        """Return whether a version is the model of this history that its tags say."""
-        spelt = _MODEL_ID.fullmatch(version.tags.get(MODEL, ""))
-        if not spelt or int(spelt[1]) not in self._history.timeline.branches:
-            return False
-        recorded = self._history.digest_of(ModelId(int(spelt[1]), int(spelt[2])))
-        return recorded is not None and version.tags.get(DIGEST) == recorded
+    def _is_true(self, version: ModelVersion, model: str) -> bool:
+        """Return whether a version's tags say that it is this model, which the history has."""
+        recorded = self._history.digest_of(ModelId(*map(int, model.split("."))))
+        return recorded is not None and (version.tags.get(MODEL), version.tags.get(DIGEST)) == (model, recorded)
 
     # What has to go
 
     def archive(self) -> None:
         """Archive versions that know somebody who was forgotten, and delete their files after a purge."""
         runs = self._find_runs()
-        folders = {f"{run.info.artifact_uri}/{_FOLDER}/": run for run in runs}
+        folders = [
+            f"{place}/{_FOLDER}/" for run in runs for place in (run.info.artifact_uri, f"runs:/{run.info.run_id}")
+        ]
         purged = any(outcome.erasure.level is ErasureLevel.PURGE for outcome in self._history.outcomes())
+        mode = _find_mode(self._history)
         for version in self._find_versions(runs):
             shown = f"{_shorten(version.name)}/{_shorten(str(version.version))}"
             source = str(version.source or "")
@@ -352,7 +363,10 @@ class _Registry:
                     )
                 continue
             model = source.removeprefix(own).strip("/") if own else version.tags.get(MODEL, "")
-            if self._is_clean(model) and (self._is_true(version) or not version.tags.get(RUN)):
+            if self._is_clean(model) and (self._is_true(version, model) or not version.tags.get(RUN)):
+                # What was claimed of it may be less by now.
+                if version.tags.get(_MODE, mode) != mode:
+                    self._client.set_model_version_tag(version.name, str(version.version), _MODE, mode)
                 continue
             self._archive(version, shown, purged)
             if own is None:
@@ -368,16 +382,13 @@ class _Registry:
         for alias, points_to in client.get_registered_model(version.name).aliases.items():
             if str(points_to) == number:
                 client.delete_registered_model_alias(version.name, alias)
-                self._aliases.append(f"{alias} of {shown}")
+                self._aliases.append(f"{_shorten(alias)} of {shown}")
         if version.current_stage in ("Staging", "Production"):
             client.transition_model_version_stage(version.name, number, "Archived")
-        if _ARCHIVED not in version.tags or (purged and DIGEST in version.tags):
-            client.update_model_version(
-                version.name,
-                number,
-                "Archived by rescind: this version knows, or may know, somebody who was forgotten. Do not deploy it."
-                + (" Its file is deleted." if purged else ""),
-            )
+        # Somebody may have written something else there since.
+        if version.description != _WARNING:
+            client.update_model_version(version.name, number, _WARNING)
+        if _ARCHIVED not in version.tags:
             client.set_model_version_tag(
                 version.name, number, _ARCHIVED, "knows, or may know, somebody who was forgotten"
             )
@@ -460,6 +471,8 @@ class _Registry:
         """Return the version that holds the newest model, and whether it had to be registered."""
         for version in self._find_versions([]):
             same = version.name == self._name and version.tags.get(RUN) == self._run_name
+            # Of a file that lies elsewhere nobody here has seen what it holds.
+            same = same and str(version.source).startswith(f"{run.info.artifact_uri}/{_FOLDER}/")
             if same and version.tags.get(DIGEST) == described[DIGEST] and _ARCHIVED not in version.tags:
                 return str(version.version), False
         folder = f"{_FOLDER}/{newest.branch}.{newest.round}"

@@ -6,10 +6,12 @@ import pytest
 
 from rescind import Exact, History, Rounds, Scratch, Sifu
 from rescind.core.calibration import Budget
+from rescind.core.facts import Mode
+from rescind.engines.server import NoisedAverage
 from rescind.forgetting import Revocable
 from rescind.history.knowledge import find_known
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.methods import FineTuning
+from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -61,6 +63,23 @@ def test_a_method_that_proves_nothing_has_its_model_all_the_same() -> None:
         whole.forget(FineTuning(), Rounds(1), level=ErasureLevel.OUTPUT)
         assert find_known(history, history.newest) == ()
         assert find_known(history, ModelId(0, 2)) == (1,)
+
+
+def test_where_every_round_is_noised_a_later_restart_may_go_back_further() -> None:
+    server = NoisedAverage(clip=0.5, denominator=10.0, noise_multiplier=8.0)
+    engine = simulation(10, rate=1.0, secret_noise=True, public=server.facts, public_schedule=True)
+    with History.in_memory() as history:
+        whole = Revocable(history, engine, server=server, scored=False)
+        whole.train(Rounds(4))
+        for client, epsilon in (("clinic-1", 8.0), ("clinic-2", 0.2)):
+            history.ask([client], Budget(epsilon, 0.01))
+            (outcome,) = whole.forget(Dp(), Rounds(1), level=ErasureLevel.OUTPUT)
+        # It goes back to where the first one still took part, and is hidden by fewer rounds' noise.
+        assert outcome.branch is not None
+        assert ModelId(0, 0) < (outcome.branch.parent or ModelId(0, 0)) < ModelId(0, 4)
+        assert [served.modes for served in history.outcomes()] == [(Mode.STRICT,), (Mode.STRICT,)]
+        assert find_known(history, history.newest) == ()
+        assert find_known(history, ModelId(0, 1)) == (1, 2)
 
 
 def test_a_model_that_never_was_is_known_to_nobody() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from rescind.core.edges import AbsentRound, UnboundedEdge
+from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
+from rescind.history.obligations import find_obligations
 from rescind.ledger.records import ModelId
 
 
@@ -36,9 +38,20 @@ def find_known(history: History, model_id: ModelId) -> tuple[int, ...] | None:
     edges = [AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in path.edges]
     on_path = [timeline.branches[leg.branch] for leg in branch_exits(timeline.branches, model_id)]
     places = {branch.number: path.index.get(ModelId(branch.number, 0)) for branch in on_path}
+    # Whom the noise of the rounds hides, it hides behind any later restart as well: that goes back to fewer rounds.
+    by_rounds = {
+        owed.number
+        for owed in find_obligations(timeline)
+        if owed.branch is None and owed.mode in (Mode.STRICT, Mode.INSTANCE)
+    }
     known = []
     for filed in served:
-        forgetting = [branch.number for branch in on_path if filed.number in branch.requests + branch.hidden]
+        forgetting = [
+            branch.number
+            for branch in on_path
+            if filed.number in branch.requests + branch.hidden
+            or (filed.number in by_rounds and branch.number > (filed.branch or 0))
+        ]
         last = max(forgetting, default=0)
         # A branch that lies inside an erased stretch has no place of its own: the stretch's end is its place.
         since = min(place for number, place in places.items() if number >= last and place is not None)
