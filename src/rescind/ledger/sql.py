@@ -589,7 +589,15 @@ def _is_stamped(row: Row[Any], secret: bytes) -> bool:
 
 
 def _entry(row: Row[Any]) -> Entry:
-    return Entry(row.sequence, row.kind, row.time, json.loads(row.body), row.root, row.head)
+    try:
+        body = json.loads(row.body)
+    except (TypeError, ValueError, RecursionError) as unreadable:
+        raise BrokenHistoryError(f"entry {row.sequence} cannot be read: {unreadable}") from unreadable
+    # SQLite lets a column hold anything.
+    fits = isinstance(body, dict) and isinstance(row.kind, str) and isinstance(row.time, str)
+    if not fits or not isinstance(row.root, bytes) or not isinstance(row.head, bytes):
+        raise BrokenHistoryError(f"entry {row.sequence} cannot be read: it is none that a ledger writes")
+    return Entry(row.sequence, row.kind, row.time, body, row.root, row.head)
 
 
 def _round(row: Row[Any]) -> RoundRecord:
