@@ -76,7 +76,8 @@ def decode_fields(kind: type[Value], document: Mapping[str, object]) -> Value:
     Raises:
         ValueError: the fields are not those of the class.
     """
-    return _read(lambda: _made(kind, document))
+    value: Value = _read(lambda: _made(kind, document))
+    return value
 
 
 def _read(make: Callable[[], Value]) -> Value:
@@ -103,7 +104,7 @@ def _decoded(document: object) -> Any:
 
 
 def _made(kind: type[Any], document: Mapping[str, object]) -> Any:
-    named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)
+    named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)  # type: ignore[arg-type]  # mypy takes a class for nothing that can be hashed
     for name, value in named.items():
         if name in hints and not _fits(value, hints[name]):
             raise ValueError(f"its {name} is unfit")

@@ -332,6 +332,24 @@ def read_event(entry: Entry) -> Event:
         BrokenHistoryError: the entry's body is none of its kind: somebody changed it, or a newer version wrote it.
     """
     try:
-        return decode_fields(EVENTS[entry.kind], entry.body)
+        event = decode_fields(EVENTS[entry.kind], entry.body)
     except ValueError as mismatch:
         raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) cannot be read: {mismatch}") from mismatch
+    # Whoever goes through so many rounds would not come to an end.
+    if max(_named_rounds(event), default=0) > entry.sequence:
+        raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) tells of more rounds than there can be")
+    return event
+
+
+def _named_rounds(event: Event) -> list[int]:
+    """Return the numbers of rounds that an event names; each of them has an entry before it."""
+    match event:
+        case ErasurePlan():
+            return [span.last for span in event.spans]
+        case BranchRetrained() | BodyTrained():
+            return [event.model_id.round]
+        case Branch(parent=ModelId() as parent):
+            return [parent.round]
+        case RecordedPlan():
+            return [event.candidate.node.round]
+    return []

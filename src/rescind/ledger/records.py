@@ -229,7 +229,8 @@ class Entry:
     def model_id(self) -> ModelId:
         """The model that a round's entry names; a BrokenHistoryError if it names none."""
         branch, round_ = self.body.get("branch"), self.body.get("round")
-        if is_number(branch) and is_number(round_):
+        # Every round before it has an entry, too; whoever goes through them comes to an end.
+        if is_number(branch) and is_number(round_) and round_ <= self.sequence:
             return ModelId(branch, round_)
         raise BrokenHistoryError(f"entry {self.sequence} ({self.kind}) cannot be read: it names no model")
 
