@@ -292,6 +292,16 @@ def test_a_file_that_rescind_did_not_make_is_named(name: str, made: Made, copy: 
         assert "files that rescind did not make" in refused(history, made)
 
 
+@pytest.mark.parametrize("store", ["checkpoints", "updates"])
+def test_a_file_in_place_of_a_folder_is_named(store: str, made: Made, copy: Path) -> None:
+    shutil.rmtree(copy / store, ignore_errors=True)
+    (copy / store).write_bytes(b"clinic-6")
+    (copy / store).chmod(0o600)
+    assert any(f"may hold erased values: {store}; move" in each for each in told(copy))
+    with History(copy, create=False) as history:
+        assert "files that rescind did not make" in refused(history, made)
+
+
 def test_an_erasure_names_files_that_rescind_did_not_make(made: Made, tmp_path: Path) -> None:
     before = copied_with_secret(made.before, made, tmp_path / "before")
     for number in range(7):

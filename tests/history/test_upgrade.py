@@ -9,10 +9,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psycopg
@@ -46,6 +48,7 @@ from rescind.errors import (
 )
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
+from rescind.history.overview import overview
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
@@ -253,6 +256,37 @@ def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Locat
         with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
             Revocable(history, engine(), capacity=2, update_interval=2).train(Rounds(3))
         assert history.head == before
+        # What it would plan may rest on columns that mean something else now.
+        for read in (history.lineage, lambda: overview(history), lambda: history.summary([1]), history.verify):
+            with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
+                read()
+
+
+def test_whoever_asks_during_an_upgrade_waits_and_does_not_stop_it(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Location("postgresql", postgresql, str(tmp_path), f"test_{uuid.uuid4().hex}")
+    restore(SCHEMA_VERSION, place)
+    upgrade_tables, answers = upgrades.upgrade_tables, []
+
+    def ask() -> None:
+        with by_hand(place) as execute:
+            answers.extend(execute("SELECT schema_version FROM run FOR UPDATE").fetchone())
+
+    asking = Thread(target=ask)
+
+    def upgrade_meanwhile(*arguments: Any) -> None:
+        asking.start()
+        with by_hand(place) as execute:
+            while not execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+                time.sleep(0.01)
+        upgrade_tables(*arguments)
+
+    monkeypatch.setattr(upgrades, "upgrade_tables", upgrade_meanwhile)
+    with next_schema():
+        assert upgraded(place) == (7, 8)
+    asking.join()
+    assert answers == [8]
 
 
 CHANGES = {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rescind.certificates.predicate import Predicate
 from rescind.checkpoints.tensors import StoredTensor, digest, read
+from rescind.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.outcomes import Claim
 from rescind.ledger.records import ModelId
@@ -21,6 +22,8 @@ def find_covered(history: History, claim: Claim, head: bytes) -> Sequence[ModelI
     newest = history.newest_at(head, claim.readmitted)
     end = claim.model_id or ModelId(newest.branch, 0)
     last = newest.round if newest.branch == end.branch else end.round
+    if last < end.round:
+        raise BrokenHistoryError(f"request {claim.asked.number} led to {end}, and the journal tells of no such round")
     return [ModelId(end.branch, round_) for round_ in range(end.round, last + 1)]
 
 

@@ -98,7 +98,7 @@ class FolderStorage(Storage):
         return open(self._folder / name, "rb")
 
     def size(self, name: str) -> int | None:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             status = os.lstat(self._folder / name)
             # Deleting a symbolic link would erase nothing, so none is taken for a file.
             return status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -125,7 +125,7 @@ class FolderStorage(Storage):
             self._folder.rmdir()
 
     def _files(self) -> list[str]:
-        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as entries:
             return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         return []
 

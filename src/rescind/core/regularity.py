@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ class Curvature:
             raise ValueError(f"curvature [{self.low!r}, {self.high!r}] is not an interval with a positive end")
 
 
+@runtime_checkable
 class Loss(Protocol):
     """What the theorem has to know of a loss.
 

@@ -6,10 +6,11 @@ A value carries the name of its class, and only classes that are listed here are
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run
 from rescind.history.senders import Asker, Sender
-from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, ModelId, Span, is_number
 
 Value = TypeVar("Value")
 
@@ -58,16 +59,32 @@ def encode(value: object) -> Any:
 
 
 def decode(kind: type[Value], document: object) -> Value:
-    """Make the value that ``encode`` was given; every class checks its own numbers again."""
-    value = _decoded(document)
+    """Make the value that ``encode`` was given; every class checks its own numbers again.
+
+    Raises:
+        ValueError: the document is not one that ``encode`` makes of such a value.
+    """
+    value = _read(lambda: _decoded(document))
     if not isinstance(value, kind):
         raise ValueError(f"expected a {kind.__name__}, found {type(value).__name__}")
     return value
 
 
-def decode_fields(document: Mapping[str, object]) -> dict[str, Any]:
-    """Return the fields of a value, each decoded, of which only these were encoded."""
-    return {name: _decoded(value) for name, value in document.items()}
+def decode_fields(kind: type[Value], document: Mapping[str, object]) -> Value:
+    """Make a value of which only the fields were encoded, each of the type that its class says.
+
+    Raises:
+        ValueError: the fields are not those of the class.
+    """
+    value: Value = _read(lambda: _made(kind, document))
+    return value
+
+
+def _read(make: Callable[[], Value]) -> Value:
+    try:
+        return make()
+    except (TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as mismatch:
+        raise ValueError(f"it does not fit this version: {mismatch}") from mismatch
 
 
 def _decoded(document: object) -> Any:
@@ -80,13 +97,39 @@ def _decoded(document: object) -> Any:
         return frozenset(document["items"])
     known = _CLASSES.get(str(name))
     if known is None:
-        raise ValueError(f"a record of class {name!r} is not known here: it may come from a newer version")
+        raise ValueError(f"a record of class {name!r:.80} is not known here: it may come from a newer version")
     if issubclass(known, Enum):
         return known[document["name"]]
-    try:
-        return known(**{key: _decoded(item) for key, item in document.items() if key != _CLASS})
-    except TypeError as mismatch:
-        raise ValueError(f"a record of class {name} does not fit this version: {mismatch}") from mismatch
+    return _made(known, {key: item for key, item in document.items() if key != _CLASS})
+
+
+def _made(kind: type[Any], document: Mapping[str, object]) -> Any:
+    named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)  # type: ignore[arg-type]  # mypy takes a class for nothing that can be hashed
+    for name, value in named.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise ValueError(f"its {name} is unfit")
+    return kind(**named)
+
+
+# Asked for every event of a journal.
+@cache
+def _hints(kind: type[object]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value is one that a field of this type can have; a float may have been written as 1."""
+    within = get_args(hint)
+    if get_origin(hint) is tuple:
+        each = within[:1] * len(value) if within[-1] is ... and isinstance(value, tuple) else within
+        return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))
+    if get_origin(hint) is frozenset:
+        return isinstance(value, frozenset) and all(_fits(item, within[0]) for item in value)
+    if within:
+        return any(_fits(value, one) for one in within)
+    if hint is int or (hint is float and type(value) is int):
+        return is_number(value)
+    return isinstance(value, hint) and (hint is not float or math.isfinite(value))
 
 
 def _known(value: object) -> str:

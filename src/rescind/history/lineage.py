@@ -128,7 +128,7 @@ def read_rounds(
     edges = dict(
         report_progress(_round_edges(ledger, span, training, touched), f"reading branch {span.branch}", count)
     )
-    if list(edges) != list(range(span.first, span.last + 1)):
+    if len(edges) != count:
         # A path with a gap would give bounds that are too small.
         raise missing_rounds(span)
     return edges
@@ -143,12 +143,16 @@ def missing_rounds(span: Span) -> BrokenHistoryError:
 def steps_back(known: Mapping[int, Branch], origins: Mapping[int, ModelId], model_id: ModelId) -> list[ModelId]:
     """Follow a path from its end: where it leaves each branch. A stretch is stepped over to where it began."""
     steps = [model_id]
-    while (before := origins.get(steps[-1].branch, known[steps[-1].branch].parent)) is not None:
+    while True:
+        if steps[-1].branch not in known:
+            raise BrokenHistoryError(f"{steps[-1]} is on a branch that never was")
+        before = origins.get(steps[-1].branch, known[steps[-1].branch].parent)
+        if before is None:
+            return steps
         if not 0 <= before.branch < steps[-1].branch:
             # Followed on, it would have no end.
             raise BrokenHistoryError(f"{before} is said to come before branch {steps[-1].branch}: it cannot")
         steps.append(before)
-    return steps
 
 
 def start_edges(branch: Branch) -> Iterator[Edge]:

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from rescind.core.facts import Facts, Mode, PrivacyScope, Source
 from rescind.core.summary import Request
-from rescind.errors import NoHistoryError
+from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.events import (
     EVENTS,
     AnchorsNamed,
@@ -191,6 +191,7 @@ class Timeline:
     @cached_property
     def requests(self) -> tuple[FiledRequest, ...]:
         """All requests in the order in which they arrived."""
+        self._refuse_strangers()
         withdrawn = {event.request for _, event in self.of(RequestWithdrawn)}
         settled = {event.request for _, event in self.of(RequestSettled)}
         extended = {event.request: event.deadline for _, event in self.of(DeadlineExtended)}
@@ -214,6 +215,28 @@ class Timeline:
             )
             for number, (entry, filed) in enumerate(self.of(RequestFiled), start=1)
         )
+
+    def _refuse_strangers(self) -> None:
+        """Refuse plans, restarts and erasures for requests that were not made, planned and served before them."""
+        filed, planned, served = set[int](), set[int](), set[int]()
+        for entry, event in self.moments:
+            strangers = set[int]()
+            if isinstance(event, RequestFiled):
+                filed.add(len(filed) + 1)
+            elif isinstance(event, RequestSettled):
+                served.add(event.request)
+            elif isinstance(event, RecordedPlan):
+                strangers = set(event.requests) - filed
+                planned.update(event.requests)
+            elif isinstance(event, Branch):
+                strangers = set(event.requests) - planned
+                served.update(event.requests)
+            elif isinstance(event, ErasurePlan):
+                strangers = set(event.requests) - served
+            if strangers:
+                raise BrokenHistoryError(
+                    f"entry {entry.sequence} ({entry.kind}) is for request {min(strangers)}, and nothing before it is"
+                )
 
     @cached_property
     def open_requests(self) -> dict[int, FiledRequest]:

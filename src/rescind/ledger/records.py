@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rescind.core.arrays import Clients, Floats
 from rescind.core.edges import ErasedStretch, RoundEdge, solver_edge
 from rescind.core.training import LocalTraining
+from rescind.errors import BrokenHistoryError
 
 Steps: TypeAlias = NDArray[np.int32]
 
@@ -226,8 +227,17 @@ class Entry:
 
     @property
     def model_id(self) -> ModelId:
-        """The model that a round's entry names."""
-        return ModelId(int(self.body["branch"]), int(self.body["round"]))
+        """The model that a round's entry names; a BrokenHistoryError if it names none."""
+        branch, round_ = self.body.get("branch"), self.body.get("round")
+        # Every round before it has an entry, too; whoever goes through them comes to an end.
+        if is_number(branch) and is_number(round_) and round_ <= self.sequence:
+            return ModelId(branch, round_)
+        raise BrokenHistoryError(f"entry {self.sequence} ({self.kind}) cannot be read: it names no model")
+
+
+def is_number(value: object) -> TypeGuard[int]:
+    """Return whether a value can be the number of a branch, round, client or entry, or count them."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _factors(steps: Steps, training: LocalTraining) -> Floats:

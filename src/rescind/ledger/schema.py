@@ -382,6 +382,17 @@ def _other_version(where: str, version: int) -> str:
     return f"{where} has schema {version}, and this rescind writes {SCHEMA_VERSION}: {advice}"
 
 
+def lock_tables(connection: Connection) -> None:
+    """Let everybody else wait for the end of a transaction that changes tables, holding nothing that it needs.
+
+    Whoever only waited for a row of a table would hold the table, and neither could go on.
+    """
+    if connection.dialect.name == "postgresql":
+        quote = connection.dialect.identifier_preparer.quote
+        tables = ", ".join(map(quote, sorted(tables_found(connection))))
+        connection.exec_driver_sql(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+
+
 def keep_values_in_their_tables(connection: Connection) -> None:
     """Keep PostgreSQL from copying values elsewhere, and from trying to compress what looks random.
 

@@ -146,8 +146,8 @@ class SqlLedger(Ledger):
         with self._held() as writer, self._database.transaction(writer), self._using(writer):
             before = schema.check(writer, where, older=True)
             if before < schema.SCHEMA_VERSION:
-                # Whoever else writes waits, and is told then.
-                writer.execute(_VERSION)
+                # Whoever else reads or writes waits, and is told then.
+                schema.lock_tables(writer)
                 upgrade_tables(writer, before)
                 for problem in chain(find_strange_objects(writer), find_problems()):
                     raise BrokenHistoryError(
@@ -465,6 +465,7 @@ class SqlLedger(Ledger):
         options = self._database.snapshot_options
         reader = self._database.engine.connect().execution_options(**options)
         with reader as connection, connection.begin(), self._using(connection):
+            _check_version(connection.execute(select(schema.run.c.schema_version)).scalar_one())
             yield
 
     @contextmanager
@@ -527,10 +528,14 @@ class SqlLedger(Ledger):
 
 def _take_turn(connection: Connection) -> None:
     """Wait, in a transaction that writes, until PostgreSQL gives it its turn; the schema is still the one opened."""
-    version = connection.execute(_VERSION).scalar_one()
+    _check_version(connection.execute(_VERSION).scalar_one())
+
+
+def _check_version(version: int) -> None:
+    """Refuse to go on with another schema than the one that was opened."""
     if version != schema.SCHEMA_VERSION:
         raise SchemaVersionError(
-            f"this history was upgraded to schema {version} meanwhile, and this rescind writes "
+            f"this history was upgraded to schema {version} meanwhile, and this rescind knows up to "
             f"{schema.SCHEMA_VERSION}: nothing was written. Install a newer rescind"
         )
 
@@ -589,7 +594,15 @@ def _is_stamped(row: Row[Any], secret: bytes) -> bool:
 
 
 def _entry(row: Row[Any]) -> Entry:
-    return Entry(row.sequence, row.kind, row.time, json.loads(row.body), row.root, row.head)
+    try:
+        body = json.loads(row.body)
+    except (TypeError, ValueError, RecursionError) as unreadable:
+        raise BrokenHistoryError(f"entry {row.sequence} cannot be read: {unreadable}") from unreadable
+    # SQLite lets a column hold anything.
+    fits = isinstance(body, dict) and isinstance(row.kind, str) and isinstance(row.time, str)
+    if not fits or not isinstance(row.root, bytes) or not isinstance(row.head, bytes):
+        raise BrokenHistoryError(f"entry {row.sequence} cannot be read: it is none that a ledger writes")
+    return Entry(row.sequence, row.kind, row.time, body, row.root, row.head)
 
 
 def _round(row: Row[Any]) -> RoundRecord:

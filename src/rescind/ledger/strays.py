@@ -161,9 +161,10 @@ def _rows(connection: Connection, query: Executable) -> set[tuple[Any, ...]]:
 
 
 def _strange_files(database: Path) -> Iterator[str]:
-    own = {DATABASE, *(DATABASE + suffix for suffix in ("-wal", "-shm", ".lock")), *STORES}
+    stores = [store for store in STORES if database.with_name(store).is_dir()]
+    own = {DATABASE, *(DATABASE + suffix for suffix in ("-wal", "-shm", ".lock")), *stores}
     strange = [name for name in os.listdir(database.parent) if name not in own]
-    for store in STORES:
+    for store in stores:
         with suppress(FileNotFoundError), os.scandir(database.with_name(store)) as files:
             strange += [f"{store}/{file.name}" for file in files if not _is_of_a_store(file)]
     if strange:
