@@ -103,8 +103,8 @@ def _decoded(document: object) -> Any:
     return _made(known, {key: item for key, item in document.items() if key != _CLASS})
 
 
-def _made(kind: type[Any], document: Mapping[str, object]) -> Any:
-    named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)  # type: ignore[arg-type]  # mypy takes a class for nothing that can be hashed
+def _made(kind: Any, document: Mapping[str, object]) -> Any:
+    named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)
     for name, value in named.items():
         if name in hints and not _fits(value, hints[name]):
             raise ValueError(f"its {name} is unfit")
@@ -113,7 +113,7 @@ def _made(kind: type[Any], document: Mapping[str, object]) -> Any:
 
 # Asked for every event of a journal.
 @cache
-def _hints(kind: type[object]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

@@ -128,7 +128,7 @@ def read_rounds(
     edges = dict(
         report_progress(_round_edges(ledger, span, training, touched), f"reading branch {span.branch}", count)
     )
-    if len(edges) != count:
+    if len(edges) != count or list(edges) != list(range(span.first, span.last + 1)):
         # A path with a gap would give bounds that are too small.
         raise missing_rounds(span)
     return edges

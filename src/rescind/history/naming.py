@@ -72,7 +72,8 @@ def _unregistered(clients: Iterable[int], timeline: Timeline) -> list[str]:
 def _other_names(ledger: Ledger, registrations: Iterable[tuple[Entry, ClientsRegistered]]) -> Iterator[str]:
     for entry, event in registrations:
         leaves = ledger.name_leaves(event.first, event.last)
-        if not 0 < len(leaves) == event.last - event.first + 1 or merkle_root(list(leaves.values())) != entry.root:
+        complete = 0 < len(leaves) == event.last - event.first + 1 and list(leaves) == list(event.clients)
+        if not complete or merkle_root(list(leaves.values())) != entry.root:
             yield f"the names of clients {event.first} to {event.last} are not those that were registered"
 
 
