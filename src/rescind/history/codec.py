@@ -121,8 +121,8 @@ def _fits(value: Any, hint: Any) -> bool:
     """Return whether a value is one that a field of this type can have; a float may have been written as 1."""
     within = get_args(hint)
     if get_origin(hint) is tuple:
-        each = within[:1] * len(value) if within[-1] is ... and isinstance(value, tuple) else within
-        return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))
+        parts = within[:1] * len(value) if within[-1] is ... and isinstance(value, tuple) else within
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
     if get_origin(hint) is frozenset:
         return isinstance(value, frozenset) and all(_fits(item, within[0]) for item in value)
     if within:
