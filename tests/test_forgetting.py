@@ -389,13 +389,16 @@ def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -
         revocable.plan(Bold(), number)
     history = revocable.history
     node = Node(6, 0, 6)
-    history.record_plan(RecordedPlan((number,), Candidate(node, 1.0, Mode.EXACT, (), 0.0, 1.0), public_plan=False))
-    with history.recording(revocable.engine.facts, revocable.engine.start(), update_interval=1) as recorder:
-        model = {name: tensor + 1 for name, tensor in recorder.model().items()}
-        with pytest.raises(ValueError, match=r"says exact, and model 0\.6 knows clients"):
-            recorder.restart(
-                ModelId(0, 6), model, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53
-            )
+    exact = Candidate(node, 0.0, Mode.EXACT, (), 0.0, 1.0)
+    with pytest.raises(ValueError, match="exact of nobody"):
+        RecordedPlan((number,), replace(exact, sigma=1.0), public_plan=False)
+    history.record_plan(RecordedPlan((number,), exact, public_plan=False))
+    facts, start = revocable.engine.facts, revocable.engine.start()
+    with (
+        history.recording(facts, start, update_interval=1) as recorder,
+        pytest.raises(ValueError, match=r"says exact, and model 0\.6 knows clients"),
+    ):
+        recorder.restart(ModelId(0, 6), recorder.model(), requests=(number,))
 
 
 def test_an_engine_and_its_server_say_the_same(history: History) -> None:

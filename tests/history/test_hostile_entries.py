@@ -147,3 +147,14 @@ def test_a_hostile_entry_is_told_and_raises_no_claim(data: st.DataObject, made: 
             preview(history, ["clinic-0"], BUDGET)
         with suppress(HistoryError, ValueError):
             assert build_statement(history, 1).predicate.mode in (made.mode, "heuristic")
+
+
+def test_a_restart_with_noise_is_exact_of_nobody(made: Made) -> None:
+    plan = next(entry for entry in made.entries if entry.kind == "plan")
+    write(made, plan.sequence, change(plan, ("candidate", "mode", "name"), "EXACT"))
+    with History(made.folder, create=False) as history:
+        try:
+            claimed = build_statement(history, 1).predicate.mode
+        except HistoryError:
+            claimed = "none"
+    assert claimed in ("none", "heuristic")

@@ -79,12 +79,12 @@ class _L2Head:
     @property
     def curvature(self) -> Curvature:
         """Return mu = lambda and beta = (R^2+1) h + lambda, h the largest curvature in the logits."""
-        return Curvature(self.l2, _up((self.row_norm**2 + 1) * self._logit_curvature + self.l2))
+        return Curvature(self.l2, _up((self.row_norm * self.row_norm + 1) * self._logit_curvature + self.l2))
 
     @property
     def gradient_bound(self) -> float:
         """L, the largest norm of one sample's gradient without the L2 term."""
-        return _up(self._residual * math.sqrt(self.row_norm**2 + 1))
+        return _up(self._residual * math.sqrt(self.row_norm * self.row_norm + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class SquaredL2:
     @property
     def curvature(self) -> Curvature:
         """Return mu = lambda and beta = R^2 + 1 + lambda."""
-        return Curvature(self.l2, _up(self.row_norm**2 + 1 + self.l2))
+        return Curvature(self.l2, _up(self.row_norm * self.row_norm + 1 + self.l2))
 
     @property
     def gradient_bound(self) -> None:

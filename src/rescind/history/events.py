@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
+from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
@@ -176,6 +177,10 @@ class RecordedPlan:
     public_plan: bool
     method: str = ""
     seen: int = 0
+
+    def __post_init__(self) -> None:
+        if self.candidate.sigma and self.candidate.mode is Mode.EXACT:
+            raise ValueError("what begins with noise is exact of nobody")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:
             noise = branch.number if hidden else None
             spent = (request.mu,) if hidden else ()
             # Noise that only earlier requests need leaves this one as exact as it was.
-            needless = bool(branch.sigma) and not hidden and plan.candidate.mode is not Mode.HEURISTIC
+            needless = bool(branch.sigma and all_hidden) and not hidden and plan.candidate.mode is not Mode.HEURISTIC
             needless |= plan.candidate.mode is Mode.STRICT and took_part.get(number) == 0
             mode = Mode.EXACT if needless else plan.candidate.mode
             owed.append(Obligation(number, request, mode, plan.public_plan, noise, spent))

@@ -229,7 +229,7 @@ class Timeline:
                 strangers = set(event.requests) - filed
                 planned.update(event.requests)
             elif isinstance(event, Branch):
-                strangers = set(event.requests) - planned
+                strangers = {*event.requests, *event.hidden} - planned
                 served.update(event.requests)
             elif isinstance(event, ErasurePlan):
                 strangers = set(event.requests) - served
