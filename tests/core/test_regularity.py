@@ -297,3 +297,10 @@ def test_billions_of_proximal_steps_are_computed_at_once() -> None:
     strong = local_factor(Curvature(0.5, 2.0), 0.1, 2**31, proximal=0.5)
     assert strong == pytest.approx(0.5 / (0.5 + 0.5), rel=1e-6)
     assert math.isinf(local_factor(Curvature(-1.0, 2.0), 0.1, 2**31, proximal=0.5))
+
+
+def test_a_factor_beyond_float64_is_infinite() -> None:
+    assert local_factor(Curvature(0.02, 1.0), 1e308, 5) == math.inf
+    assert SoftmaxL2(l2=0.1, row_norm=1e150).curvature.high == pytest.approx(0.5e300)
+    with pytest.raises(ValueError, match="is not an interval"):
+        _ = SoftmaxL2(l2=0.1, row_norm=1e200).curvature

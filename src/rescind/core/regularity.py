@@ -247,7 +247,10 @@ def local_factor(curvature: Curvature, learning_rate: float, steps: int, proxima
     pull = learning_rate * proximal
     step = step_factor(curvature, learning_rate, proximal)
     if pull == 0.0:
-        return _up(step**steps)
+        try:
+            return _up(step**steps)
+        except OverflowError:
+            return math.inf
     total = 1.0
     if steps > _MOST_STEPS:
         whole, added = _repeated(step, pull, steps)
