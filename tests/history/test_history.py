@@ -286,6 +286,13 @@ def test_a_folder_is_private_and_only_ever_a_history(tmp_path: Path) -> None:
         History("postgresql://db/federation")
 
 
+def test_a_history_on_windows_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(HistoryError, match="needs Linux or another POSIX system: on Windows work inside WSL"):
+        History(tmp_path / "history")
+    assert not any(tmp_path.iterdir())
+
+
 def test_names_that_never_took_part_are_told(reopened: Opened) -> None:
     history = reopened()
     with pytest.raises(NoHistoryError, match="nothing has been recorded here yet"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,11 @@ def locate_ledger(
     address: str, run: str, secret: str | os.PathLike[str] | None, *, create: bool = False
 ) -> Callable[..., SqlLedger]:
     """Return what opens the ledger at an address; with ``create`` a folder that is missing is made."""
+    if sys.platform == "win32":
+        raise HistoryError(
+            "a history needs Linux or another POSIX system: on Windows work inside WSL. "
+            "Certificates are verified here as well, without a history"
+        )
     secret_file = None if secret is None else Path(secret)
     if not address:
         raise HistoryError("no history is named: give a folder, or a PostgreSQL address")
