@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -21,11 +22,13 @@ from rescind.checkpoints.tensors import digest
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, Sampling
 from rescind.core.planning import Candidate
+from rescind.core.sensitivity import first_joined, group_sensitivity
 from rescind.core.summary import Request, Summary
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
+from rescind.history.knowledge import find_known
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
@@ -37,8 +40,8 @@ PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())
 
 
-def engine() -> Simulation:
-    return simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+def engine(clients: int = 10) -> Simulation:
+    return simulation(clients, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
 
 
 @pytest.fixture
@@ -54,9 +57,8 @@ def forgotten(federation: Revocable, method: Method, level: ErasureLevel = Erasu
     federation.forget(method, Rounds(2), level=level)
 
 
-def audited(federation: Revocable) -> VerifiedCertificate:
+def audited(federation: Revocable, number: int = 1) -> VerifiedCertificate:
     history = federation.history
-    (number,) = (filed.number for filed in history.timeline.requests)
     return verify(sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
 
 
@@ -84,6 +86,26 @@ def planned(monkeypatch: pytest.MonkeyPatch, **lies: Any) -> None:
 def test_an_honest_server_is_believed(federation: Revocable, method: Method, level: ErasureLevel) -> None:
     forgotten(federation, method, level)
     audited(federation)
+
+
+@pytest.mark.parametrize("level", list(ErasureLevel))
+def test_who_came_after_the_noise_and_leaves_takes_nothing_from_who_left_before(
+    federation: Revocable, level: ErasureLevel
+) -> None:
+    history = federation.history
+    forgotten(federation, Last(), level)
+    larger = Revocable(history, engine(12))
+    larger.train(Rounds(history.newest.round + 3))
+    number = history.ask(["clinic-11"], Budget(5.0, 1e-5))
+    forgotten(larger, Last(), level)
+    assert [audited(larger, asked).statement.predicate.mode for asked in (1, number)] == ["instance", "instance"]
+    assert find_known(history, history.newest) == ()
+    # The path still names the first leaver, as infinitely far from its first round on.
+    (gone,) = history.timeline.requests[0].request.group
+    path = history.lineage()
+    assert first_joined(path.edges, [gone]) == 0
+    if level is ErasureLevel.PURGE:
+        assert group_sensitivity(path.edges, [gone])[-1] == np.inf
 
 
 def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: Revocable) -> None:

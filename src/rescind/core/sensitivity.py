@@ -133,7 +133,8 @@ def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
     """
     leaving = sorted_group(group)
     for node, edge in enumerate(edges):
-        if isinstance(edge, UnboundedEdge) or (len(edge.clients) and find_members(edge.clients, leaving).any()):
+        joined = _joined(edge)
+        if isinstance(edge, UnboundedEdge) or (len(joined) and find_members(joined, leaving).any()):
             return node
     return len(edges)
 
@@ -147,9 +148,14 @@ def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
     for edge in edges:
         if isinstance(edge, UnboundedEdge):
             return absent[:0]
-        if len(absent) and len(edge.clients):
-            absent = absent[~find_members(absent, np.sort(edge.clients))]
+        joined = _joined(edge)
+        if len(absent) and len(joined):
+            absent = absent[~find_members(absent, np.sort(joined))]
     return absent
+
+
+def _joined(edge: Edge) -> Clients:
+    return edge.joined if isinstance(edge, ErasedStretch) else edge.clients
 
 
 def _places(clients: Clients, wanted: Clients) -> tuple[Clients, Members]:

@@ -19,7 +19,7 @@ from rescind.checkpoints.store import CheckpointStore
 from rescind.core.arrays import Clients, Floats
 from rescind.core.edges import AbsentRound, ErasedStretch, RoundEdge, UnboundedEdge, find_members, sorted_group
 from rescind.core.facts import Mode
-from rescind.core.sensitivity import first_joined
+from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.tracker import SensitivityTracker
 from rescind.core.training import LocalTraining
 from rescind.errors import refuse_changes
@@ -216,7 +216,7 @@ class Eraser:
             check_numbers(self._ledger)
             timeline = Timeline.read(self._ledger)
             path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
-        remaining = _remaining(path, sorted_group(timeline.forgotten))
+        remaining = _remaining(path, path.index[plan.origin], sorted_group(timeline.forgotten))
         return Stretch(plan.branch, plan.origin, *remaining, secrets.token_bytes(KEY_BYTES))
 
     def _log(self, begun: Deletion, time: str) -> None:
@@ -334,8 +334,11 @@ def _without_numbers(ledger: Ledger, clients: Clients, erased: Sequence[Span]) -
     return np.array([client for client in clients[~still].tolist() if client in held], dtype=np.int64)
 
 
-def _remaining(path: Lineage, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
-    """Return what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed."""
+def _remaining(path: Lineage, origin: int, forgotten: Clients) -> tuple[NDArray[np.void], bool]:
+    """Return what may stay of a path: each client's Psi at its end and largest weight; whether factors agreed.
+
+    ``origin`` is the node at which the stretch that is erased begins.
+    """
     tracker, common = SensitivityTracker(), True
     everybody = np.unique(np.concatenate([edge.clients for edge in path.edges]))
     measured, known = np.zeros(len(everybody)), np.zeros(len(everybody))
@@ -352,8 +355,9 @@ def _remaining(path: Lineage, forgotten: Clients) -> tuple[NDArray[np.void], boo
     remaining = np.empty(len(everybody), dtype=REMAINING)
     remaining["client"] = everybody
     remaining["sensitivity"] = np.where(gone, np.inf, tracker.sensitivities(everybody))
-    # Of whoever was forgotten not even a weight stays; nothing is computed with it any more.
-    remaining["largest_weight"] = np.where(gone, 1.0, np.maximum(_coarse(measured), known))
+    # Of whoever was forgotten not even a weight stays, but only whether it took part after the noise that hides it.
+    before_only = find_members(everybody, never_joined(path.edges[origin:], everybody))
+    remaining["largest_weight"] = np.where(gone, ~before_only, np.maximum(_coarse(measured), known))
     return remaining, common
 
 
