@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import ErasedStretch, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.core.planning import Candidate, candidates
+from rescind.core.regularity import Curvature, DeclaredLoss
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, StillReadError
@@ -69,6 +70,34 @@ def restarted(history: History, number: int) -> int:
 def psi(history: History, *clients: int) -> float:
     group = history.clients([name(client) for client in clients])
     return float(group_sensitivity(history.lineage().edges, group)[-1])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda history: history.ask([name(2)], BUDGET, releases=2.0),
+        lambda history: history.ask([name(2)], BUDGET, releases=True),
+        lambda history: history.ask([name(2)], Budget(True, 1e-3)),
+        lambda history: history.withdraw(1.0),
+        lambda history: history.extend(True, 3, "because"),
+        lambda history: history.refuse(1.0, "A. Officer", "because"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(history: History, act: Callable[[History], object]) -> None:
+    trained(history, 2)
+    history.ask([name(1)], BUDGET)
+    with pytest.raises(ValueError, match=r"nothing is recorded of the .* is unfit"):
+        act(history)
+    assert len(history.waiting()) == 1
+    assert history.verify() == []
+
+
+@pytest.mark.parametrize("curvature", [Curvature(-1, 1), Curvature(-(2**70), 2**70)])
+def test_a_whole_number_is_a_number(history: History, curvature: Curvature) -> None:
+    facts = replace(FACTS, training=replace(FACTS.training, loss=DeclaredLoss(curvature)))
+    with history.recording(facts, START):
+        pass
+    assert history.run.facts == facts
 
 
 def test_a_path_with_a_gap_is_no_path(history: History) -> None:

@@ -107,7 +107,7 @@ def _made(kind: Any, document: Mapping[str, object]) -> Any:
     named, hints = {name: _decoded(item) for name, item in document.items()}, _hints(kind)
     for name, value in named.items():
         if name in hints and not _fits(value, hints[name]):
-            raise ValueError(f"its {name} is unfit")
+            raise ValueError(f"its {name} is unfit: {value!a:.40}")
     return kind(**named)
 
 
@@ -127,9 +127,11 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, frozenset) and all(_fits(item, within[0]) for item in value)
     if within:
         return any(_fits(value, one) for one in within)
-    if hint is int or (hint is float and type(value) is int):
+    if hint is int:
         return is_number(value)
-    return isinstance(value, hint) and (hint is not float or math.isfinite(value))
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return isinstance(value, hint)
 
 
 def _known(value: object) -> str:

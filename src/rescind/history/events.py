@@ -321,8 +321,17 @@ _KINDS = {event: kind for kind, event in EVENTS.items()}
 
 
 def write_body(event: Event) -> dict[str, Any]:
-    """Return the body of the entry that tells of an event."""
-    return {field.name: encode(getattr(event, field.name)) for field in fields(event) if field.init}
+    """Return the body of the entry that tells of an event.
+
+    Raises:
+        ValueError: it holds what no entry can, such as 2.0 for a whole number; once written, nobody could read it.
+    """
+    body = {field.name: encode(getattr(event, field.name)) for field in fields(event) if field.init}
+    try:
+        decode_fields(type(event), body)
+    except ValueError as mismatch:
+        raise ValueError(f"nothing is recorded of the {_KINDS[type(event)]}: {mismatch}") from mismatch
+    return body
 
 
 def record(ledger: Ledger, event: Event, time: str) -> Entry:
