@@ -79,7 +79,7 @@ def test_a_private_key_is_in_one_container_and_the_authority_s_in_none() -> None
 
 def test_the_page_makes_every_secret_and_gives_it_to_the_user_of_its_container() -> None:
     users = dict.fromkeys(OWN, "10001") | {"database": "999", "store": "1000"}
-    owners = {}
+    owners: dict[str, str] = {}
     for user, files in re.findall(r"^sudo chown (\d+) (.+)$", PAGE, re.M):
         spread = re.sub(r"(\S*)\{(.+?)\}", lambda m: " ".join(m[1] + name for name in m[2].split(",")), files)
         owners |= {f"./{file}": user for file in spread.split()}
