@@ -1,4 +1,4 @@
--- Whoever records, and whoever signs. Passwords are set afterwards, with \password, so that no file holds them.
+-- Whoever records, and whoever signs. Passwords are set afterwards, so that this file holds none.
 CREATE ROLE recorder LOGIN;
 CREATE ROLE signer LOGIN;
 REVOKE CONNECT ON DATABASE federation FROM PUBLIC;
