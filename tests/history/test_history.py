@@ -400,7 +400,8 @@ def test_a_history_is_verified_while_a_fast_writer_works(tmp_path: Path) -> None
 
         def look() -> None:
             while not stop.is_set():
-                looks.append(History(tmp_path / "history", create=False).verify())
+                with History(tmp_path / "history", create=False) as other:
+                    looks.append(other.verify())
 
         thread = threading.Thread(target=look)
         thread.start()

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +34,9 @@ from tests.history.test_erasure import START, restarted
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(tmp_path / "history")
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history") as opened:
+        yield opened
 
 
 def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) -> None:
