@@ -17,11 +17,12 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 from click.testing import Result
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from rescind import History
@@ -279,12 +280,12 @@ def test_a_request_is_withdrawn_with_a_reason(folder: Path) -> None:
                 refused()
 
 
-def commands() -> list[tuple[str, click.Command]]:
+def commands() -> list[tuple[str, Any]]:
     root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    found: list[tuple[str, click.Command]] = []
+    assert isinstance(root, TyperGroup)
+    found: list[tuple[str, Any]] = []
     for name, command in root.commands.items():
-        if isinstance(command, click.Group):
+        if isinstance(command, TyperGroup):
             found += [(f"{name} {each}", one) for each, one in command.commands.items()]
         else:
             found.append((name, command))
@@ -292,7 +293,7 @@ def commands() -> list[tuple[str, click.Command]]:
 
 
 @pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
-def test_every_command_has_an_example_and_can_speak_json(name: str, command: click.Command) -> None:
+def test_every_command_has_an_example_and_can_speak_json(name: str, command: Any) -> None:
     assert f"Example: rescind {name}" in (command.help or "")
     # The demonstration is for people alone.
     assert name == "demo" or any("--json" in parameter.opts for parameter in command.params)

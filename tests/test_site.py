@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from rescind.cli import app
 
@@ -60,8 +61,8 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert [name for name in names if name not in anchors] == []
 
 
-def commands(command: click.Command, path: str) -> Iterator[str]:
-    if isinstance(command, click.Group):
+def commands(command: Any, path: str) -> Iterator[str]:
+    if isinstance(command, TyperGroup):
         for name, each in command.commands.items():
             yield from commands(each, f"{path} {name}")
     else:
