@@ -356,7 +356,8 @@ def _remaining(path: Lineage, origin: int, forgotten: Clients) -> tuple[NDArray[
     remaining["client"] = everybody
     remaining["sensitivity"] = np.where(gone, np.inf, tracker.sensitivities(everybody))
     # Of whoever was forgotten not even a weight stays, but only whether it took part after the noise that hides it.
-    before_only = find_members(everybody, never_joined(path.edges[origin:], everybody))
+    in_rounds = [edge for edge in path.edges[origin:] if not isinstance(edge, UnboundedEdge)]
+    before_only = find_members(everybody, never_joined(in_rounds, everybody))
     remaining["largest_weight"] = np.where(gone, ~before_only, np.maximum(_coarse(measured), known))
     return remaining, common
 
