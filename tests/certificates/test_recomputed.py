@@ -20,7 +20,6 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import VerifiedCertificate, verify
 from rescind.checkpoints.tensors import digest
 from rescind.core.calibration import Budget
-from rescind.core.edges import UnboundedEdge
 from rescind.core.facts import Facts, Mode, Sampling
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined, group_sensitivity
@@ -33,7 +32,7 @@ from rescind.history.knowledge import find_known
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
-from rescind.methods import Exact, FedEraser, Last, Method, Scratch
+from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
 
@@ -107,19 +106,6 @@ def test_who_came_after_the_noise_and_leaves_takes_nothing_from_who_left_before(
     assert first_joined(path.edges, [gone]) == 0
     if level is ErasureLevel.PURGE:
         assert group_sensitivity(path.edges, [gone])[-1] == np.inf
-
-
-def test_nor_does_one_who_is_forgotten_by_a_method_without_a_bound() -> None:
-    with History.in_memory() as history:
-        small, large = (Revocable(history, engine(clients), update_interval=1) for clients in (10, 12))
-        small.train(Rounds(3))
-        history.ask(["clinic-1"], Budget(5.0, 1e-5))
-        forgotten(small, Last(), ErasureLevel.PURGE)
-        large.train(Rounds(history.newest.round + 3))
-        history.ask(["clinic-11"], Budget(5.0, 1e-5))
-        forgotten(large, FedEraser(), ErasureLevel.PURGE)
-        assert any(isinstance(edge, UnboundedEdge) for edge in history.lineage().edges)
-        assert find_known(history, history.newest) == ()
 
 
 def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: Revocable) -> None:
