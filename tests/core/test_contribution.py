@@ -59,7 +59,8 @@ def test_deltas_are_the_definition(seed: int, count: int, rate: float) -> None:
         inside = np.arange(count) == client
         direct = direct_delta(round_, updates, inside)
         assert deltas[client] == pytest.approx(direct, rel=1e-9)
-        assert deltas[client] >= direct * (1 - 1e-12)
+        # The definition is a difference of two means, and rounded itself.
+        assert deltas[client] >= direct * (1 - 1e-12) - 1e-14 * np.abs(updates).max()
         assert group_delta(round_, inside) == pytest.approx(direct, rel=1e-9)
 
 

@@ -158,3 +158,10 @@ def test_a_restart_with_noise_is_exact_of_nobody(made: Made) -> None:
         except HistoryError:
             claimed = "none"
     assert claimed in ("none", "heuristic")
+
+
+def test_without_noise_a_restart_hides_nobody(made: Made) -> None:
+    branch = next(entry for entry in made.entries if entry.kind == "branch" and entry.body["hidden"])
+    write(made, branch.sequence, change(branch, ("sigma",), 0))
+    with History(made.folder, create=False) as history, pytest.raises(BrokenHistoryError, match="hides nobody"):
+        build_statement(history, 1)

@@ -120,6 +120,10 @@ class Branch:
     unbounded: bool = False
     participations: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.hidden and not self.sigma:
+            raise ValueError(f"branch {self.number} starts without noise, which hides nobody")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
