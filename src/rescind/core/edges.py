@@ -188,9 +188,9 @@ class ErasedStretch:
     ``clients`` names everybody who took part before its end. Whoever was forgotten has an infinite sensitivity: its
     number is gone, and only a node before its first round is left for it. ``largest_weights`` holds each client's
     largest p_c in any round before the end, and of whoever was forgotten 1, or 0 if it took part before the stretch
-    only; ``common_factor`` says whether all clients had the same rho in each of
-    these rounds, without which nothing can be said of a group. ``sigmas`` are those of the noises in the stretch, and
-    ``rounds`` the number of its rounds: both are public.
+    only; ``common_factor`` says whether all clients had the same rho in each of these rounds, without which nothing
+    can be said of a group. ``sigmas`` are those of the noises in the stretch, and ``rounds`` the number of its
+    rounds: both are public.
 
     Theory section 13.
     """

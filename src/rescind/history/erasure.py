@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.arrays import Clients, Floats
-from rescind.core.edges import AbsentRound, ErasedStretch, RoundEdge, UnboundedEdge, find_members, sorted_group
+from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_group
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.tracker import SensitivityTracker
@@ -87,9 +87,8 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
     clients = frozenset(client for filed in due for client in filed.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
     touched = lineage_of(ledger, known, ModelId(tip.branch, 0), training, sorted_group(clients))
-    # What no bound covers lies in no round, so that erasing rounds does not reach it.
-    in_rounds = [AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in touched.edges]
-    first = first_joined(in_rounds, clients)
+    # Erasing rounds does not reach what lies in none.
+    first = first_joined(touched.in_rounds, clients)
     on_path = first < len(touched.edges)
     origin = touched.model_ids[first] if on_path and level is ErasureLevel.PURGE else None
     stretch = [] if origin is None else list(_between(known, origin, tip.branch))
@@ -355,9 +354,8 @@ def _remaining(path: Lineage, origin: int, forgotten: Clients) -> tuple[NDArray[
     remaining = np.empty(len(everybody), dtype=REMAINING)
     remaining["client"] = everybody
     remaining["sensitivity"] = np.where(gone, np.inf, tracker.sensitivities(everybody))
-    # Of whoever was forgotten not even a weight stays, but only whether it took part after the noise that hides it.
-    in_rounds = [edge for edge in path.edges[origin:] if not isinstance(edge, UnboundedEdge)]
-    before_only = find_members(everybody, never_joined(in_rounds, everybody))
+    # Of whoever was forgotten not even a weight stays, but only whether it took part since the stretch began.
+    before_only = find_members(everybody, never_joined(path.in_rounds[origin:], everybody))
     remaining["largest_weight"] = np.where(gone, ~before_only, np.maximum(_coarse(measured), known))
     return remaining, common
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rescind.core.edges import AbsentRound, UnboundedEdge
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
@@ -34,8 +33,7 @@ def find_known(history: History, model_id: ModelId) -> tuple[int, ...] | None:
             path = history.lineage(model_id, frozenset[int]().union(*(filed.request.group for filed in served)))
         except BrokenHistoryError:
             return None
-    # What nothing bounds is in no round: nobody takes part there.
-    edges = [AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in path.edges]
+    edges = path.in_rounds
     on_path = [timeline.branches[leg.branch] for leg in branch_exits(timeline.branches, model_id)]
     places = {branch.number: path.index.get(ModelId(branch.number, 0)) for branch in on_path}
     # Whom the noise of the rounds hides, it hides behind any later restart as well: that goes back to fewer rounds.

@@ -34,6 +34,11 @@ class Lineage:
     index: Mapping[ModelId, int]
     behind_noise: Mapping[int, int]
 
+    @property
+    def in_rounds(self) -> tuple[Edge, ...]:
+        """The edges as rounds know them: what nothing bounds is in no round, and nobody takes part there."""
+        return tuple(AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in self.edges)
+
 
 def newest_model(ledger: Ledger, timeline: Timeline) -> ModelId:
     """Return the newest model: the last one of the branch that was started last."""
