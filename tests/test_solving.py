@@ -351,7 +351,8 @@ def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solu
     federation.forget(Solve(Solving(most_rounds=1)), until=Rounds(2))
     content = sign(build_statement(history, 1), [SIGNER])
     page = render_page(verify(content, [SIGNER.public_key]), "today")
-    assert "or after 1 rounds" in page
+    assert "for 1 rounds, which did not reach" in page
+    assert verify(content, [SIGNER.public_key], history=history).statement.predicate.solving.solved is False
 
 
 # What is refused

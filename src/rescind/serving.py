@@ -270,7 +270,8 @@ def _list(numbers: Sequence[int]) -> str:
 def choose_method(federation: Revocable) -> Method:
     """Choose how to forget where nobody says: by the planner, or exactly where noise would prove nothing.
 
-    Where every round is noised that noise hides, unless an earlier plan has looked at data.
+    Where every round is noised that noise hides, unless an earlier plan has looked at data or clients were told
+    settings that may follow data.
 
     Args:
         federation: who trains, and where it is recorded.
@@ -281,11 +282,11 @@ def choose_method(federation: Revocable) -> Method:
     history = federation.history
     begun = [asked.number for asked in find_unfinished(history) if asked.branch is not None]
     planned = {history.timeline.plans[number].method for number in begun}
+    contradicted = bool(history.timeline.branches) and history.facts.contradictions
     if isinstance(federation.engine.facts.public, DpFedAvg):
         timeline = history.timeline
         served = (timeline.plans[number] for branch in timeline.branches.values() for number in branch.requests)
-        return Dp() if all(plan.public_plan for plan in served) else Exact()
-    contradicted = bool(history.timeline.branches) and history.facts.contradictions
+        return Dp() if all(plan.public_plan for plan in served) and not contradicted else Exact()
     if federation.engine.facts.training_obstacles or (contradicted and str(Sifu()) not in planned):
         return Exact()
     return Sifu()

@@ -56,7 +56,9 @@ def golden(mode: Mode) -> Statement:
     rounds = describe_noised_rounds(0.5, 0.5, 10.0, 40, 36) if mode is Mode.STRICT else None
     request = Request(frozenset({1}), Budget(5.0, 1e-5))
     proven = mode in (Mode.STRICT, Mode.INSTANCE)
-    solving = Solving(tolerance=1e-5, most_bytes=16_000_000, most_rounds=100) if mode is Mode.EXACT else None
+    solving = (
+        Solving(tolerance=1e-5, most_bytes=16_000_000, most_rounds=100, solved=True) if mode is Mode.EXACT else None
+    )
     texts = write_texts(
         mode,
         PrivacyScope.GROUP,

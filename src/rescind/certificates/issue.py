@@ -128,7 +128,7 @@ def gather_claims(
     )
     training, parameters = describe_training(facts.training), history.run.parameters
     noise, rounds = _noise(history, timeline, claim), _rounds(facts, timeline, claim)
-    solving = _solving(claim)
+    solving = _solving(timeline, claim)
     recorded, frozen = describe_facts(facts, parameters), facts.frozen or None
     predicate = Predicate(
         **write_texts(
@@ -268,9 +268,11 @@ def _noise(history: History, timeline: Timeline, claim: Claim) -> Noise | None:
     )
 
 
-def _solving(claim: Claim) -> Solving | None:
+def _solving(timeline: Timeline, claim: Claim) -> Solving | None:
     settings = claim.planned.candidate.solving if claim.planned else None
-    return None if settings is None else Solving(**asdict(settings))
+    if settings is None or claim.restart is None:
+        return None
+    return Solving(**asdict(settings), solved=claim.restart.number in timeline.solved)
 
 
 def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
@@ -334,6 +336,7 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
             identity=sources.identity.value,
             distances=sources.distances.value,
             reachable=sources.reachable.value,
+            server=sources.server.value,
         ),
     )
 

@@ -116,8 +116,10 @@ def _guarantee(verified: VerifiedCertificate) -> Iterator[tuple[str, str]]:
         settings = predicate.solving
         yield (
             "after the restart",
-            f"the head was solved, until its gradient's norm was at most {settings.tolerance:g} or after "
-            f"{settings.most_rounds} rounds",
+            f"the head was solved, until its gradient's norm was at most {settings.tolerance:g}"
+            if settings.solved
+            else f"the head was solved for {settings.most_rounds} rounds, which did not reach a gradient's norm of "
+            f"{settings.tolerance:g}",
         )
     if (body := predicate.body) and (stages := predicate.facts.stages):
         yield (

@@ -105,6 +105,7 @@ class Sources(Part):
     identity: Word
     distances: Word
     reachable: Word
+    server: Word
 
 
 class Stages(Part):
@@ -165,11 +166,15 @@ class Training(Part):
 
 
 class Solving(Part):
-    """How the head was solved: to which norm of the gradient, and within which limits."""
+    """How the head was solved: to which norm of the gradient, and within which limits.
+
+    ``solved`` is False where the limit of rounds came first: then no norm of the gradient is known.
+    """
 
     tolerance: Positive
     most_bytes: Count
     most_rounds: Count
+    solved: bool
 
 
 class Assumption(Part):

@@ -17,6 +17,9 @@ _JUDGED = (
 )
 _WEAK = "That is weak: it says something about the average, hardly anything about one participant. Ask for more."
 
+# How many rounds were trained, and so to which kept model training could go back, may follow the leaver's data.
+_GIVEN = ", given what is listed as taken as constants"
+
 LEVELS = {
     "purge": "all that was computed from the data that had to go is deleted, but for what is listed as still there",
     "output": "only what is not needed any more is deleted: models and numbers from before are still there",
@@ -115,7 +118,7 @@ def _judge(predicate: Predicate, chance: float | None) -> str:
     if chance is None:
         return "No. Nothing is proven, so do not count this as forgotten."
     if predicate.mode == "exact":
-        return "Of the model itself more is not possible: an attack on it can only guess."
+        return f"Of the model itself more is not possible: an attack on it can only guess{_GIVEN}."
     return next((words for most, words in _JUDGED if chance <= most), _WEAK)
 
 
@@ -179,8 +182,8 @@ def _left(predicate: Predicate, chance: float | None, rate: float) -> str:
     if chance is None:
         return "That is not known: nothing limits it."
     if predicate.mode == "exact":
-        return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases."
-    condition = ", given what is listed as taken as constants" if predicate.constants else ""
+        return f"From this model nothing: the best attack is a guess, which is right in {guessing} of cases{_GIVEN}."
+    condition = _GIVEN if predicate.constants else ""
     return (
         f"Whoever has the model and wrongly accuses {guessing} of outsiders recognises a forgotten participant with "
         f"a chance of at most {format_share(chance)}{condition}. Guessing: {guessing}."

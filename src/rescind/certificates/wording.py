@@ -63,6 +63,12 @@ _SUMS_SEEN = (
     "that what the server saw on the way tells little: sums over one client's rows say more of them than an update"
 )
 _ROUNDS = "the numbers of rounds that were trained"
+_FIXED = "clients are sent the recorded models, settings that were fixed beforehand, and nothing else"
+_NOTHING_KEPT = (
+    "the server's own code keeps nothing of one line of training for another, and what it sends beside the models "
+    "follows from public numbers and from the rounds of that line alone"
+)
+_SOLVED = "that a solve ended with the solution; not in how many rounds: the other world's takes as many as it needs"
 _CONSTANTS = {
     Mode.EXACT: (
         "to which model from before these clients training went back, and that this was preferred to a later model "
@@ -102,7 +108,7 @@ def write_texts(
         "claim": _RECORDS_CLAIM if records and mode is Mode.EXACT else _CLAIMS[mode],
         "counterfactual": "; ".join((sampling.value, _SCOPES[scope], *_solves(mode, facts, solved))),
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
-        "constants": _CONSTANTS[mode],
+        "constants": (*_CONSTANTS[mode], *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else [])),
         "public": tuple(_public(facts, noised_rounds)) if mode is Mode.STRICT else (),
         "assumptions": (
             *_assumptions(mode, facts, training, frozen, noised_rounds),
@@ -172,6 +178,8 @@ def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
     if not noised_rounds:
         yield "how many local steps each client makes"
     yield _ROUNDS
+    if facts.solved:
+        yield _SOLVED
 
 
 def _assumptions(
@@ -191,6 +199,8 @@ def _assumptions(
         "clients",
         basis=sources.reachable,
     )
+    checked = sources.server == Source.CHECKED.value
+    yield Assumption(what=_FIXED if checked else _NOTHING_KEPT, basis=sources.server)
     if facts.stages:
         yield _by(
             "the anchors, the tensors of the head and the number of the body's rounds were chosen without looking at "

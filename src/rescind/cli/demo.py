@@ -133,7 +133,7 @@ class Clinics:
             independent_randomness=True,
             redrawn_rounds=False,
             secret_noise=True,
-            sources=Sources(Source.EXECUTED, Source.CHECKED, Source.CHECKED, Source.CHECKED),
+            sources=Sources(Source.EXECUTED, *[Source.CHECKED] * 4),
         )
 
     @property

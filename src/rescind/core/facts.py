@@ -13,6 +13,10 @@ from rescind.core.strict import HeadBound
 from rescind.core.training import LocalTraining
 
 REPRODUCIBLE = "the noise is reproducible: draw it from the operating system's generator"
+OTHER_SETTINGS = (
+    "clients were told other settings in some rounds than in others, and nothing shows that these did not follow "
+    "somebody's data: give all of them beforehand, as train_config"
+)
 NOT_AVERAGED = (
     "the server recorded models that are not the weighted mean of their rounds' replies, as the training says they "
     "are: what else went into them is bounded by nothing"
@@ -84,6 +88,7 @@ class Sources:
         identity: who they are.
         distances: how far each is from the mean.
         reachable: who could take part in a round, and that this did not depend on the forgotten clients.
+        server: that the server's own code carries nothing from one line of training to another.
 
     Theory section 7.
     """
@@ -92,6 +97,7 @@ class Sources:
     identity: Source = Source.DECLARED
     distances: Source = Source.CHECKED
     reachable: Source = Source.DECLARED
+    server: Source = Source.DECLARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,7 @@ class Facts:
         sources: on whose word all this is known.
         doubts: what was seen since to contradict the declared training, and the operator has not answered.
         averages: no recorded model was seen to be anything else than the mean that the training says.
+        fixed_settings: all that clients were told beside the models was fixed before the first round.
         equal_weights: every participant weighs the same, whatever number of examples it has.
         solved: somewhere the head was solved, not trained.
         stages: how the model is trained in two stages, if it is.
@@ -214,6 +221,7 @@ class Facts:
     sources: Sources = Sources()
     doubts: tuple[str, ...] = ()
     averages: bool = True
+    fixed_settings: bool = True
     equal_weights: bool = False
     solved: bool = False
     stages: Stages | None = None
@@ -221,7 +229,15 @@ class Facts:
     def __post_init__(self) -> None:
         # A string such as "no" would count as true.
         rules = ("independent_randomness", "redrawn_rounds", "secret_noise")
-        for name in (*rules, "public_schedule", "public_rounds", "averages", "equal_weights", "solved"):
+        for name in (
+            *rules,
+            "public_schedule",
+            "public_rounds",
+            "averages",
+            "fixed_settings",
+            "equal_weights",
+            "solved",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it has to be True or False")
         if not isinstance(self.sampling, Sampling):
@@ -265,9 +281,12 @@ class Facts:
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """What was recorded against the run's own declarations; nothing for DP-FedAvg, which rests on neither."""
+        """What was recorded against the run's own declarations; DP-FedAvg rests on neither, but on fixed settings.
+
+        Its noise hides what clients do in the rounds that are counted, and nothing that outlives a line of training.
+        """
         if isinstance(self.public, DpFedAvg):
-            return ()
+            return () if self.fixed_settings else (OTHER_SETTINGS,)
         return self.doubts + (() if self.averages else (NOT_AVERAGED,))
 
     def head_bound(self) -> HeadBound:

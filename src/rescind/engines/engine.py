@@ -29,6 +29,7 @@ class Replies:
         rejected: of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have
             made.
         silent: what people call those who were drawn and did not answer, for whoever watches.
+        settings: the digest of what they were told beside the model and the round's number, empty if that is nothing.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,7 @@ class Replies:
     batch: int
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    settings: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +53,7 @@ class Answers:
         total: the sums over all rows; None if nobody answered.
         rejected: of whose answers no use is made, and why.
         silent: what people call those who did not answer, for whoever watches.
+        settings: as in ``Replies``.
     """
 
     names: tuple[str, ...]
@@ -59,10 +62,15 @@ class Answers:
     total: Sums | None
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    settings: str = ""
 
     @classmethod
     def collect(
-        cls, answered: Iterable[tuple[str, Sums]], rejected: Mapping[str, str], silent: Sequence[str] = ()
+        cls,
+        answered: Iterable[tuple[str, Sums]],
+        rejected: Mapping[str, str],
+        silent: Sequence[str] = (),
+        settings: str = "",
     ) -> Answers:
         """Add up the clients' sums as they come: no curvature but the total's is held.
 
@@ -70,6 +78,7 @@ class Answers:
             answered: who answered, with the sums.
             rejected: of whose answers no use is made, and why; it is read once all have come.
             silent: what people call those who did not answer.
+            settings: as in ``Replies``.
 
         Returns:
             the answers.
@@ -81,7 +90,7 @@ class Answers:
             rows.append(sums.rows)
             gradients.append(sums.gradient)
             total = sums if total is None else add_up([total, sums])
-        return cls(tuple(names), tuple(rows), tuple(gradients), total, dict(rejected), tuple(silent))
+        return cls(tuple(names), tuple(rows), tuple(gradients), total, dict(rejected), tuple(silent), settings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +102,7 @@ class RidgeAnswers:
     total: RidgeSums | None
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    settings: str = ""
 
 
 class Engine(Protocol):

@@ -91,6 +91,8 @@ def solve(
             _record(recorder, answers, model, known, getattr(engine, "labels", None))
             show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
+    if solved:
+        recorder.record_solved()
 
 
 def _solve_ridge(
@@ -119,6 +121,8 @@ def _solve_ridge(
             model = {**model, **unflatten(theta, find_head(model, facts))}
         _record(recorder, answers, model, None, getattr(engine, "labels", None))
         watch(model_id, model)
+    if solved:
+        recorder.record_solved()
 
 
 def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
@@ -162,6 +166,7 @@ def _record(
     weights = np.array(answers.rows, dtype=np.float64)
     nothing = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
     measured, rounding = known or nothing
+    recorder.record_settings(answers.settings)
     steps = (0,) * len(weights)
     recorder.record(
         answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected, labels=labels

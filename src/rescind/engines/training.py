@@ -72,6 +72,7 @@ def train(
             if engine.facts != facts:
                 raise ValueError("the engine's facts have changed while it trained: a run has one kind of training")
             made = _compare_with_mean(engine, recorder, server, model, made)
+            recorder.record_settings(made.replies.settings)
             _doubt(recorder, made.replies)
             recorder.record(
                 made.replies.names,

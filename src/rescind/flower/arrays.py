@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -68,9 +69,24 @@ def is_usable(tensor: Tensor) -> bool:
         return bool((np.abs(flat) <= largest).all())
 
 
+def copy_record(record: ArrayRecord) -> ArrayRecord:
+    """Return a copy that can be changed in every way without the record's noticing; its bytes are shared."""
+    return ArrayRecord({name: replace(array) for name, array in record.items()})
+
+
+def is_same_record(one: ArrayRecord, other: ArrayRecord) -> bool:
+    """Return whether two records hold the same arrays under the same names, byte by byte and in the same order."""
+    spelt = [
+        [(name, array.dtype, tuple(array.shape), array.stype, array.data) for name, array in record.items()]
+        for record in (one, other)
+    ]
+    return spelt[0] == spelt[1]
+
+
 def pack(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tuple[str, ...]) -> ArrayRecord:
     """Return a whole model as Flower sends it: what is trained, and what is frozen, in the order it had at first."""
     record = ArrayRecord()
     for name in order:
-        record[name] = frozen[name] if name in frozen else Array(np.asarray(tensors[name], order="C"))
+        # Code of the user's gets it, and must not reach what is sent later.
+        record[name] = replace(frozen[name]) if name in frozen else Array(np.asarray(tensors[name], order="C"))
     return record

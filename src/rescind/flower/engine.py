@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hmac
 import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -26,7 +27,7 @@ from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.engines.solving import find_head
 from rescind.engines.stops import format_accuracy
-from rescind.flower.arrays import pack
+from rescind.flower.arrays import copy_record, is_same_record, pack
 from rescind.flower.grid import FilteredGrid
 from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.flower.patience import Patience
@@ -82,7 +83,9 @@ class Settings:
 class FlowerEngine:
     """Trains on a Grid with the messages of a user's strategy; which clients they go to is decided here.
 
-    ``original`` is the user's strategy; what it keeps of a branch's rounds, a momentum for instance, ends with it.
+    ``original`` is the user's strategy as it was when the run began; what a copy of it keeps of a branch's rounds, a
+    momentum or what a function for metrics remembers, ends with the branch. ``schedule`` has the settings of each
+    round by its number, from 1 on; the last ones stay.
     ``head`` gives the head of the history's chain, for clients to witness; ``first_weights`` the weights that
     clients had when they took part first. ``removals`` gives of each name the last request to forget rows of it, if
     there is one, and ``name_rows`` takes a name, its request and the root by which it commits to these rows.
@@ -99,7 +102,7 @@ class FlowerEngine:
     first_weights: Callable[[Sequence[str]], Mapping[str, float]]
     removals: Callable[[Sequence[str]], Mapping[str, int]]
     name_rows: Callable[[str, int, str], None]
-    train_config: ConfigRecord
+    schedule: Sequence[ConfigRecord]
     evaluate_config: ConfigRecord
     timeout: float
     rounds_before: Callable[[], int] = lambda: 0
@@ -109,6 +112,8 @@ class FlowerEngine:
     _strategy: Strategy | None = None
     _branch: int = -1
     _solving: bool = False
+    # What the last round's clients were told beside the model, as a digest.
+    _told: str = ""
     _weights: dict[str, float] = field(default_factory=dict)
     _answered: dict[str, tuple[Floats, Sums]] = field(default_factory=dict)
     _named: dict[str, int] = field(default_factory=dict)
@@ -175,8 +180,8 @@ class FlowerEngine:
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and return what comes back from them and passes every check."""
-        mean, equal = find_average(self.original), self.facts.equal_weights
-        asked = self._begin_round(model_id, names, solving=False)
+        asked, equal = self._begin_round(model_id, names, solving=False), self.facts.equal_weights
+        mean = find_average(self.strategy)
         instructions = self._instructions(model_id, asked)
         answers = self._ask(model, model_id, asked, instructions)
         expected = Expected(
@@ -210,6 +215,7 @@ class FlowerEngine:
             batch=int(min(examples.max(initial=0), most)),
             rejected=rejected,
             silent=self._silent(names, answers),
+            settings=self._told,
         )
 
     def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
@@ -247,7 +253,10 @@ class FlowerEngine:
 
         rejected: dict[str, str] = {}
         answered = Answers.collect(
-            self._sort_out(answers, instructions, check, rejected), rejected, self._silent(names, answers)
+            self._sort_out(answers, instructions, check, rejected),
+            rejected,
+            self._silent(names, answers),
+            self._told,
         )
         self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
         self._end_round(model_id, names, asked, answers, rejected)
@@ -277,7 +286,8 @@ class FlowerEngine:
             rows[name], total = sums.rows, sums if total is None else add_up_ridge([total, sums])
         self._weights |= {name: float(own) for name, own in rows.items()}
         self._end_round(model_id, names, asked, answers, rejected)
-        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, rejected, self._silent(names, answers))
+        silent = self._silent(names, answers)
+        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, rejected, silent, self._told)
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -313,10 +323,11 @@ class FlowerEngine:
     ) -> MetricRecord | None:
         """Let as many clients evaluate a model as the strategy would sample; combine what they tell as it does."""
         mean = find_average(self.original)
+        combine = find_average(self.strategy).evaluate_metrics_aggr_fn
         size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
         names = draw(self.settings.secret, model_id, present, size=size)
         replies = self._evaluated(model, names, {"server-round": self.server_round(model_id)})
-        return self._combined(mean.evaluate_metrics_aggr_fn, replies)
+        return self._combined(combine, replies)
 
     def server_round(self, model_id: ModelId) -> int:
         """Return the number by which strategy and clients know a round: a schedule of theirs goes on with it."""
@@ -324,9 +335,9 @@ class FlowerEngine:
             self._begun_with[model_id.branch] = self.rounds_before()
         return self._begun_with[model_id.branch] + model_id.round
 
-    def forget_silences(self) -> None:
-        """Ask everybody again from the next round on: how long ago somebody was silent may follow the leaver."""
-        self._patience, self._evaluating = Patience(), Patience()
+    def begin_line(self) -> None:
+        """Forget all that was kept of a line of training: it may follow the leaver, as may who was silent when."""
+        self._strategy, self._patience, self._evaluating = None, Patience(), Patience()
         self.nodes.forget_silences()
 
     def filter_grid(self, names: Sequence[str]) -> FilteredGrid:
@@ -470,30 +481,52 @@ class FlowerEngine:
         self, arrays: ArrayRecord, model_id: ModelId, names: Sequence[str], instructions: Mapping[str, Instructions]
     ) -> list[Message]:
         """Let the strategy write the messages to exactly these clients, and add what our helper is told."""
+        self._told = ""
         if not names:
             return []
-        config = copy.deepcopy(self.train_config)
-        server_round = self.server_round(model_id)
-        written = list(self.strategy.configure_train(server_round, arrays, config, self.filter_grid(names)))
+        server_round, strategy = self.server_round(model_id), type(self.strategy).__name__
+        scheduled = self.schedule[min(server_round, len(self.schedule)) - 1]
+        # Lent: whatever the strategy does to what it is handed, clients are sent what is recorded.
+        lent, config = copy_record(arrays), copy.deepcopy(scheduled)
+        written = list(self.strategy.configure_train(server_round, lent, config, self.filter_grid(names)))
         by_node = {message.metadata.dst_node_id: message for message in written}
         if len(written) != len(names) or set(by_node) != {self.members[name].node for name in names}:
             raise ValueError(
-                f"{type(self.strategy).__name__}.configure_train does not write to whom it was shown: choosing "
+                f"{strategy}.configure_train does not write to whom it was shown: choosing "
                 "participants is up to fraction_train, or to Recorded(rate=...)"
             )
-        for name in names:
-            message = by_node[self.members[name].node]
+        sent, told = [by_node[self.members[name].node] for name in names], dict[str, dict[str, Any]]()
+        models = {id(record): record for message in sent for record in message.content.array_records.values()}
+        if not all(is_same_record(record, arrays) for record in models.values()):
+            raise ValueError(
+                f"{strategy} sends another model than the one it was given: clients would train from a model that is "
+                "not recorded"
+            )
+        for name, message in zip(names, sent, strict=True):
             content = message.content
-            if len(content.array_records) != 1 or next(iter(content.array_records.values())) is not arrays:
-                raise ValueError(f"{type(self.strategy).__name__} sends another model than the one it was given")
-            if len(content.config_records) != 1 or len(content) != 2:
-                raise ValueError(
-                    f"{type(self.strategy).__name__} sends more than one model and one record of settings"
-                )
+            if len(content.array_records) != 1 or len(content.config_records) != 1 or len(content) != 2:
+                raise ValueError(f"{strategy} sends more than one model and one record of settings")
             (key,), ((settings, values),) = content.array_records, content.config_records.items()
-            told = ConfigRecord({**values, **instructions[name].record()})
-            message.content = RecordDict({key: arrays, settings: told})
-        return [by_node[self.members[name].node] for name in names]
+            told[name] = dict(values)
+            message.content = RecordDict(
+                {key: arrays, settings: ConfigRecord({**values, **instructions[name].record()})}
+            )
+        self._told = self._digest(told, scheduled, server_round)
+        return sent
+
+    def _digest(self, told: Mapping[str, Mapping[str, Any]], scheduled: Mapping[str, Any], server_round: int) -> str:
+        """Return a digest of the schedule, and of what a strategy made of a round's settings.
+
+        It is the same in all rounds unless the strategy tells clients something that changes, or some of them
+        something else than others. It is keyed: settings may follow data, and few of them are likely.
+        """
+        number, expected = _spell({"server-round": server_round}), _spell(scheduled)
+        changed = {name: tuple(sorted(_spell(values) - number ^ expected)) for name, values in told.items()}
+        alike = set(changed.values())
+        spelt = repr(
+            ([sorted(_spell(record)) for record in self.schedule], *(alike if len(alike) == 1 else [changed]))
+        )
+        return hmac.digest(self.settings.secret, b"settings\0" + spelt.encode(), "sha256").hex()
 
     def _evaluated(
         self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, str | int]
@@ -513,7 +546,8 @@ class FlowerEngine:
         by_node = {self.members[name].node: name for name in names}
         by_name: dict[str, Message] = {}
         answered, begun = set(), time.monotonic()
-        for reply in self.filter_grid(names).send_and_receive(sent, timeout=self.timeout):
+        self.filter_grid(names).check(message.metadata.dst_node_id for message in sent)
+        for reply in self.grid.send_and_receive(sent, timeout=self.timeout):
             node = reply.metadata.src_node_id
             answered.add(node)
             if reply.has_error() and node not in by_node:
@@ -572,6 +606,11 @@ class FlowerEngine:
             unknown = sorted(set(names).difference(self.clients))
         if unknown:
             raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
+
+
+def _spell(settings: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return settings in a spelling that tells 1 from 1.0 and from True."""
+    return {(key, repr(value)) for key, value in settings.items()}
 
 
 def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:

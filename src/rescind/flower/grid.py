@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from flwr.app import Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+_WRITES = (
+    "a strategy writes messages, and rescind.flower.run sends them: what it sends by itself would not be recorded"
+)
+
 
 class FilteredGrid(Grid):
-    """Shows a strategy exactly the ``allowed`` nodes of another Grid, in their order, and sends to no others."""
+    """Shows a strategy exactly the ``allowed`` nodes of another Grid, in their order, and sends nothing."""
 
     def __init__(self, grid: Grid, allowed: Sequence[int]) -> None:
         self._grid, self._allowed = grid, tuple(allowed)
@@ -29,7 +34,7 @@ class FilteredGrid(Grid):
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
         """Make a message, as Flower's older strategies do."""
-        self._check([dst_node_id])
+        self.check([dst_node_id])
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
@@ -40,24 +45,20 @@ class FilteredGrid(Grid):
         """Return the allowed nodes that are connected."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._allowed]
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages to allowed nodes."""
-        return self._grid.push_messages(self._checked(messages))
+    def push_messages(self, messages: Iterable[Message]) -> NoReturn:  # noqa: ARG002
+        """Refuse: what a strategy sends by itself is recorded nowhere."""
+        raise ValueError(_WRITES)
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Fetch replies."""
-        return self._grid.pull_messages(message_ids)
+    def pull_messages(self, message_ids: Iterable[str]) -> NoReturn:  # noqa: ARG002
+        """Refuse, as nothing was sent."""
+        raise ValueError(_WRITES)
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send messages to allowed nodes, and wait for the replies."""
-        return self._grid.send_and_receive(self._checked(messages), timeout=timeout)
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> NoReturn:  # noqa: ARG002
+        """Refuse, as ``push_messages`` does."""
+        raise ValueError(_WRITES)
 
-    def _checked(self, messages: Iterable[Message]) -> list[Message]:
-        sent = list(messages)
-        self._check([message.metadata.dst_node_id for message in sent])
-        return sent
-
-    def _check(self, nodes: Iterable[int]) -> None:
+    def check(self, nodes: Iterable[int]) -> None:
+        """Refuse messages to any others than the allowed nodes."""
         barred = sorted(set(nodes).difference(self._allowed))
         if barred:
             raise ValueError(f"node {barred[0]} may not take part: it was not drawn, or it was forgotten")

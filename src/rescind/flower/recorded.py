@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,6 +24,7 @@ from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import Average, NoisedAverage, Server, check_public
 from rescind.engines.stops import Stop
 from rescind.engines.training import ignore
+from rescind.flower.arrays import copy_record
 from rescind.flower.engine import FlowerEngine, Settings, find_average
 from rescind.flower.initial import begin_alike, digest_frozen, find_precision, find_trained
 from rescind.flower.nodes import Nodes
@@ -45,6 +47,11 @@ __all__ = ["Recorded", "run"]
 _LOG = logging.getLogger("flwr")
 # Which precision it has is found when it is run.
 _NETWORK = LocalTraining.own_code("float32")
+_CHANGED_CONFIG = (
+    "train_config was changed while the run was under way, and clients are told what it was when the run began. "
+    "Settings that follow metrics or models would outlive a restart, and tell of who was forgotten. Give a list of "
+    "ConfigRecords, one for each round, or a strategy whose state is in its own attributes"
+)
 
 
 @dataclass(frozen=True)
@@ -236,6 +243,7 @@ class Recorded:
                 identity=Source.CHECKED if authenticated else Source.REPORTED,
                 distances=Source.REPORTED if self.masked else Source.CHECKED,
                 reachable=Source.DECLARED,
+                server=Source.CHECKED if self.is_mean else Source.DECLARED,
             ),
         )
 
@@ -253,7 +261,7 @@ def run(
     approval: bool = False,
     serve: Rule | None = None,
     timeout: float = 600.0,
-    train_config: ConfigRecord | None = None,
+    train_config: ConfigRecord | Sequence[ConfigRecord] | None = None,
     evaluate_config: ConfigRecord | None = None,
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     save_to: str | os.PathLike[str] | None = None,
@@ -282,7 +290,9 @@ def run(
             Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
             and is asked again 1, 2, 4 rounds later, and so on.
-        train_config: as in Flower's ``Strategy.start``.
+        train_config: as in Flower's ``Strategy.start``; or a list with those of each round, for a learning rate that
+            falls, of which the last stay. They are fixed when the run begins: what follows from metrics or models
+            would outlive a restart.
         evaluate_config: as in Flower's ``Strategy.start``.
         evaluate_fn: as in Flower's ``Strategy.start``.
         save_to: a file for the model, in the safetensors format. One that may know somebody who asks is removed as
@@ -316,6 +326,8 @@ def run(
         _warn(timeline, model_id)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
+        if _fix_schedule(train_config) != engine.schedule:
+            raise ValueError(_CHANGED_CONFIG)
         if timeline.open_requests:
             commands.update(_leaving(history, engine))
 
@@ -341,7 +353,7 @@ def run(
         # What was measured and saved so far is of models that know who leaves.
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
-        engine.forget_silences()
+        engine.begin_line()
         commands.update(_leaving(history, engine))
         _tell_plan(plan)
         if not hinted:
@@ -412,6 +424,9 @@ class ModelFile:
 def _refuse_with_noise(recorded: Recorded) -> None:
     """Refuse what DP-FedAvg does not cover, or what would say otherwise than it does."""
     server, mean = recorded.server, find_average(recorded.strategy)
+    plain = FedAvg()
+    functions = (plain.train_metrics_aggr_fn, plain.evaluate_metrics_aggr_fn)
+    own = (mean.train_metrics_aggr_fn, mean.evaluate_metrics_aggr_fn) != functions
     refusals = (
         (
             type(server) is not NoisedAverage,
@@ -421,6 +436,11 @@ def _refuse_with_noise(recorded: Recorded) -> None:
             not recorded.is_mean,
             f"{type(recorded.strategy).__name__} makes the model itself, and so does server=NoisedAverage(...): wrap "
             "FedAvg or FedProx",
+        ),
+        (
+            type(recorded.strategy) not in (FedAvg, FedProx) or own,
+            "what clients tell beside their updates has no noise, and must not reach what they are told: with "
+            "server=NoisedAverage(...) wrap Flower's own FedAvg or FedProx, without functions of yours for metrics",
         ),
         (recorded.masked, "the server has to see every update to clip it: leave out masked=True, or server="),
         (
@@ -450,7 +470,7 @@ def _engine(
     grid: Grid,
     arrays: ArrayRecord,
     timeout: float,
-    train_config: ConfigRecord | None,
+    train_config: ConfigRecord | Sequence[ConfigRecord] | None,
     evaluate_config: ConfigRecord | None,
 ) -> FlowerEngine:
     if strategy.trains_by_own_code:
@@ -479,18 +499,31 @@ def _engine(
             most_examples=strategy.most_examples,
             anchors=frozenset(strategy.anchors),
         ),
-        original=strategy.strategy,
+        # A copy: what other code of the server app does to its own reaches no message.
+        original=copy.deepcopy(strategy.strategy),
         grid=grid,
-        arrays=arrays,
+        arrays=copy_record(arrays),
         nodes=nodes,
         head=lambda: history.head,
         first_weights=history.first_weights,
         removals=history.removals,
         name_rows=history.name_rows,
-        train_config=train_config or ConfigRecord(),
-        evaluate_config=evaluate_config or ConfigRecord(),
+        schedule=_fix_schedule(train_config),
+        evaluate_config=copy.deepcopy(evaluate_config or ConfigRecord()),
         timeout=timeout,
     )
+
+
+def _fix_schedule(train_config: ConfigRecord | Sequence[ConfigRecord] | None) -> list[ConfigRecord]:
+    """Copy the settings of each round, by its number; the last ones stay."""
+    if train_config is None or isinstance(train_config, ConfigRecord):
+        train_config = [train_config or ConfigRecord()]
+    records = copy.deepcopy(list(train_config)) if isinstance(train_config, Sequence) else []
+    if not records or not all(isinstance(record, ConfigRecord) for record in records):
+        raise ValueError(
+            f"train_config is {train_config!r:.200}; give a ConfigRecord, or a list of them: one for each round"
+        )
+    return records
 
 
 def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:

@@ -229,6 +229,26 @@ class EndByData:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadSolved:
+    """A solve of a branch's head ended with the solution, the model of this round; else its rounds were used up."""
+
+    branch: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsTold:
+    """What clients are told beside a model, from the round that makes this one on; ``digest`` stands for it.
+
+    Neither the round's number nor what our helper is told is part of it.
+    """
+
+    branch: int
+    round: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingDoubted:
     """The replies of a round contradict the declared training."""
 
@@ -283,6 +303,8 @@ Event: TypeAlias = (
     | StretchKept
     | ErasureFinished
     | EndByData
+    | HeadSolved
+    | SettingsTold
     | TrainingDoubted
     | MeanMissed
     | DoubtsLifted
@@ -312,6 +334,8 @@ EVENTS: Mapping[str, type[Event]] = {
     REMAINS: StretchKept,
     "erased": ErasureFinished,
     "ends by data": EndByData,
+    "solved": HeadSolved,
+    "settings": SettingsTold,
     "doubt": TrainingDoubted,
     "not a mean": MeanMissed,
     "doubt lifted": DoubtsLifted,

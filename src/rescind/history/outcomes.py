@@ -206,7 +206,7 @@ class _Against:
 
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
-        if not timeline.doubts and not timeline.missed_means:
+        if not timeline.doubts and not timeline.missed_means and timeline.fixed_settings:
             return cls((), ())
         facts, declared = timeline.facts, timeline.run.facts
         # Training that was doubted once is the operator's word only, by which less may be proven.

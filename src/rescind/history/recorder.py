@@ -33,7 +33,9 @@ from rescind.history.events import (
     BodyTrained,
     BranchRetrained,
     EndByData,
+    HeadSolved,
     MeanMissed,
+    SettingsTold,
     TrainingDoubted,
     record,
     write_body,
@@ -85,8 +87,11 @@ class Recorder:
         self._set_aside: frozenset[int]
         self._anchors: frozenset[int]
         self._labels: dict[int, str]
+        self._settings: str
         self._introduced: dict[str, int]
         self._body: ModelId | None
+        # Whether the newest model is one that a solve made, as far as this recorder knows.
+        self._solving: bool
         self._joined: int
         self._erased: int
         self._bounds_kept: int
@@ -276,11 +281,12 @@ class Recorder:
         self._usable = False
         self._tracker.record(edge)
         self._index[model_id] = self._tracker.last_node
-        released = self._observed(edge, model_id)
+        released = self._observed(edge, model_id, solver=solver or not len(names))
         reasons = dict(zip(unused.tolist(), rejected.values(), strict=True))
         self._ledger.commit_round(round_, self._now(), released, digests, reasons, resumed=self._resumed)
         self._newest, self._resumed = model_id, False
         self._joined += bool(len(names))
+        self._solving = solver or (self._solving and not len(names))
         self._kept[model_id] = round_.model
         self._let_go(released)
         self._keep_bounds(_ROUNDS_REPLAYED)
@@ -441,6 +447,22 @@ class Recorder:
         if told not in (event for _, event in Timeline.read(self._ledger).of(EndByData)):
             record(self._ledger, told, self._now())
 
+    def record_solved(self) -> None:
+        """Record that the newest model is the head's solution."""
+        self._check_usable()
+        record(self._ledger, HeadSolved(self._newest.branch, self._newest.round), self._now())
+
+    def record_settings(self, told: str) -> None:
+        """Record what clients are told beside the model in the round to come, if that is new.
+
+        ``told`` is a digest, empty where an engine tells nothing, or nobody was asked.
+        """
+        if told in ("", self._settings):
+            return
+        self._check_usable()
+        record(self._ledger, SettingsTold(self._newest.branch, self._newest.round + 1, told), self._now())
+        self._settings = told
+
     def doubt(self, reason: str) -> None:
         """Record why the round to come contradicts the declared training, once a branch while the doubt stands.
 
@@ -503,7 +525,11 @@ class Recorder:
         self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
         self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
         self._body = None if body is None else body.model_id
+        # Where a solve of a whole model was cut off the next one begins, and keeps the model that it begins with.
+        self._solving = self._body in self._index and self._index[self._body] < self._tracker.last_node
         self._labels, self._introduced = {}, {}
+        told = [event.digest for _, event in timeline.of(SettingsTold)]
+        self._settings = told[-1] if told else ""
         self._keep_bounds(_ROUNDS_REPLAYED)
         self._usable = True
 
@@ -523,8 +549,8 @@ class Recorder:
             keep_bounds(self._ledger, self._newest, bounds)
             self._bounds_kept = self._tracker.last_node
 
-    def _observed(self, edge: RoundEdge, model_id: ModelId) -> list[ModelId]:
-        """Return the models that need not be kept any longer."""
+    def _observed(self, edge: RoundEdge, model_id: ModelId, *, solver: bool) -> list[ModelId]:
+        """Return the models that need not be kept any longer; ``solver`` if a solve may have made the newest."""
         node = self._tracker.last_node
         # A branch that starts without noise gives its parent's node a second name, so all ids are looked through.
         kept = {model_id: self._index[model_id] for model_id in self._kept if model_id in self._index}
@@ -533,7 +559,7 @@ class Recorder:
         else:
             set_aside = self._for_exact(model_id) if self._run.goal else self._for_heads()
             # How many rounds a solve takes follows data: it must not decide what is left of the rounds before it.
-            replaces = self._body in self._index and self._index[self._body] < node - 1
+            replaces = solver and self._solving and node - 1 not in set_aside
             psi = self._tracker.sensitivities
             dropped = set(self._retention.observe(node, edge.clients, psi, set_aside, replaces=replaces))
         return [model_id for model_id, at in kept.items() if at in dropped]

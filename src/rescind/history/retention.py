@@ -265,10 +265,11 @@ def exact_places(
 
 
 def surely_kept(
-    known: Mapping[int, Branch], tip: ModelId, last_round: Callable[[int], int], run: Run
+    known: Mapping[int, Branch], tip: ModelId, last_round: Callable[[int], int], run: Run, solves: Collection[int]
 ) -> set[ModelId]:
     """Return models on the line to ``tip`` that no rule of retention ever gives up; only an erasure may.
 
+    ``solves`` are the branches in which a head was solved: a solve leaves its last model only.
     Which others are there depends on who took part, and maybe on their Psi, in rounds that may be erased.
     """
     line = branch_exits(known, tip)
@@ -277,9 +278,9 @@ def surely_kept(
         on_line = (ModelId(leg.branch, number) for leg in line for number in range(leg.round + 1))
         surely |= exact_places(on_line, known, last_round, run.capacity)
     # As long as there was room for all, nothing of the newest branch had to go. In a public schedule the newest model
-    # may be one of those that there is room for; in two stages a solve leaves its last model only.
+    # may be one of those that there is room for.
     room = run.capacity + (1 if run.facts.public_schedule else 2)
-    if sum(leg.round + 1 for leg in line) <= room and run.facts.stages is None:
+    if sum(leg.round + 1 for leg in line) <= room and tip.branch not in solves:
         surely |= {ModelId(tip.branch, number) for number in range(tip.round + 1)}
     return surely
 

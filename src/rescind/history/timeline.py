@@ -20,6 +20,7 @@ from rescind.history.events import (
     EndByData,
     ErasureFinished,
     Event,
+    HeadSolved,
     MeanMissed,
     PlanApproved,
     RecordedPlan,
@@ -28,6 +29,7 @@ from rescind.history.events import (
     RequestSettled,
     RequestWithdrawn,
     RunNamed,
+    SettingsTold,
     TrainingDoubted,
     read_event,
 )
@@ -166,12 +168,15 @@ class Timeline:
     def facts(self) -> Facts:
         """The run's facts, with what happened since: how training ended, and what contradicts them.
 
-        Once the training was doubted, it counts as declared by the operator, also after the doubt is lifted.
+        Once the training was doubted, it counts as declared by the operator, also after the doubt is lifted. So does
+        what the server's own code carries along, once clients were told other settings.
         """
         facts = self.run.facts
+        sources = replace(facts.sources, training=Source.DECLARED) if self.doubts else facts.sources
         return replace(
             facts,
-            sources=replace(facts.sources, training=Source.DECLARED) if self.doubts else facts.sources,
+            sources=sources if self.fixed_settings else replace(sources, server=Source.DECLARED),
+            fixed_settings=self.fixed_settings,
             public_rounds=not any(self.of(EndByData)),
             solved=any(event.solved for _, event in self.of(EndByData)),
             doubts=tuple(map(str, self.standing_doubts)),
@@ -187,6 +192,16 @@ class Timeline:
     def retrained(self) -> dict[int, BranchRetrained]:
         """The branches that were trained to their ends, by number."""
         return {event.branch: event for _, event in self.of(BranchRetrained)}
+
+    @cached_property
+    def fixed_settings(self) -> bool:
+        """True if clients were told the same in all rounds, as far as that was recorded."""
+        return len({event.digest for _, event in self.of(SettingsTold)}) <= 1
+
+    @cached_property
+    def solved(self) -> frozenset[int]:
+        """The branches in which a solve ended with the solution."""
+        return frozenset(event.branch for _, event in self.of(HeadSolved))
 
     @cached_property
     def requests(self) -> tuple[FiledRequest, ...]:

@@ -12,7 +12,14 @@ from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
 from rescind.history.bounds import follow_from_rounds
 from rescind.history.erasure import find_suppression_problems, stored_updates
-from rescind.history.events import AnchorsNamed, BodyTrained, BranchRetrained, ErasureFinished, RequestSettled
+from rescind.history.events import (
+    AnchorsNamed,
+    BodyTrained,
+    BranchRetrained,
+    EndByData,
+    ErasureFinished,
+    RequestSettled,
+)
 from rescind.history.lineage import branch_exits, find_body, newest_model
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import find_number_problems, first_models
@@ -71,7 +78,8 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
         return
     kept, newest = ledger.kept(), newest_model(ledger, timeline)
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
-    surely = surely_kept(timeline.branches, newest, ledger.last_round, timeline.run)
+    solves = {event.branch for _, event in timeline.of(EndByData) if event.solved}
+    surely = surely_kept(timeline.branches, newest, ledger.last_round, timeline.run, solves)
     body = find_body(timeline, newest)
     yield from (
         f"{model_id} has to be kept, and is not"

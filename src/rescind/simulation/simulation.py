@@ -27,7 +27,11 @@ from rescind.simulation.models import LogisticHead, Model, SoftmaxHead
 
 # Nobody is asked here: what is said to happen is what this process does.
 _SOURCES = Sources(
-    training=Source.EXECUTED, identity=Source.CHECKED, distances=Source.CHECKED, reachable=Source.CHECKED
+    training=Source.EXECUTED,
+    identity=Source.CHECKED,
+    distances=Source.CHECKED,
+    reachable=Source.CHECKED,
+    server=Source.CHECKED,
 )
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 # Examples that are classified at a time: enough to be fast, few enough for a network's memory.

@@ -1,0 +1,400 @@
+"""What clients are sent is what was recorded, and nothing that a server app remembers outlives a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, FedProx
+from securesystemslib.signer import CryptoSigner
+
+import rescind.flower
+from rescind import Budget, History
+from rescind.certificates.envelope import sign
+from rescind.certificates.issue import build_statement
+from rescind.certificates.predicate import Predicate
+from rescind.certificates.verification import verify
+from rescind.engines.server import NoisedAverage
+from rescind.flower import Recorded
+from rescind.flower.arrays import is_same_record
+from rescind.history.events import SettingsTold
+from rescind.testing.grid import InProcessGrid
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+
+CLINICS = federation(6).shards
+LEAVER = "clinic-5"
+SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
+
+
+def plain(**options: Any) -> FedAvg:
+    return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1, **options)
+
+
+def network_app(variant: int = 0, told: list[Any] | None = None) -> ClientApp:
+    """Clients that make one step of a learning rate that they are told, and report their loss."""
+    app = ClientApp()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        name = str(context.node_config["client-id"])
+        shard = CLINICS[name]
+        labels = (shard.labels + variant) % CLASSES if name == LEAVER else shard.labels
+        ((key, arrays),), (config,) = msg.content.array_records.items(), msg.content.config_records.values()
+        if told is not None:
+            told.append((config["server-round"], config.get("lr")))
+        weight, wanted = arrays["net.w"].numpy().astype(np.float64), np.eye(CLASSES)[labels]
+        odds = np.exp(shard.features @ weight.T)
+        odds /= odds.sum(axis=1, keepdims=True)
+        loss = float(-np.log((odds * wanted).sum(axis=1)).mean())
+        weight -= float(config.get("lr", 0.5)) * (odds - wanted).T @ shard.features / len(labels)
+        metrics = MetricRecord({"num-examples": len(labels), "loss": loss})
+        result = ArrayRecord({"net.w": Array(weight.astype(np.float32))})
+        return Message(RecordDict({key: result, "metrics": metrics}), reply_to=msg)
+
+    return app
+
+
+def head_app() -> ClientApp:
+    app = ClientApp()
+    app.query()(rescind.flower.identify)
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        shard = CLINICS[str(context.node_config["client-id"])]
+        return rescind.flower.train_head(msg, context, shard.features, shard.labels)
+
+    return app
+
+
+def on_grid(app: ClientApp) -> InProcessGrid:
+    return InProcessGrid(app, {name: {"client-id": name} for name in CLINICS}, authenticated=False)
+
+
+def network() -> ArrayRecord:
+    return ArrayRecord({"net.w": Array(np.zeros((CLASSES, FEATURES), np.float32))})
+
+
+def head() -> ArrayRecord:
+    return ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
+
+
+@pytest.fixture
+def history() -> Iterator[History]:
+    with History.in_memory() as opened:
+        yield opened
+
+
+def certified(history: History, number: int = 1) -> Predicate:
+    content = sign(build_statement(history, number), [SIGNER])
+    return verify(content, [SIGNER.public_key], history=history).statement.predicate
+
+
+def on_the_servers_word(predicate: Predicate) -> str:
+    """Say on whose word it is known that nothing outlives a restart."""
+    spoken_of = ("settings that were fixed", "the server's own code")
+    (basis,) = [held.basis for held in predicate.assumptions if any(words in held.what for words in spoken_of)]
+    return basis
+
+
+# The model
+
+
+class LookAhead(FedAvg):
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        for name, array in list(arrays.items()):
+            arrays[name] = Array(array.numpy() + 0.1)
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+class Half(FedAvg):
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        for array in arrays.values():
+            # Into the very array: its record and its name stay.
+            array.data = Array(array.numpy().astype(np.float16).astype(array.dtype) + np.float64(2.0**-30)).data
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+class ForOne(FedAvg):
+    """Sends another model to one client, and to all others what it was given."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        first, *others = super().configure_train(server_round, arrays, config, grid)
+        other = ArrayRecord({name: Array(array.numpy() + 1.0) for name, array in arrays.items()})
+        first.content = RecordDict({"arrays": other, "config": config})
+        return [first, *others]
+
+
+@pytest.mark.parametrize("strategy", [LookAhead, Half, ForOne])
+def test_a_strategy_that_sends_another_model_than_the_recorded_one_is_refused(
+    history: History, strategy: Callable[..., FedAvg]
+) -> None:
+    chosen = strategy(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    with pytest.raises(ValueError, match="another model than the one it was given"):
+        rescind.flower.run(Recorded(chosen, history, training=TRAINING), on_grid(head_app()), head(), 2)
+    assert history.newest.round == 0
+
+
+class Belated(FedAvg):
+    """Changes what it was given once its messages are written and looked at."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        self.lent = arrays
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def spoil(self) -> None:
+        for name, array in list(self.lent.items()):
+            array.data = self.lent[name].data = Array(array.numpy() + 1.0).data
+
+
+class Watching(InProcessGrid):
+    """Keeps the models of all messages; ``before`` is called before they go out."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.models: list[ArrayRecord] = []
+        self.before: Callable[[], None] = lambda: None
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        sent = list(messages)
+        self.before()
+        self.models += [record for message in sent for record in message.content.array_records.values()]
+        return super().send_and_receive(sent, timeout=timeout)
+
+
+def test_what_a_strategy_does_to_the_model_later_reaches_nobody(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rescind.flower import engine
+
+    used: list[Belated] = []
+    real = engine.lift_limits
+    monkeypatch.setattr(engine, "lift_limits", lambda own: used.append(copied := real(own)) or copied)
+    grid = Watching(head_app(), {name: {"client-id": name} for name in CLINICS})
+    grid.before = lambda: [own.spoil() for own in used if hasattr(own, "lent")] and None
+    strategy = Belated(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    rescind.flower.run(Recorded(strategy, history, training=TRAINING), grid, head(), 1)
+    assert used
+    assert grid.models
+    assert all(is_same_record(model, head()) for model in grid.models)
+
+
+# What is told beside it
+
+
+class Plateau(FedAvg):
+    """Lowers the clients' learning rate by their training losses, by its own state."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1, train_metrics_aggr_fn=self.combine
+        )
+        self.rate, self.last = 0.5, float("inf")
+
+    def combine(self, contents: list[RecordDict], _weighted_by: str) -> MetricRecord:
+        loss = float(np.mean([float(content["metrics"]["loss"]) for content in contents]))
+        if loss > 0.95 * self.last:
+            self.rate *= 0.5
+        self.last = loss
+        return MetricRecord({"loss": loss})
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        config["lr"] = self.rate
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def released(
+    history: History, strategy: FedAvg, variant: int, told: list[Any] | None = None, **options: Any
+) -> Predicate:
+    """Train; somebody comes after round 3, asks after round 6, and is forgotten while the run is under way."""
+    grid = on_grid(network_app(variant, told))
+    grid.gone.add(LEAVER)
+    shown = options.pop("evaluate_fn", lambda *_: None)
+
+    def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if server_round == 3:
+            grid.gone.discard(LEAVER)
+        if server_round == 6 and not history.timeline.requests:
+            history.ask([LEAVER], Budget(1.0, 1e-5))
+        shown(server_round, arrays)
+        return None
+
+    rescind.flower.run(Recorded(strategy, history), grid, network(), 10, evaluate_fn=evaluate_fn, **options)
+    return certified(history)
+
+
+def test_what_a_strategy_remembers_ends_with_the_line_of_training() -> None:
+    digests = set()
+    for variant in (0, 1, 2):
+        with History.in_memory() as history:
+            told = list[Any]()
+            predicate = released(history, Plateau(), variant, told)
+            assert predicate.mode == "exact"
+            assert on_the_servers_word(predicate) == "declared by the operator"
+            digests.add(history.digest_of(history.newest))
+            # It did change, and began anew.
+            rates = [rate for _, rate in told]
+            assert min(rates) < 0.5
+            assert (4, 0.5) in told[-7 * 5 :]
+    assert len(digests) == 1
+
+
+def test_settings_that_other_code_of_the_server_changes_are_refused(history: History) -> None:
+    config = ConfigRecord({"lr": 0.5})
+
+    def lower(server_round: int, _arrays: ArrayRecord) -> None:
+        if server_round == 5:
+            config["lr"] = 0.1
+
+    with pytest.raises(ValueError, match="train_config was changed while the run was under way"):
+        released(history, plain(), 0, evaluate_fn=lower, train_config=config)
+
+
+def test_what_other_code_does_to_the_strategy_reaches_no_message(history: History) -> None:
+    strategy, told = (
+        FedProx(proximal_mu=0.1, fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
+        list[Any](),
+    )
+
+    def change(_round: int, _arrays: ArrayRecord) -> None:
+        strategy.proximal_mu = 7.0
+
+    predicate = released(history, strategy, 0, told, evaluate_fn=change)
+    assert len(list(history.timeline.of(SettingsTold))) == 1
+    assert on_the_servers_word(predicate) == "checked by the server"
+
+
+def test_settings_by_the_round_are_fixed_beforehand_and_known_to_be(history: History) -> None:
+    told, rates = list[Any](), [0.5, 0.4, 0.3, 0.2, 0.1]
+    schedule = [ConfigRecord({"lr": rate}) for rate in rates]
+    predicate = released(history, plain(), 0, told, train_config=schedule)
+    assert predicate.mode == "exact"
+    assert on_the_servers_word(predicate) == "checked by the server"
+    # The last ones stay; after the restart from round 3 the schedule goes on with round 4.
+    assert set(told) == {(number, rates[min(number, 5) - 1]) for number in range(1, 11)}
+    assert told[-7 * 5][0] == 4
+    assert len(list(history.timeline.of(SettingsTold))) == 1
+
+
+@pytest.mark.parametrize("train_config", [[], [{"lr": 1.0}], "lr", {"lr": 1.0}, lambda _: ConfigRecord()])
+def test_what_is_no_schedule_is_refused(history: History, train_config: Any) -> None:
+    with pytest.raises(ValueError, match="give a ConfigRecord, or a list of them"):
+        rescind.flower.run(
+            Recorded(plain(), history), on_grid(network_app()), network(), 1, train_config=train_config
+        )
+
+
+class Favouring(FedAvg):
+    """Tells one client something else than all others; who it is changes."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        chosen = messages[server_round % len(messages)]
+        chosen.content = RecordDict({"arrays": arrays, "config": ConfigRecord({**config, "lr": 0.2})})
+        return messages
+
+
+@pytest.mark.parametrize(
+    ("strategy", "entries"), [(plain, 1), (lambda: Favouring(0.0, 1.0, 1, 0, 1), 2)], ids=["plain", "favouring"]
+)
+def test_what_clients_are_told_is_recorded_where_it_changes(
+    history: History, strategy: Callable[[], FedAvg], entries: int
+) -> None:
+    chosen = strategy()
+    chosen.fraction_train, chosen.fraction_evaluate, chosen.min_evaluate_nodes = 1.0, 0.0, 0
+    rescind.flower.run(Recorded(chosen, history), on_grid(network_app()), network(), 2)
+    assert len(list(history.timeline.of(SettingsTold))) == entries
+    assert history.timeline.fixed_settings is (entries == 1)
+
+
+def test_settings_of_a_later_run_are_compared_with_the_earlier_ones(history: History) -> None:
+    for rounds, rate in ((2, 0.5), (4, 0.5), (6, 0.1)):
+        recorded = Recorded(plain(), history)
+        rescind.flower.run(
+            recorded, on_grid(network_app()), network(), rounds, train_config=ConfigRecord({"lr": rate})
+        )
+        assert history.timeline.fixed_settings is (rate == 0.5)
+    assert history.facts.sources.server.value == "declared by the operator"
+
+
+# DP-FedAvg
+
+NOISED = NoisedAverage(clip=1.0, denominator=6.0, noise_multiplier=5.5)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [Plateau, lambda: plain(train_metrics_aggr_fn=lambda *_: MetricRecord()), lambda: Belated(1.0, 0.0)],
+    ids=["plateau", "metrics", "subclass"],
+)
+def test_with_noised_rounds_nothing_that_clients_tell_may_reach_what_they_are_told(
+    history: History, strategy: Callable[[], FedAvg]
+) -> None:
+    with pytest.raises(ValueError, match="must not reach what they are told"):
+        Recorded(strategy(), history, server=NOISED)
+
+
+def test_nothing_is_strict_where_clients_were_told_what_may_follow_data(history: History) -> None:
+    strategy, own = plain(), FedAvg.configure_train
+
+    def configure_train(server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        # On the instance: its class is Flower's.
+        config["lr"] = 1.0 if server_round < 3 else 0.01
+        return own(strategy, server_round, arrays, config, grid)
+
+    strategy.configure_train = configure_train  # type: ignore[method-assign]
+    grid = on_grid(network_app())
+    recorded = Recorded(strategy, history, server=NOISED)
+    rescind.flower.run(recorded, grid, network(), 4)
+    assert any("told other settings" in obstacle for obstacle in history.facts.strict_obstacles)
+    history.ask([LEAVER], Budget(8.0, 1e-3))
+    rescind.flower.run(recorded, grid, network(), 4)
+    assert certified(history).mode == "exact"
+
+
+def test_a_strict_claim_ends_where_clients_are_told_other_settings_later(history: History) -> None:
+    grid, recorded = on_grid(network_app()), Recorded(plain(), history, server=NOISED)
+    rescind.flower.run(recorded, grid, network(), 4)
+    history.ask([LEAVER], Budget(8.0, 1e-3))
+    rescind.flower.run(recorded, grid, network(), 4)
+    assert certified(history).mode == "strict"
+    rescind.flower.run(recorded, grid, network(), 6, train_config=ConfigRecord({"lr": 0.1}))
+    statement = build_statement(history, 1)
+    assert statement.predicate.mode == "heuristic"
+    assert "told other settings" in statement.predicate.reasons[0]
+
+
+class Chatty(FedAvg):
+    """Sends messages of its own."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        grid.send_and_receive(messages)
+        return messages
+
+
+def test_a_strategy_sends_nothing_by_itself(history: History) -> None:
+    chosen = Chatty(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    with pytest.raises(ValueError, match="a strategy writes messages"):
+        rescind.flower.run(Recorded(chosen, history), on_grid(network_app()), network(), 1)
+
+
+def test_frozen_tensors_stay_what_they_were_whatever_the_server_app_does_to_those_it_has(history: History) -> None:
+    grid = Watching(head_app(), {name: {"client-id": name} for name in CLINICS}, authenticated=False)
+    arrays = ArrayRecord({**head(), "body": Array(np.ones(3))})
+    before = np.ones(3)
+
+    def spoil(_round: int, shown: ArrayRecord) -> None:
+        for record in (arrays, shown):
+            record["body"].data = Array(np.zeros(3)).data
+
+    recorded = Recorded(plain(), history, training=TRAINING, trained=["weight", "bias"])
+    result = rescind.flower.run(recorded, grid, arrays, 3, evaluate_fn=spoil)
+    assert all(np.array_equal(model["body"].numpy(), before) for model in grid.models)
+    assert np.array_equal(result.arrays["body"].numpy(), before)
+    assert history.newest.round == 3
