@@ -17,10 +17,13 @@ say; and federations that differ in the leaver's data only, or in single rows th
 (``record_pairs``), under ``exact`` (a violation each, if one gets through; ``records_kept_seen`` counts where it
 shows that a client lies and keeps the rows).
 Heads are solved, too: to forget (``solve``), or in place of training, and then noise hides who leaves (``solved``).
+So are server apps on Flower that look ahead, cast what they send, keep state, change settings by what they measure or
+steer by metrics, and solves that end by their limit: refused, or nothing false is certified of them.
 
 The same audit then judges four runs that are broken on purpose: noise left out, a tenth of the noise, the client not
-excluded in the retraining, Psi with weights over all clients instead of the participants. It has to raise alarm in
-all of them (``broken_caught``): an audit that cannot fail would say nothing.
+excluded in the retraining, Psi with weights over all clients instead of the participants; and each server app is run
+with the check that stops it switched off. There has to be an alarm in all of them (``broken_caught``): an audit that
+cannot fail would say nothing.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from benchmarks._claims import judge_changed_data, judge_server
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
+from benchmarks._strategies import CASES as SERVER_APPS
+from benchmarks._strategies import judge_server_app
 from public_data import features, partitions, sets
 from rescind import History, LocalTraining, LogisticL2, Sampling, SoftmaxL2
 from rescind.audit import LowerBound, Rate, RecordingEngine, attack, measure_confidence, tell_apart, train_without
@@ -588,6 +593,7 @@ def main() -> None:
         found = [each for case in progress(workers.imap(judged, tasks), "federations", len(tasks)) for each in case]
         servers, changed = workers.map(judge_server, range(lies)), workers.map(judge_changed_data, range(lies))
         alarms = workers.map(alarmed, [(fault, chosen.data, risk) for fault in ("no fault", *FAULTS)])
+        apps = [workers.map(judge_server_app, [(name, off) for name in SERVER_APPS], 1) for off in (False, True)]
         powers = workers.apply(membership, ((chosen.data, 2 * releases, risk),))
     audited = [each.audited for each in found if each.audited is not None]
     finish(
@@ -598,7 +604,10 @@ def main() -> None:
             "sequential": sum(each.position > 0 for each in found),
             "violations": sum(share > 1 for each in found for share in each.shares)
             + sum(each.claimed and each.broken for each in servers)
-            + sum(each.different for each in changed),
+            + sum(each.different for each in changed)
+            + sum(app.false for app in apps[0]),
+            "server_apps": len(apps[0]),
+            "server_apps_refused": sum(app.refused for app in apps[0]),
             "crowds": crowds,
             "solves": sum(each.mode.partition(", ")[2] in SOLVE_KINDS for each in found),
             "servers_broken": sum(each.broken for each in servers),
@@ -616,7 +625,7 @@ def main() -> None:
             "membership": powers,
             "membership_exceeds": sum(power["at_least"] > power["allowed"] for power in powers.values()),
             "false_alarm": alarms[0],
-            "broken_caught": sum(alarms[1:]),
+            "broken_caught": sum(alarms[1:]) + sum(app.false for app in apps[1]),
         }
     )
 
