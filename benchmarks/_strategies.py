@@ -76,7 +76,7 @@ class Plateau(FedAvg):
 
     def combine(self, contents: list[RecordDict], _weighted_by: str) -> MetricRecord:
         """Return the mean loss, and lower the rate by it."""
-        loss = float(np.mean([float(content["metrics"]["loss"]) for content in contents]))  # type: ignore[index, arg-type, call-overload]
+        loss = float(np.mean([float(content["metrics"]["loss"]) for content in contents]))  # type: ignore[arg-type]
         if loss > 0.95 * self.last:
             self.rate *= 0.5
         self.last = loss
@@ -287,7 +287,7 @@ def metrics() -> bool:
             rate, write = [1.0], FedAvg.configure_train
 
             def combine(contents: list[RecordDict], _weighted_by: str, rate: list[float] = rate) -> MetricRecord:
-                worst = max(float(content["metrics"]["loss"]) for content in contents)  # type: ignore[index, arg-type, call-overload]
+                worst = max(float(content["metrics"]["loss"]) for content in contents)  # type: ignore[arg-type]
                 rate[0] = 0.01 if worst > 4 else rate[0]
                 return MetricRecord({"loss": worst})
 

@@ -427,3 +427,37 @@ def test_equal_weights_are_not_solved(history: History) -> None:
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         Solving(**changes)
+
+
+def test_a_certificate_says_whether_a_solve_ended_with_the_solution(history: History) -> None:
+    federation = Revocable(history, engine())
+    federation.solve(Solving(most_rounds=2))
+    assert not history.timeline.solved
+    federation.solve()
+    assert history.timeline.solved == {0}
+    history.ask(["clinic-2"], BUDGET)
+    federation.forget(Last(), Rounds(0))
+    said = build_statement(history, 1).predicate
+    assert said.mode == "instance"
+    assert any("a solve ended with the solution" in constant for constant in said.constants)
+    for number, most in ((2, 1), (3, 100)):
+        history.ask([f"clinic-{number + 1}"], BUDGET)
+        federation.forget(Solve(Solving(most_rounds=most)), Rounds(0))
+        solving = build_statement(history, number).predicate.solving
+        assert solving is not None
+        assert solving.solved is (most == 100)
+
+
+def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_before_it() -> None:
+    kept = []
+    for rounds in (3, 9):
+        with History.in_memory() as history:
+            federation = Revocable(history, engine(), capacity=4)
+            federation.train(Rounds(5))
+            federation.solve(Solving(most_rounds=rounds, tolerance=1e-15, most_bytes=100))
+            assert history.newest.round == 5 + rounds
+            kept.append(set(history.ledger.kept()) - {history.newest})
+            assert not list(history.verify())
+    assert kept[0] == kept[1]
+    assert ModelId(0, 5) in kept[0]
+    assert len(kept[0]) == 5
