@@ -171,6 +171,7 @@ OF_SQLITE = {
     "a constraint gone": """CREATE TABLE other (digest TEXT NOT NULL, pseudonym INTEGER NOT NULL);
         INSERT INTO other SELECT * FROM suppression; DROP TABLE suppression;
         ALTER TABLE other RENAME TO suppression""",
+    "the mark of the secret": "UPDATE run SET secret_check = zeroblob(32)",
     "statistics": "ANALYZE main",
     "numbers in the wrong type": "UPDATE kept SET model = 'text'",
     "an entry without a time": "UPDATE journal SET time = 'zz' WHERE sequence = (SELECT max(sequence) FROM journal)",
@@ -252,6 +253,16 @@ def test_who_verifies_without_the_secret_is_told_what_is_not_looked_at(made: Mad
     Path(f"{copy}.secret").unlink()
     with History(copy, create=False) as history:
         assert any("erased name" in each for each in verify(made.certificate, [KEY], history=history).unchecked)
+
+
+@pytest.mark.parametrize("content", ["ab" * 32, "not a secret", ""])
+def test_who_verifies_with_a_wrong_secret_is_refused(content: str, made: Made, copy: Path) -> None:
+    """Whoever can write the ledger can make the right secret look wrong, and so keep stamps from being checked."""
+    Path(f"{copy}.secret").write_text(content)
+    with History(copy, create=False) as history:
+        assert "the stamps of its entries cannot be checked" in refused(history, made)
+        (problem,) = history.stamp_problems() or ()
+        assert f"{copy}.secret" in problem
 
 
 @pytest.mark.parametrize("statement", (EDITS | OF_SQLITE).values(), ids=[*EDITS, *OF_SQLITE])
