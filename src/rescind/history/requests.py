@@ -330,7 +330,7 @@ def participations_at(
         path = lineage_of(ledger, timeline.branches, parent, facts.training, everybody)
         sums.append(max(participations(path.edges, group)[path.index[parent]] for group in groups))
         earlier.append(filed.request)
-    # Of an erased stretch nobody knows it; what goes back behind one is never certified.
+    # Behind what nothing bounds; what goes back there is never certified.
     return tuple(map(int, sums)) if np.isfinite(sums).all() else ()
 
 
