@@ -140,6 +140,9 @@ EDITS = {
     "a round under another entry": "UPDATE round SET sequence = 1 WHERE branch = 1 AND round = 4",
     "an update of no branch": """INSERT INTO client_update SELECT 77, round, client, digest FROM client_update
         WHERE branch = 1""",
+    "an update of somebody else": "UPDATE client_update SET client = 9000 WHERE client = 3",
+    "an update of another round": "UPDATE client_update SET round = 2 WHERE branch = 1 AND round = 1",
+    "an update that is not there": "DELETE FROM client_update WHERE client = 3",
     "an update of no round": """INSERT INTO client_update SELECT branch, round - 99, client, digest
         FROM client_update WHERE branch = 1""",
     "a kept model of no branch": "INSERT INTO kept SELECT 77, 0, model FROM kept WHERE branch = 1 AND round = 4",
@@ -482,6 +485,20 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
         head = history.head
         with pytest.raises(BrokenHistoryError, match=r"the numbers of model 0\.1 are not those"):
             history.erase(history.plan_erasure(ErasureLevel.PURGE))
+        assert history.head == head
+
+
+def test_no_update_outlasts_its_client_under_another_pseudonym(tmp_path: Path) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, simulation(8, secret_noise=True), update_interval=2)
+        federation.train(Rounds(3))
+        statement = """UPDATE client_update SET client = 9000
+            WHERE client = (SELECT pseudonym FROM identity WHERE name = 'clinic-1')"""
+        edited(tmp_path / "history", Path(), statement)
+        history.ask(["clinic-1"], Budget(8.0, 1e-2))
+        head = history.head
+        with pytest.raises(BrokenHistoryError, match="are not those of its participants"):
+            federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         assert history.head == head
 
 
