@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescind import Budget, Exact, History, Revocable, Rounds, Sampling
-from rescind.certificates.approvals import find_approval_problem
+from rescind.certificates.approvals import find_approval_problem, sign_by
+from rescind.certificates.envelope import fingerprint
 from rescind.certificates.issue import build_statement
+from rescind.certificates.keys import load_public_key, load_signer
 from rescind.certificates.verification import _contradictions
 from rescind.cli import app
 from rescind.core.facts import Mode
@@ -212,6 +214,62 @@ def test_an_approval_that_its_key_did_not_sign_is_noticed(keys: Path) -> None:
             moments = tuple((one, lie if other is event else other) for one, other in timeline.moments)
             assert find_approval_problem(type(timeline)(moments), history.identifier, 1) is not None
         assert entry.sequence > event.plan
+
+
+def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) -> None:
+    assert say("key", "new", keys / "other.key").exit_code == 0
+    listed = [load_public_key(keys / "officer.key.pub")]
+    with History(keys / "history") as history:
+        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation.train(Rounds(3))
+        number = history.ask(["clinic-1"], BUDGET)
+        assert federation.forget(Exact(), Rounds(2), approval=listed) == []
+
+        def approve(*words: object) -> None:
+            result = say("approve", keys / "history", 1, "--by", "A. Officer", "--yes", *words)
+            assert result.exit_code == 0, result.output
+
+        approve()
+        approve("--key", keys / "other.key")
+        planned = history.timeline.planned_at(number).sequence
+        raw = listed[0].keyval["public"]
+        record(history.ledger, PlanApproved(planned, "A. Officer", raw, "00" * 64), datetime.now(UTC).isoformat())
+        assert federation.forget(Exact(), Rounds(2), approval=listed) == []
+        with pytest.raises(PendingRequestError, match=r"--key KEY \(one of the 1 that are listed\)"):
+            serve(federation, Rounds(2), Exact(), approval=listed)
+        approve("--key", keys / "officer.key")
+        # Whoever agrees after that takes nothing from it.
+        approve()
+        (outcome,) = federation.forget(Exact(), Rounds(2), approval=listed)
+        assert outcome.asked[0].number == number
+        approved = build_statement(history, number).predicate.approved
+        assert approved is not None
+        assert approved.key == fingerprint(listed[0])
+
+
+def test_whom_the_model_never_knew_is_not_settled_without_a_listed_key(federation: Revocable, keys: Path) -> None:
+    history, listed = federation.history, [load_public_key(keys / "officer.key.pub")]
+    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    federation.forget(Exact(), Rounds(3), approval=True)
+    history.approve(second, "A. Officer")
+    federation.forget(Exact(), Rounds(3), approval=True)
+    history.approve(first, "A. Officer")
+    assert federation.forget(Exact(), Rounds(3), approval=listed) == []
+    history.approve(first, "A. Officer", sign_by(load_signer(keys / "officer.key", "correct horse battery")))
+    (settled,) = federation.forget(Exact(), Rounds(3), approval=listed)
+    assert (settled.asked[0].number, settled.planned) == (first, None)
+
+
+@pytest.mark.parametrize("approval", [[], (), None, "officer.key.pub", ["officer.key.pub"], 1])
+def test_what_lists_no_keys_is_refused(federation: Revocable, approval: Any) -> None:
+    federation.history.ask(["clinic-1"], BUDGET)
+    for act in (
+        lambda: federation.forget(Exact(), Rounds(3), approval=approval),
+        lambda: serve(federation, Rounds(3), approval=approval),
+    ):
+        with pytest.raises(ValueError, match="the public keys of those who may agree"):
+            act()
+    assert federation.history.newest.branch == 0
 
 
 def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def test_every_rule_reads_a_metric_that_is_written() -> None:
         "rescind_next_deadline_timestamp_seconds",
         "rescind_last_round_timestamp_seconds",
         "rescind_standing_doubts",
+        "rescind_stamp_problems",
     }
     assert read <= written
     # The page describes them all.
@@ -202,6 +203,7 @@ def test_promtool_finds_no_fault_with_the_rules() -> None:
         ({"last_round": -0.9}, None),
         ({"last_round": -1.1}, "RescindNoRound"),
         ({"standing_doubts": 1}, "RescindDoubt"),
+        ({"stamp_problems": 1}, "RescindJournalChanged"),
         ({"written": -0.5}, "RescindNotWatched"),
     ],
     ids=str,
@@ -212,7 +214,8 @@ def test_an_alert_fires_when_it_has_to_and_not_before(
     """Prometheus itself reads the metrics as they are written, at a time of the test's own choosing."""
     now = NOW.timestamp()
     times = {name: NOW + timedelta(days=state[name]) for name in ("next_deadline", "last_round") if name in state}
-    counts = {name: value for name, value in state.items() if name in ("overdue_requests", "standing_doubts")}
+    counted = ("overdue_requests", "standing_doubts", "stamp_problems")
+    counts = {name: value for name, value in state.items() if name in counted}
     written = now + state.get("written", 0) * DAY
     with History.in_memory() as history:
         gauges = replace(read_gauges(history, NOW), **({"last_round": NOW} | counts | times))

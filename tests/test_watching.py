@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +31,8 @@ from rescind.history.erasure import Eraser
 from rescind.history.events import TrainingDoubted, record
 from rescind.history.gauges import read_gauges
 from rescind.history.overview import count_days_left, find_overdue
-from rescind.ledger.records import Span
+from rescind.ledger.commitments import canonical, next_entry
+from rescind.ledger.records import Entry, Span
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from tests.engines.test_flower import grid, initial, recorded
@@ -111,6 +114,7 @@ def test_every_number_is_right_and_json_has_it_too(folder: Path) -> None:
         "rescind_stored_bytes": told["stored_bytes"],
         "rescind_standing_doubts": len(told["doubts"]),
         "rescind_unfinished_erasures": told["unfinished_erasures"],
+        "rescind_stamp_problems": told["stamp_problems"],
     }
     assert (values["rescind_open_requests"], values["rescind_overdue_requests"]) == (2, 1)
     assert (values["rescind_recorded_rounds_total"], values["rescind_standing_doubts"]) == (5, 1)
@@ -240,7 +244,8 @@ def test_check_says_which_request_is_overdue_and_nobodys_name(folder: Path) -> N
     assert not any(name in line for name in ("clinic", *LABELS))
     as_json = said("status", folder, "--check", "--json")
     assert as_json.exit_code == 3
-    assert json.loads(as_json.output) == {"overdue": [{"request": 2, "deadline": day, "days_late": late_by}]}
+    overdue = [{"request": 2, "deadline": day, "days_late": late_by}]
+    assert json.loads(as_json.output) == {"overdue": overdue, "stamp_problems": []}
     assert f"due {day}, {late_by} days overdue" in said("status", folder).output
 
 
@@ -248,8 +253,41 @@ def test_check_says_nothing_where_nothing_is_overdue(folder: Path) -> None:
     assert said("request", "withdraw", folder, 2).exit_code == 0
     done = said("status", folder, "--check")
     assert (done.exit_code, done.output) == (0, "")
-    assert json.loads(said("status", folder, "--check", "--json").output) == {"overdue": []}
+    assert json.loads(said("status", folder, "--check", "--json").output) == {"overdue": [], "stamp_problems": []}
     assert samples(metrics(folder))["rescind_overdue_requests"] == 0
+
+
+@pytest.mark.parametrize("hide", [False, True], ids=["unstamped", "and the secret's mark changed"])
+def test_nobody_silences_the_watch_without_the_secret(hide: bool, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database, database:
+        last = database.execute("SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1").fetchone()
+        body = {"request": 2, "reason": "asked by mistake"}
+        entry = next_entry(Entry(last[0], "", "", {}, b"", last[1]), "withdrawal", "2026-11-16T12:00:00+00:00", body)
+        row = (entry.sequence, entry.kind, entry.time, canonical(body).decode(), entry.root, entry.head, bytes(32))
+        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        if hide:
+            database.execute("UPDATE run SET secret_check = zeroblob(32)")
+    checked = said("status", folder, "--check")
+    assert checked.exit_code == 1
+    (line,) = checked.output.splitlines()
+    assert "what the journal says cannot be relied on" in line
+    assert ("secret file" if hide else f"entry {entry.sequence} was added without the secret") in line
+    as_json = said("status", folder, "--check", "--json")
+    assert as_json.exit_code == 1
+    told = json.loads(as_json.output)
+    assert (told["overdue"], len(told["stamp_problems"])) == ([], 1)
+    assert samples(metrics(folder))["rescind_stamp_problems"] == 1
+    assert json.loads(said("status", folder, "--json").stdout)["stamp_problems"] == 1
+    for words in (["status", folder], ["request", "list", folder]):
+        assert "cannot be relied on" in said(*words).stderr
+
+
+def test_without_the_secret_stamps_are_not_looked_at_and_that_is_said(folder: Path) -> None:
+    Path(f"{folder}.secret").unlink()
+    assert "rescind_stamp_problems" not in samples(metrics(folder))
+    as_json = said("status", folder, "--check", "--json")
+    assert as_json.exit_code == 3
+    assert json.loads(as_json.output)["stamp_problems"] is None
 
 
 def test_an_extension_and_service_end_being_overdue(folder: Path) -> None:

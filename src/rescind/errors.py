@@ -28,7 +28,11 @@ class UnsafePermissionsError(HistoryError):
 
 
 class MissingSecretError(HistoryError):
-    """The secret file of a history is not there, or is not its own."""
+    """The secret file of a history is not at hand."""
+
+
+class WrongSecretError(MissingSecretError):
+    """The file that is named as a history's secret does not fit the history."""
 
 
 class LockedError(HistoryError):

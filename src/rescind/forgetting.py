@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import cast
 
+from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.facts import REPRODUCIBLE, Mode, PrivacyScope
@@ -188,7 +189,7 @@ class Revocable:
         level: ErasureLevel = ErasureLevel.PURGE,
         together: bool = False,
         approved: RecordedPlan | None = None,
-        approval: bool = False,
+        approval: Approvers = False,
     ) -> list[Outcome]:
         """Finish what was begun, then serve every open request, in the order of arrival or all together.
 
@@ -201,8 +202,9 @@ class Revocable:
             level: how much of a forgotten client is erased.
             together: whether the open requests are served by one restart.
             approved: a plan, from ``plan``, to carry out first.
-            approval: whether somebody has to agree to every other plan (``History.approve``); what is not approved
-                is planned, and stays open.
+            approval: whether somebody has to agree to every other plan (``History.approve``), or the public keys of
+                those who may: then only what one of them has signed counts. What is not approved is planned, and
+                stays open.
 
         Returns:
             what became of the requests that were served, in the order in which they were.
@@ -211,14 +213,16 @@ class Revocable:
             StalePlanError: the history has changed since ``approved`` was planned, or its requests were planned
                 again.
             BrokenHistoryError: somebody changed the ledger.
-            ValueError: ``method`` is no method, ``until`` no rule or ``approved`` no plan; another method planned
-                ``approved`` or began what is to be finished; or the method finds no plan.
+            ValueError: ``method`` is no method, ``until`` no rule, ``approved`` no plan or ``approval`` no list of
+                keys; another method planned ``approved`` or began what is to be finished; or the method finds no
+                plan.
             LockedError: another process is writing to this run.
             RunMismatchError: the run that was recorded is another one.
             StillReadError: what was erased cannot be overwritten while another process reads.
         """
         _check_method(method)
         _check_stop(until)
+        check_approval(approval)
         if approved is not None and not isinstance(approved, RecordedPlan):
             raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
@@ -289,12 +293,12 @@ class Revocable:
             )
 
     def _choose(
-        self, method: Method, batches: Sequence[Sequence[FiledRequest]], *, approval: bool
+        self, method: Method, batches: Sequence[Sequence[FiledRequest]], *, approval: Approvers
     ) -> RecordedPlan | None:
         """Return the plan of the first batch; with ``approval`` the first that somebody agreed to, if any."""
         for batch in batches:
             plan = self._planned(method, batch)
-            if not approval or self.history.timeline.approval_of(plan.requests[0]) is not None:
+            if is_approved(self.history, plan.requests[0], approval):
                 return plan
         return None
 
@@ -461,7 +465,7 @@ class Revocable:
         if self.engine.facts.stages is not None:
             raise ValueError("a network in two stages is not trained as a whole: use solve(), and Solve() to forget")
 
-    def _waiting(self, recorder: Recorder, *, approval: bool) -> list[FiledRequest]:
+    def _waiting(self, recorder: Recorder, *, approval: Approvers) -> list[FiledRequest]:
         """Return the open requests; those whose clients the newest model does not know are settled here and now.
 
         With ``approval`` they are settled once somebody agreed, too.
@@ -475,7 +479,7 @@ class Revocable:
         for asked, not_known in zip(asked_now, unknown, strict=True):
             if not not_known:
                 waiting.append(asked)
-            elif not approval or self.history.timeline.approval_of(asked.number) is not None:
+            elif is_approved(self.history, asked.number, approval):
                 recorder.settle(asked.number)
         return waiting
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar, Protocol
 
+from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.core.arrays import Tensor
 from rescind.core.facts import DpFedAvg, Mode
 from rescind.engines.stops import Rounds, Stop
@@ -155,7 +156,7 @@ def serve(
     level: ErasureLevel = ErasureLevel.PURGE,
     outlet: Outlet | None = None,
     served: Callable[[Outcome], None] = lambda _: None,
-    approval: bool = False,
+    approval: Approvers = False,
     rule: Rule | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> dict[str, Tensor]:
@@ -169,7 +170,8 @@ def serve(
         level: how much of a forgotten client is erased.
         outlet: where the released model goes. Nothing is there while somebody whom it may know waits.
         served: is shown what became of every request.
-        approval: whether somebody has to agree to every plan before it is carried out.
+        approval: whether somebody has to agree to every plan before it is carried out, or the public keys of those
+            who may: then only what one of them has signed counts.
         rule: when requests are served. With one it does not end by itself: it waits for the next request.
         pause: is called while there is nothing to do, and returns when it is time to look again.
 
@@ -178,10 +180,11 @@ def serve(
 
     Raises:
         PendingRequestError: somebody whom the model knows waits, for an approval or because the rule ended it.
-        ValueError: nobody is left who could train, or the head cannot be solved.
+        ValueError: nobody is left who could train, the head cannot be solved, or ``approval`` is no list of keys.
         LockedError: another process is writing to this run.
         RunMismatchError: the run that was recorded is another one.
     """
+    check_approval(approval)
     history = federation.history
     placed: ModelId | None = None
     solve = solve or federation.engine.facts.stages is not None
@@ -226,9 +229,9 @@ def serve(
             if not history.timeline.open_requests and rule is None:
                 return model
         waiting = list(history.timeline.open_requests)
-        undecided = [number for number in waiting if approval and _is_undecided(history, number)]
+        undecided = [number for number in waiting if approval and _is_undecided(history, number, approval)]
         if waiting and waiting == undecided and rule is None:
-            raise _ask_for_approval(undecided)
+            raise _ask_for_approval(undecided, approval)
         if rule is not None and (not due or waiting == undecided):
             pause()
 
@@ -248,18 +251,19 @@ def _find_held(history: History) -> list[int]:
     return [asked.number for asked in history.waiting()] + begun
 
 
-def _is_undecided(history: History, number: int) -> bool:
-    """Return whether a request is planned, or needs no plan, and nobody has agreed to it yet."""
+def _is_undecided(history: History, number: int, approval: Approvers) -> bool:
+    """Return whether a request is planned, or needs no plan, and nobody who may has agreed to it yet."""
     timeline = history.timeline
-    if timeline.approval_of(number) is not None:
+    if is_approved(history, number, approval):
         return False
     return number in timeline.plans or history.are_unknown([timeline.requests[number - 1].request])[0]
 
 
-def _ask_for_approval(numbers: Sequence[int]) -> PendingRequestError:
+def _ask_for_approval(numbers: Sequence[int], approval: Approvers) -> PendingRequestError:
+    key = "" if isinstance(approval, bool) else f" --key KEY (one of the {len(approval)} that are listed)"
     return PendingRequestError(
         f"request {_list(numbers)} is planned and waits for somebody to agree: rescind approve HISTORY NUMBER --by "
-        "PERSON, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON; then start the next run"
+        f"PERSON{key}, or rescind refuse HISTORY NUMBER --by PERSON --reason REASON; then start the next run"
     )
 
 

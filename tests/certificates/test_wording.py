@@ -278,7 +278,7 @@ def test_a_dp_certificate_says_what_hides_and_what_its_mu_is_made_of(
     for text in (told, render_page(checked(found), "today")):
         assert "updates of length 0.5 at most, whose sum is divided by 10" in text
         assert f"z = {rounds.noise_multiplier:.6g}" in text
-        assert "add up to 6, so mu = sqrt(6) / z" in text
+        assert "add up to at most 6, so mu = sqrt(6) / z" in text
     assert "not public: how many examples" in " ".join(found.predicate.public)
 
 

@@ -11,7 +11,7 @@ from benchmarks.soundness import distances
 from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge, UnboundedEdge
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
-from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
+from rescind.core.strict import HeadBound, participations, release_mu, strict_sensitivity
 from rescind.core.training import LocalTraining
 
 BARE = HeadBound(
@@ -227,15 +227,27 @@ def test_releases_of_dp_fedavg_add_up() -> None:
     assert release_mu(path, [0, 1], 2.0) / SAFETY == pytest.approx(np.sqrt(np.cumsum(np.square(together))) / 2)
 
 
-def test_nothing_strict_is_known_past_an_erased_stretch() -> None:
+def test_nothing_is_known_of_a_heads_distance_past_an_erased_stretch() -> None:
     path: list[Edge] = [
-        ErasedStretch(np.array([0]), np.ones(1), np.ones(1), common_factor=True),
+        ErasedStretch(np.array([0]), np.ones(1), np.ones(1), common_factor=True, rounds=3),
         AbsentRound(0.5, 0.0),
     ]
-    for bound in (strict_sensitivity(path, [0], BARE), release_mu(path, [0], 1.0)):
-        assert bound.tolist() == [0, np.inf, np.inf]
-    for bound in (strict_sensitivity(path, [1], BARE), release_mu(path, [1], 1.0)):
-        assert bound.tolist() == [0, 0, 0]
+    assert strict_sensitivity(path, [0], BARE).tolist() == [0, np.inf, np.inf]
+    assert strict_sensitivity(path, [1], BARE).tolist() == [0, 0, 0]
+
+
+def test_whoever_took_part_in_erased_rounds_counts_as_if_it_had_in_each() -> None:
+    first, alone = public_round([0, 4], [1.0] * 2, [1.0] * 2), public_round([1], [1.0], [1.0])
+    # 3 left before the stretch began, and is named all the same.
+    named, weights = np.array([0, 1, 3]), np.array([0.5, 1.0, 0.0])
+    stretch = ErasedStretch(named, np.ones(3), weights, common_factor=True, rounds=5)
+    path: list[Edge] = [first, stretch, alone]
+    for group, squares in (([0], [0, 1, 6, 6]), ([0, 1], [0, 1, 21, 22]), ([3], [0] * 4), ([4], [0, 1, 1, 1])):
+        assert participations(path, group).tolist() == squares
+    # Nobody took part in no rounds: how many there were is not known.
+    unknown = replace(stretch, rounds=0)
+    assert participations([unknown], [0]).tolist() == [0, np.inf]
+    assert participations([stretch, UnboundedEdge()], [9])[-1] == np.inf
 
 
 def test_a_leaver_with_another_number_of_steps_round_by_round() -> None:

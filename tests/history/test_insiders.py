@@ -140,6 +140,9 @@ EDITS = {
     "a round under another entry": "UPDATE round SET sequence = 1 WHERE branch = 1 AND round = 4",
     "an update of no branch": """INSERT INTO client_update SELECT 77, round, client, digest FROM client_update
         WHERE branch = 1""",
+    "an update of somebody else": "UPDATE client_update SET client = 9000 WHERE client = 3",
+    "an update of another round": "UPDATE client_update SET round = 2 WHERE branch = 1 AND round = 1",
+    "an update that is not there": "DELETE FROM client_update WHERE client = 3",
     "an update of no round": """INSERT INTO client_update SELECT branch, round - 99, client, digest
         FROM client_update WHERE branch = 1""",
     "a kept model of no branch": "INSERT INTO kept SELECT 77, 0, model FROM kept WHERE branch = 1 AND round = 4",
@@ -171,6 +174,7 @@ OF_SQLITE = {
     "a constraint gone": """CREATE TABLE other (digest TEXT NOT NULL, pseudonym INTEGER NOT NULL);
         INSERT INTO other SELECT * FROM suppression; DROP TABLE suppression;
         ALTER TABLE other RENAME TO suppression""",
+    "the mark of the secret": "UPDATE run SET secret_check = zeroblob(32)",
     "statistics": "ANALYZE main",
     "numbers in the wrong type": "UPDATE kept SET model = 'text'",
     "an entry without a time": "UPDATE journal SET time = 'zz' WHERE sequence = (SELECT max(sequence) FROM journal)",
@@ -252,6 +256,16 @@ def test_who_verifies_without_the_secret_is_told_what_is_not_looked_at(made: Mad
     Path(f"{copy}.secret").unlink()
     with History(copy, create=False) as history:
         assert any("erased name" in each for each in verify(made.certificate, [KEY], history=history).unchecked)
+
+
+@pytest.mark.parametrize("content", ["ab" * 32, "not a secret", ""])
+def test_who_verifies_with_a_wrong_secret_is_refused(content: str, made: Made, copy: Path) -> None:
+    """Whoever can write the ledger can make the right secret look wrong, and so keep stamps from being checked."""
+    Path(f"{copy}.secret").write_text(content)
+    with History(copy, create=False) as history:
+        assert "the stamps of its entries cannot be checked" in refused(history, made)
+        (problem,) = history.stamp_problems() or ()
+        assert f"{copy}.secret" in problem
 
 
 @pytest.mark.parametrize("statement", (EDITS | OF_SQLITE).values(), ids=[*EDITS, *OF_SQLITE])
@@ -471,6 +485,20 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
         head = history.head
         with pytest.raises(BrokenHistoryError, match=r"the numbers of model 0\.1 are not those"):
             history.erase(history.plan_erasure(ErasureLevel.PURGE))
+        assert history.head == head
+
+
+def test_no_update_outlasts_its_client_under_another_pseudonym(tmp_path: Path) -> None:
+    with History(tmp_path / "history") as history:
+        federation = Revocable(history, simulation(8, secret_noise=True), update_interval=2)
+        federation.train(Rounds(3))
+        statement = """UPDATE client_update SET client = 9000
+            WHERE client = (SELECT pseudonym FROM identity WHERE name = 'clinic-1')"""
+        edited(tmp_path / "history", Path(), statement)
+        history.ask(["clinic-1"], Budget(8.0, 1e-2))
+        head = history.head
+        with pytest.raises(BrokenHistoryError, match="are not those of its participants"):
+            federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         assert history.head == head
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -10,7 +12,12 @@ from rescind.certificates.curve import is_sound
 from rescind.certificates.envelope import fingerprint
 from rescind.history.decisions import Sign, write_approval
 from rescind.history.events import PlanApproved
+from rescind.history.history import History
 from rescind.history.timeline import Timeline
+from rescind.ledger.records import Entry
+
+# Whether somebody has to agree to a plan before it is carried out; or the keys, of which one has to have signed that.
+Approvers = bool | Sequence[SSlibKey]
 
 
 def sign_by(signer: CryptoSigner) -> Sign:
@@ -19,23 +26,62 @@ def sign_by(signer: CryptoSigner) -> Sign:
     return lambda text: (public, signer.sign(text).signature)
 
 
+def check_approval(approval: Approvers) -> None:
+    """Refuse what says neither whether somebody has to agree nor who.
+
+    Raises:
+        ValueError: it is no bool, and no list of public keys with at least one in it.
+    """
+    if isinstance(approval, bool):
+        return
+    if not isinstance(approval, Sequence) or not approval or not all(isinstance(key, SSlibKey) for key in approval):
+        raise ValueError(
+            f"approval is {approval!r:.80}: give True or False, or the public keys of those who may agree, at least "
+            "one, as rescind.certificates.keys.load_public_key returns them"
+        )
+
+
+def is_approved(history: History, number: int, approval: Approvers) -> bool:
+    """Return whether a request's plan may be carried out: somebody has agreed who may, or nobody has to."""
+    approvals = history.timeline.approvals_of(number)
+    if isinstance(approval, bool):
+        return not approval or bool(approvals)
+    listed = {key.keyval["public"] for key in approval}
+    return any(
+        event.key in listed and _is_signed(history.timeline, history.identifier, number, event)
+        for _, event in approvals
+    )
+
+
+def find_approval(timeline: Timeline, run: str, number: int) -> tuple[Entry, PlanApproved] | None:
+    """Return the approval of a request's plan, the last one that is signed if one is; None if nobody approved it."""
+    approvals = timeline.approvals_of(number)
+    signed = [moment for moment in approvals if _is_signed(timeline, run, number, moment[1])]
+    return next(reversed(signed or approvals), None)
+
+
 def find_approval_problem(timeline: Timeline, run: str, number: int) -> str | None:
     """Say what is wrong with the signature under the approval of a request's plan; None if nothing is."""
-    approval = timeline.approval_of(number)
-    if approval is None:
+    approval = find_approval(timeline, run, number)
+    if approval is None or not (approval[1].key or approval[1].signature):
         return None
-    _, event = approval
-    if not event.key and not event.signature:
-        return None
+    if not _is_signed(timeline, run, number, approval[1]):
+        return f"the approval of request {number} is not signed by the key that it names"
+    return None
+
+
+def _is_signed(timeline: Timeline, run: str, number: int, event: PlanApproved) -> bool:
+    """Return whether the key that an approval names has signed it."""
     try:
         raw = bytes.fromhex(event.key)
         if not is_sound(raw):
-            raise ValueError("anybody could sign for this key")
+            # Anybody could sign for it.
+            return False
         text = write_approval(run, timeline.planned_at(number), event.by)
         Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(event.signature), text)
     except (ValueError, InvalidSignature):
-        return f"the approval of request {number} is not signed by the key that it names"
-    return None
+        return False
+    return True
 
 
 def name_approver(event: PlanApproved) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
-from rescind.certificates.approvals import find_approval_problem, name_approver
+from rescind.certificates.approvals import find_approval, find_approval_problem, name_approver
 from rescind.certificates.models import find_covered
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
@@ -277,7 +277,7 @@ def _solving(timeline: Timeline, claim: Claim) -> Solving | None:
 
 def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
     """Return when the plan of a request was approved, and by which key; not by whom, which is the journal's."""
-    approval = timeline.approval_of(number)
+    approval = find_approval(timeline, run, number)
     if approval is None:
         return None
     if (unsigned := find_approval_problem(timeline, run, number)) is not None:

@@ -86,7 +86,8 @@ class NoisedRounds(Part):
 
     ``noise_multiplier`` is z, which follows from ``sigma``, the noise on the mean, ``clip`` (C) and ``denominator``.
     There were ``rounds`` before the restart; ``participations`` is the sum over them of the squared number of those
-    who are hidden together and took part, the largest if several groups count. ``mu`` is its root over z.
+    who are hidden together and took part, the largest if several groups count. In rounds that were erased before, all
+    of them count who may have taken part. ``mu`` is its root over z.
     """
 
     noise_multiplier: Positive

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def render_metrics(gauges: Gauges) -> str:
-    """Return the metrics as text; a time that is not known is left out.
+    """Return the metrics as text; what is not known is left out.
 
     Times are points in time: an age would stand still in a file that nobody writes any more.
     """
@@ -36,6 +36,12 @@ def render_metrics(gauges: Gauges) -> str:
             {"": gauges.standing_doubts},
         ),
         ("unfinished_erasures", "gauge", "Erasures begun and not ended.", {"": gauges.unfinished_erasures}),
+        (
+            "stamp_problems",
+            "gauge",
+            "Signs that somebody without the secret file changed the journal.",
+            {} if gauges.stamp_problems is None else {"": gauges.stamp_problems},
+        ),
     )
     lines = []
     for name, kind, words, values in families:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rescind.cli.shared import AsJson, Delta, Epsilon, Location, Number, describe_leaving, open_existing, show, table
+from rescind.cli.shared import (
+    AsJson,
+    Delta,
+    Epsilon,
+    Location,
+    Number,
+    describe_leaving,
+    open_existing,
+    show,
+    table,
+    warn_of_changes,
+)
 
 if TYPE_CHECKING:
     from rescind.history.history import History
@@ -93,6 +104,7 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     with open_existing(history) as opened:
         from rescind.history.outcomes import find_finished
 
+        warn_of_changes(opened.stamp_problems())
         timeline = opened.timeline
         everything = timeline.requests
         names = opened.describe_groups([asked.request.group for asked in everything])

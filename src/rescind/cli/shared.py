@@ -77,6 +77,13 @@ def complain(problem: str) -> None:
     typer.echo(f"rescind: {make_plain(' '.join(problem.split()))}", err=True)
 
 
+def warn_of_changes(problems: Sequence[str] | None) -> None:
+    """Print on standard error what shows that somebody without the secret changed the journal, if anything does."""
+    for problem in (problems or ())[:1]:
+        more = f" (and {len(problems or ()) - 1} more)" if len(problems or ()) > 1 else ""
+        complain(f"what the journal says cannot be relied on{more}: {problem}. `rescind doctor` says more")
+
+
 @contextmanager
 def show_progress(label: str) -> Iterator[None]:
     """Show that something takes its time, and how much of it is left, where somebody looks at a terminal."""

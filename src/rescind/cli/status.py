@@ -17,6 +17,7 @@ from rescind.cli.shared import (
     show,
     show_progress,
     table,
+    warn_of_changes,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def status(
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Say nothing, unless a request is overdue: then end with 3. For cron.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Say nothing, unless a request is overdue (then end with 3), or the secret file shows that somebody "
+            "changed the journal (then end with 1). For cron.",
+        ),
     ] = False,
 ) -> None:
     """Show how a run stands: who moved the model, what is kept, open requests, what could be claimed.
@@ -77,6 +83,7 @@ def status(
             metrics = render_metrics(read_gauges(opened, now))
             typer.echo(metrics)
             return
+        warn_of_changes(opened.stamp_problems())
         # People want to see the most influential ones, programs everybody.
         view = overview(opened, None if as_json else 10)
         gauges = read_gauges(opened, now)
@@ -116,6 +123,7 @@ def status(
         "client_states": {state.value: count for state, count in gauges.clients.items()},
         "rejected_replies": gauges.rejected_replies,
         "unfinished_erasures": gauges.unfinished_erasures,
+        "stamp_problems": gauges.stamp_problems,
     }
     # Where they stand in the way they are told with what else does.
     beside = [doubt for doubt in doubts if doubt not in view.claimable.raised_by]
@@ -131,8 +139,14 @@ def _check(history: str, now: datetime, as_json: bool) -> None:
             {"request": asked.number, "deadline": asked.deadline[:10], "days_late": -count_days_left(asked, now)}
             for asked in find_overdue(opened, now)
         ]
+        changed = opened.stamp_problems()
     if as_json:
-        show({"overdue": rows}, (), as_json)
+        show({"overdue": rows, "stamp_problems": changed}, (), as_json)
+    else:
+        warn_of_changes(changed)
+    if changed:
+        # Who withdraws a request so has nobody overdue.
+        raise typer.Exit(1)
     if not rows:
         return
     if not as_json:

@@ -213,12 +213,12 @@ def release_mu(edges: Sequence[Edge], group: Iterable[int], noise_multiplier: fl
 
 
 def participations(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
-    """Return at every node the sum over the rounds before it of |W in S|^2; infinite where that is erased.
+    """Return at every node the sum over the rounds before it of |W in S|^2; of erased rounds the most it can be.
 
     Theory section 8.
     """
     leaving = sorted_group(group)
-    return np.cumsum([0.0, *(_participants_of(edge, leaving) ** 2 for edge in edges)])
+    return np.cumsum([0.0, *(_squares_of(edge, leaving) for edge in edges)])
 
 
 def participation_mu(squares: Factor, noise_multiplier: float) -> Factor:
@@ -231,16 +231,18 @@ def participation_mu(squares: Factor, noise_multiplier: float) -> Factor:
     return root * (SAFETY / noise_multiplier)
 
 
-def _participants_of(edge: Edge, leaving: Clients) -> float:
-    if isinstance(edge, ErasedStretch):
-        return _past_erased(edge, leaving)
+def _squares_of(edge: Edge, leaving: Clients) -> float:
     if isinstance(edge, UnboundedEdge):
         return math.inf
+    if isinstance(edge, ErasedStretch):
+        # Nobody is in a round twice, so whoever is named took part in each of the rounds at most.
+        joined, rounds = float(find_members(edge.joined, leaving).sum()), edge.rounds or math.inf
+        return rounds * joined**2 if joined else 0.0
     if not isinstance(edge, RoundEdge):
         return 0.0
     joined = float(find_members(edge.clients, leaving).sum())
     # A solver's sums have no noise.
-    return math.inf if edge.solver and joined else joined
+    return math.inf if edge.solver and joined else joined**2
 
 
 def _is_solver(edge: Edge) -> bool:

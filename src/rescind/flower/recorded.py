@@ -14,6 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Result, Strategy
 
+from rescind.certificates.approvals import Approvers
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
 from rescind.core.facts import DpFedAvg, Facts, PrivacyScope, PublicHead, Sampling, Source, Sources
@@ -258,7 +259,7 @@ def run(
     method: Method | None = None,
     solve: bool = False,
     level: ErasureLevel = ErasureLevel.PURGE,
-    approval: bool = False,
+    approval: Approvers = False,
     serve: Rule | None = None,
     timeout: float = 600.0,
     train_config: ConfigRecord | Sequence[ConfigRecord] | None = None,
@@ -284,8 +285,9 @@ def run(
             ``Solve()`` has solved is not trained on.
         solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
         level: how much of a forgotten client is erased.
-        approval: whether somebody has to agree to every plan before it is carried out (``rescind approve``). Where
-            nobody has yet, the run ends with an error that says so; with ``serve`` it waits.
+        approval: whether somebody has to agree to every plan before it is carried out (``rescind approve``), or the
+            public keys of those who may: then only what one of them has signed counts. Where nobody has yet, the run
+            ends with an error that says so; with ``serve`` it waits.
         serve: when requests are served by a run that does not end: ``at_once``, ``nightly`` or a rule of your own.
             Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,

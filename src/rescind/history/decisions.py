@@ -42,10 +42,11 @@ def approve(ledger: Ledger, number: int, by: str, sign: Sign | None, time: str) 
 
 def refuse(ledger: Ledger, number: int, by: str, reason: str, time: str) -> None:
     """Record that a named person decided not to serve an open request, and why."""
-    check_open(Timeline.read(ledger), number)
     _check_person(by)
     check_reason(reason, "a request is not refused")
-    record(ledger, RequestRefused(number, by, reason), time)
+    with ledger.turn():
+        check_open(Timeline.read(ledger), number)
+        record(ledger, RequestRefused(number, by, reason), time)
 
 
 def write_approval(run: str, planned: Entry, by: str) -> bytes:

@@ -23,7 +23,8 @@ class Gauges:
 
     ``run`` is the run's identifier. ``next_deadline`` is that of the most urgent open request. ``recorded_rounds``
     and ``rejected_replies`` are counted from the beginning on, also those that were erased since. ``clients`` counts
-    by state; the silent are left out where nobody can tell who they are.
+    by state; the silent are left out where nobody can tell who they are. ``stamp_problems`` counts what shows that
+    somebody without the secret changed what the journal tells; None if the secret file is not at hand.
     """
 
     run: str
@@ -37,6 +38,7 @@ class Gauges:
     stored_bytes: int
     standing_doubts: int
     unfinished_erasures: int
+    stamp_problems: int | None
 
 
 def read_gauges(history: History, now: datetime) -> Gauges:
@@ -60,6 +62,7 @@ def read_gauges(history: History, now: datetime) -> Gauges:
         for entry in history.ledger.entries(ROUND):
             rounds, last = rounds + 1, entry
         states, unfinished = count_states(history.ledger, timeline), find_unfinished(history)
+        changed = history.stamp_problems()
         unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline, ()) is None else set()
         return Gauges(
             run=history.identifier,
@@ -73,4 +76,5 @@ def read_gauges(history: History, now: datetime) -> Gauges:
             stored_bytes=stored_bytes,
             standing_doubts=len(timeline.standing_doubts),
             unfinished_erasures=len(timeline.unfinished_deletions),
+            stamp_problems=None if changed is None else len(changed),
         )

@@ -32,6 +32,7 @@ from rescind.errors import (
     MissingSecretError,
     UnknownClientError,
     UnsafePermissionsError,
+    WrongSecretError,
 )
 from rescind.history import decisions, erasure, requests, verification
 from rescind.history.clocks import add_months, entry_times
@@ -317,6 +318,20 @@ class History:
         except (MissingSecretError, UnsafePermissionsError) as problem:
             return problem
         return None
+
+    def stamp_problems(self) -> list[str] | None:
+        """Say in words what shows that somebody without the secret changed what the journal tells.
+
+        Returns:
+            a sentence for each entry that was added or changed so, or one that the secret file does not fit the
+                history; None if the secret file is not at hand, without which nobody can tell.
+        """
+        try:
+            return self.ledger.stamp_problems()
+        except WrongSecretError as wrong:
+            return [str(wrong)]
+        except (MissingSecretError, UnsafePermissionsError):
+            return None
 
     @property
     def head(self) -> bytes:
@@ -867,12 +882,6 @@ class History:
             MissingSecretError: the secret file is not at hand.
         """
         request, now = Request(self.clients(names), budget, scope, releases), self._clock()
-        for asked in self.timeline.requests:
-            if not asked.dropped and asked.request.group & request.group:
-                raise ValueError(
-                    f"request {asked.number} is about some of these clients already: leave them out, or take it back "
-                    f"if it is still open (rescind request withdraw HISTORY {asked.number})"
-                )
         if not _YEARS[0] <= now.year < _YEARS[1]:
             raise ValueError(f"this machine's clock says {now.isoformat()}: set it, then ask")
         if deadline is not None and (deadline.tzinfo is None or deadline < now):

@@ -243,6 +243,9 @@ class Recorder:
         self._check_model(model)
         solver = len(steps) > 0 and not any(steps)
         model_id = self._following()
+        if solver and isinstance(self._run.facts.public, DpFedAvg):
+            # Once it is erased nobody could tell it from a noised round.
+            raise ValueError("a solver's sums have no noise, and this run is DP-FedAvg: train its rounds")
         if (updates is not None) != (self._run.stores_updates(model_id.round) and not solver):
             raise ValueError("updates are given exactly for the rounds that store them: see stores_updates")
         if updates is not None and set(updates) != set(names):

@@ -54,24 +54,33 @@ _CHANGES = (Run, Branch, ErasurePlan, EndByData, TrainingDoubted, DoubtsLifted, 
 
 
 def ask(ledger: Ledger, request: Request, time: datetime, deadline: datetime, sender: Sender = OPERATOR) -> int:
-    """Record a request and give its number; ``ValueError`` if it names more than a certificate can."""
+    """Record a request and return its number; ``ValueError`` if it cannot be served, or is made already."""
     if len(request.group) > MOST_CLIENTS:
         raise ValueError(
             f"a request is about at most {MOST_CLIENTS} clients, as a certificate lists them, and this one is about "
             f"{len(request.group)}: split it"
         )
-    if request.scope is PrivacyScope.SEQUENCE and ledger.readmitted():
-        raise ValueError(
-            "a sequence hides everybody who left before, and somebody was readmitted: ask with the scope 'group'"
-        )
     if sender != OPERATOR and len(request.group) != 1:
         raise ValueError(f"{sender.asker.value} asks for one client, and this request is about {len(request.group)}")
+    # Before its turn, because it reads the whole journal.
     check_names(ledger, request.group)
-    names = ledger.names(sorted_group(request.group)).values()
-    # Sorted, so that their order tells nothing.
-    forgotten = sorted(blind_name(receipt(ledger, name), name) for name in names)
-    entry = record(ledger, RequestFiled(request, deadline.isoformat(), tuple(forgotten), sender), time.isoformat())
-    return len(Timeline.read(ledger).until(entry.sequence).requests)
+    with ledger.turn():
+        if request.scope is PrivacyScope.SEQUENCE and ledger.readmitted():
+            raise ValueError(
+                "a sequence hides everybody who left before, and somebody was readmitted: ask with the scope 'group'"
+            )
+        filed = Timeline.read(ledger).requests
+        for asked in filed:
+            if not asked.dropped and asked.request.group & request.group:
+                raise ValueError(
+                    f"request {asked.number} is about some of these clients already: leave them out, or take it back "
+                    f"if it is still open (rescind request withdraw HISTORY {asked.number})"
+                )
+        names = ledger.names(sorted_group(request.group)).values()
+        # Sorted, so that their order tells nothing.
+        forgotten = sorted(blind_name(receipt(ledger, name), name) for name in names)
+        record(ledger, RequestFiled(request, deadline.isoformat(), tuple(forgotten), sender), time.isoformat())
+        return len(filed) + 1
 
 
 def receipt(ledger: Ledger, name: str) -> bytes:
@@ -94,22 +103,27 @@ def blind_name(salt: bytes, name: str) -> str:
 
 def withdraw(ledger: Ledger, number: int, time: datetime, reason: str = "") -> None:
     """Record that a request was taken back, and why; only an open one can be."""
-    check_open(Timeline.read(ledger), number)
     _check_length(reason)
-    record(ledger, RequestWithdrawn(number, reason), time.isoformat())
+    with ledger.turn():
+        check_open(Timeline.read(ledger), number)
+        record(ledger, RequestWithdrawn(number, reason), time.isoformat())
 
 
 def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) -> datetime:
     """Record that an open request may be served later, and why; returns the new deadline."""
-    filed = check_open(Timeline.read(ledger), number)
     check_reason(reason, "a deadline is not extended")
+    with ledger.turn():
+        return _extend(ledger, check_open(Timeline.read(ledger), number), days, reason, time)
+
+
+def _extend(ledger: Ledger, filed: FiledRequest, days: int, reason: str, time: datetime) -> datetime:
     deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), 366))
     latest = add_months(datetime.fromisoformat(filed.first_deadline), _MOST_MONTHS)
     if days < 1 or deadline > latest:
         raise ValueError(
-            f"request {number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"
+            f"request {filed.number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"
         )
-    record(ledger, DeadlineExtended(number, deadline.isoformat(), reason), time.isoformat())
+    record(ledger, DeadlineExtended(filed.number, deadline.isoformat(), reason), time.isoformat())
     return deadline
 
 
@@ -316,7 +330,7 @@ def participations_at(
         path = lineage_of(ledger, timeline.branches, parent, facts.training, everybody)
         sums.append(max(participations(path.edges, group)[path.index[parent]] for group in groups))
         earlier.append(filed.request)
-    # Of an erased stretch nobody knows it; what goes back behind one is never certified.
+    # Behind what nothing bounds; what goes back there is never certified.
     return tuple(map(int, sums)) if np.isfinite(sums).all() else ()
 
 

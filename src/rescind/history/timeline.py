@@ -353,17 +353,22 @@ class Timeline:
         return {number: moments[-1] for number, moments in drawn_up.items()}
 
     def approval_of(self, number: int) -> tuple[Entry, PlanApproved] | None:
-        """Return the approval of a request's latest plan, with its entry; None if nobody approved that one.
+        """Return the last approval of a request's latest plan, with its entry; None if nobody approved that one."""
+        approvals = self.approvals_of(number)
+        return approvals[-1] if approvals else None
 
-        Without a plan it is that of the request itself. Whoever agrees once it is carried out has approved nothing.
+    def approvals_of(self, number: int) -> list[tuple[Entry, PlanApproved]]:
+        """Return the approvals of a request's latest plan, with their entries.
+
+        Without a plan they are those of the request itself. Whoever agrees once it is carried out has approved
+        nothing.
         """
         planned, served = self.planned_at(number).sequence, self.served_at(number)
-        approvals = [
+        return [
             (entry, event)
             for entry, event in self._approvals
             if event.plan == planned and (served is None or entry.sequence < served)
         ]
-        return approvals[-1] if approvals else None
 
     @cached_property
     def _approvals(self) -> list[tuple[Entry, PlanApproved]]:

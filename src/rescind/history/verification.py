@@ -9,7 +9,7 @@ from functools import cache
 from rescind.checkpoints import tensors
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
-from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError
+from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError, WrongSecretError
 from rescind.history.bounds import follow_from_rounds
 from rescind.history.erasure import find_suppression_problems, stored_updates
 from rescind.history.events import (
@@ -119,7 +119,11 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: Checkpo
 def _find_stamp_problems(ledger: Ledger) -> Iterator[str]:
     # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
     with suppress(MissingSecretError, UnsafePermissionsError):
-        yield from (f"entry {number} was added without the secret" for number in ledger.unstamped_entries())
+        try:
+            yield from (f"entry {number} was added without the secret" for number in ledger.unstamped_entries())
+        except WrongSecretError as wrong:
+            # Whoever can write the ledger can make the right file look like another history's.
+            yield f"the stamps of its entries cannot be checked: {wrong}"
 
 
 def _find_repetitions(timeline: Timeline, entries: Sequence[Entry]) -> Iterator[str]:

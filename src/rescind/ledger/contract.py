@@ -75,7 +75,7 @@ class Ledger(ABC):
 
     **One writer.** ``writing`` holds the run for one process; a second is refused with ``LockedError``, which names
     the holder, and the death of the holder frees it. Only ``append``, ``register``, ``label`` and ``readmit`` may be
-    called without it: a request can arrive while training runs.
+    called without it, each in a ``turn``: a request can arrive while training runs.
 
     **Erasure.** What a method has erased is in no row any more; after ``compact`` it is in no byte of the store
     either, except where ``compact`` says otherwise. Erasing what is already gone does nothing.
@@ -117,7 +117,7 @@ class Ledger(ABC):
         Raises:
             MissingSecretError: the secret is not at hand.
         """
-        with self._beside_the_writer():
+        with self.turn():
             return self._append(kind, body, time)
 
     @abstractmethod
@@ -129,8 +129,18 @@ class Ledger(ABC):
         """Begin a transaction of the run's only writer."""
 
     @abstractmethod
-    def _beside_the_writer(self) -> AbstractContextManager[object]:
-        """Begin a transaction that is allowed while another process holds the run."""
+    def turn(self) -> AbstractContextManager[object]:
+        """Write in one transaction, which is allowed while another process holds the run.
+
+        Nobody else writes meanwhile: what is read inside is still so when what is appended inside is there. Inside
+        one turn of a thread another one is the same.
+
+        Returns:
+            a context manager, inside which to read and then append.
+
+        Raises:
+            MissingSecretError: on entering it, the secret is not at hand.
+        """
 
     @abstractmethod
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
@@ -219,7 +229,7 @@ class Ledger(ABC):
         # Nearly always all are known: then nothing is written, and no turn is waited for.
         known = self.pseudonyms(names)
         if any(name not in known for name in names):
-            with self._beside_the_writer():
+            with self.turn():
                 known = self.pseudonyms(names)
                 new = [name for name in dict.fromkeys(names) if name not in known]
                 # Whoever is known was not erased.
@@ -412,7 +422,7 @@ class Ledger(ABC):
             ValueError: a name or a label is none that every store can hold.
         """
         check_names_fit([*labels, *labels.values()])
-        with self._beside_the_writer():
+        with self.turn():
             rows = self._identities_of(labels)
             changed = {client: (nonce, labels[name]) for client, name, old, nonce in rows if old != labels[name]}
             if changed:
@@ -819,18 +829,29 @@ class Ledger(ABC):
             MissingSecretError: the secret is not at hand.
         """
 
-    def check_stamps(self) -> None:
-        """Refuse to act on entries that somebody added or changed without the secret.
+    def stamp_problems(self) -> list[str]:
+        """Say in words which entries somebody added or changed without the secret.
 
         A stamp is of an entry's head, so that the head has to follow from what the entry says.
+
+        Returns:
+            a sentence for each such entry.
+
+        Raises:
+            MissingSecretError: the secret is not at hand.
+        """
+        added = [f"entry {number} was added without the secret" for number in self.unstamped_entries()]
+        changed = [f"entry {number} does not follow from those before it" for number in broken_links(self.entries())]
+        return added + changed
+
+    def check_stamps(self) -> None:
+        """Refuse to act on entries that somebody added or changed without the secret.
 
         Raises:
             BrokenHistoryError: there is one.
             MissingSecretError: the secret is not at hand.
         """
-        added = [f"entry {number} was added without the secret" for number in self.unstamped_entries()]
-        changed = [f"entry {number} does not follow from those before it" for number in broken_links(self.entries())]
-        refuse_changes(added + changed)
+        refuse_changes(self.stamp_problems())
 
     @abstractmethod
     def erased_name_digests(self) -> list[tuple[str, int]]:

@@ -281,6 +281,11 @@ class Postgresql(Database):
         driver.autocommit = False
 
 
+def is_writing(connection: Connection) -> bool:
+    """Return whether a connection's transactions are those of ``Database.transaction``."""
+    return bool(connection.get_execution_options().get("rescind_writes", False))
+
+
 def _psycopg_url(address: str) -> URL:
     try:
         url = make_url(address)
@@ -307,8 +312,7 @@ def _needs_to_write(error: sqlite3.OperationalError | OperationalError) -> bool:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A writer asks for its turn at once: one that has read before it asks is refused when another came in between.
-    writes = connection.get_execution_options().get("rescind_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing(connection) else "BEGIN")
 
 
 def _empty_wal(driver: sqlite3.Connection) -> bool:

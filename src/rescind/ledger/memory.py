@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -48,6 +49,7 @@ class MemoryLedger(Ledger):
         self._stretches: dict[int, Stretch] = {}
         self._bounds: tuple[int, bytes, bytes] | None = None
         self._held = False
+        self._turn = threading.RLock()
 
     def close(self) -> None:
         self._held = False
@@ -65,8 +67,8 @@ class MemoryLedger(Ledger):
     def _transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def _beside_the_writer(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def turn(self) -> AbstractContextManager[object]:
+        return self._turn
 
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
         yield from [entry for entry in self._entries[after:] if not kinds or entry.kind in kinds]

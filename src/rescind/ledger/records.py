@@ -105,7 +105,7 @@ class Branch:
     numbers of the requests it serves, and ``hidden`` those of all requests whose clients its noise has to hide;
     ``bare`` are those whose clients nothing hides there. Where every round was noised (DP-FedAvg),
     ``participations`` has for each of the ``requests`` the largest sum over the rounds before the restart of |W in
-    S|^2, W being clients that it hides together.
+    S|^2, W being clients that it hides together; of erased rounds the most it can be.
     """
 
     number: int

@@ -13,7 +13,7 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
-from rescind.errors import HistoryError, MissingSecretError
+from rescind.errors import HistoryError, MissingSecretError, WrongSecretError
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.private_files import check_private, sync, warn_if_packed
 
@@ -48,7 +48,8 @@ def read_secret(path: Path | None) -> bytes:
     """Return the secret that a file holds, which nobody else may be able to read.
 
     Raises:
-        MissingSecretError: there is no such file, or it holds something else.
+        MissingSecretError: there is no such file.
+        WrongSecretError: it holds something else.
         UnsafePermissionsError: others can read it.
     """
     if path is None:
@@ -62,13 +63,16 @@ def read_secret(path: Path | None) -> bytes:
     with path.open("rb") as file:
         content = file.read(2 * KEY_BYTES + 2).decode(errors="replace")
     if not _CONTENT.fullmatch(content):
-        raise MissingSecretError(f"{path} is no secret file: put the right one back from its backup, or {_HOW}")
+        raise WrongSecretError(f"{path} is no secret file: put the right one back from its backup, or {_HOW}")
     return bytes.fromhex(content)
 
 
-def secret_mismatch(path: Path | None) -> MissingSecretError:
-    """Return the error about a file that holds another history's secret."""
-    return MissingSecretError(f"{path} is the secret file of another history: put the right one there, or {_HOW}")
+def secret_mismatch(path: Path | None) -> WrongSecretError:
+    """Return the error about a file that does not fit the history."""
+    return WrongSecretError(
+        f"{path} is the secret file of another history, or somebody changed this one: put the right file there, or "
+        f"{_HOW}. If it is the right one, restore the history from a backup"
+    )
 
 
 def _write(path: Path, secret: bytes) -> None:

@@ -48,7 +48,7 @@ from rescind.ledger.contract import (
     erased_digests,
     normalise_body,
 )
-from rescind.ledger.databases import Database, Postgresql, Sqlite
+from rescind.ledger.databases import Database, Postgresql, Sqlite, is_writing
 from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.ledger.schema import among, as_table
 from rescind.ledger.secret_file import make_secret, read_secret, secret_mismatch
@@ -488,13 +488,16 @@ class SqlLedger(Ledger):
             yield connection
 
     @contextmanager
-    def _beside_the_writer(self) -> Iterator[Connection]:
+    def turn(self) -> Iterator[None]:
         self._check_open()
+        if self._own.connection is not None and is_writing(self._own.connection):
+            yield
+            return
         # Before anything is written, and before a transaction is held up by a file.
         self.outside_secret(STAMPS)
         with self._database.transaction() as connection, self._using(connection):
             _take_turn(connection)
-            yield connection
+            yield
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rescind.certificates.approvals import find_approval
 from rescind.certificates.drawings import draw_days
 from rescind.certificates.fragments import (
     fold,
@@ -141,7 +142,7 @@ def describe_steps(history: History) -> dict[int, list[str]]:
     for asked in timeline.requests:
         if asked.sender.asker is not Asker.OPERATOR:
             notes[asked.number].append(f"It was asked for by {asked.sender.asker.value}.")
-        if (approval := timeline.approval_of(asked.number)) is not None:
+        if (approval := find_approval(timeline, history.identifier, asked.number)) is not None:
             entry, event = approval
             signed = "and signed that" if event.key else "without a signature"
             notes[asked.number].append(f"On {day_of(entry.time)} {event.by} approved its plan, {signed}.")

@@ -11,6 +11,8 @@ opens the same store each time it is called, and makes it the first time. For re
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -603,6 +605,26 @@ class LedgerConformance:
         kinds = ["registration", "branch", "registration", "request", "round"]
         assert [written.kind for written in second.entries()] == kinds
         assert broken_links(second.entries()) == []
+
+    def test_of_many_that_look_before_they_append_one_does(self, open_ledger: OpenLedger) -> None:
+        ledgers = [open_ledger() for _ in range(4)]
+        together = threading.Barrier(len(ledgers))
+
+        def ask(ledger: Ledger) -> None:
+            together.wait()
+            with ledger.turn():
+                asked = list(ledger.entries("request"))
+                # Long enough for the others to look as well, were it not for the turn.
+                time.sleep(0.05)
+                if not asked:
+                    ledger.append("request", {}, NOW)
+
+        threads = [threading.Thread(target=ask, args=(ledger,)) for ledger in ledgers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [entry.kind for entry in open_ledger().entries()] == ["request"]
 
     # Erasure
 
