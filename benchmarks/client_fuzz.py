@@ -24,7 +24,7 @@ from rescind.core.calibration import Budget
 from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
-from rescind.flower import Recorded
+from rescind.flower import Limits, Recorded
 from rescind.flower.wire import Instructions
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
@@ -47,6 +47,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "DP": {"training": HEAD32, "declared": True, "heuristic": True},
     "FedAdam": {"training": HEAD32, "declared": True, "heuristic": True},
 }
+# Behind masks one client can make the model as long as it likes, and by default the others would stop there.
+LIMITS = Limits(batch=5, length=1e14)
 # Of the others nothing is claimed that a bound could be denied for.
 BOUNDED = ("plain", "masked", "declared")
 MARKUP = (
@@ -200,7 +202,7 @@ def trained(msg: Message, context: Context) -> Message:
     shard = SHARDS[str(context.node_config["client-id"])]
     (config,) = msg.content.config_records.values()
     if not isinstance(Instructions.of(config).training.loss, DeclaredLoss | NetworkLoss):
-        return rescind.flower.train_head(msg, context, shard.features, shard.labels)
+        return rescind.flower.train_head(msg, context, shard.features, shard.labels, limits=LIMITS)
     ((key, arrays),) = msg.content.array_records.items()
     head = {name: arrays[f"head.{name}"].numpy() for name in ("bias", "weight")}
     result = train_head_on(head, shard.features, shard.labels, TRAINING)

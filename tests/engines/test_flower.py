@@ -78,7 +78,9 @@ def client_app(change: Change | None = None) -> ClientApp:
     @app.train()
     def train(msg: Message, context: Context) -> Message:
         shard = CLINICS[str(context.node_config["client-id"])]
-        reply = rescind.flower.train_head(msg, context, shard.features, shard.labels)
+        reply = rescind.flower.train_head(
+            msg, context, shard.features, shard.labels, limits=rescind.flower.Limits(batch=4)
+        )
         if change is not None:
             change(reply.content, context)
         return reply

@@ -66,7 +66,9 @@ def head_app(change: Change = unchanged) -> ClientApp:
     @app.train()
     def train(msg: Message, context: Context) -> Message:
         name = str(context.node_config["client-id"])
-        reply = rescind.flower.train_head(msg, context, CLINICS[name].features, CLINICS[name].labels)
+        # Noise makes the model longer than a client answers for by default.
+        limits = rescind.flower.Limits(length=10.0)
+        reply = rescind.flower.train_head(msg, context, CLINICS[name].features, CLINICS[name].labels, limits=limits)
         change(reply.content, name, Instructions.of(msg.content.config_records["config"]).model_id)
         return reply
 

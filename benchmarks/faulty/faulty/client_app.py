@@ -34,7 +34,9 @@ def train(msg: Message, context: Context) -> Message:
     if fault == "raises":
         raise RuntimeError("this client was told to fail")
     time.sleep(PAUSES.get(fault, 0.0))
-    reply = rescind.flower.train_head(msg, context, *data(str(context.node_config["client"])))
+    # A run that is disturbed for hours has more rounds than a client answers by default.
+    limits = rescind.flower.Limits(messages=10**6)
+    reply = rescind.flower.train_head(msg, context, *data(str(context.node_config["client"])), limits=limits)
     spoil(reply.content, fault)
     return reply
 

@@ -20,6 +20,26 @@ class Complaint(StrEnum):
     BIAS = "the bias has shape {}, for a weight of {}"
     PRECISION = "the head has to be {}: the server's training says so"
     FEW_ROWS = "there are {} rows here: sums over fewer than {} would tell too much"
+    STEPS = "the server asks for {} local steps, and this client makes {} at most: Limits(steps=...) of train_head"
+    RATE = (
+        "the learning rate times the loss's curvature is {}, and this client takes {} at most: "
+        "Limits(learning_rate=...) of train_head"
+    )
+    LENGTH = (
+        "the model's norm times that of the longest row is {}, and this client answers up to {}: "
+        "Limits(length=...) of train_head"
+    )
+    BATCH = (
+        "the server chooses batches of {} of {} rows, which can tell it single rows: Limits(batch=...) of train_head "
+        "allows them"
+    )
+    MESSAGES = "this client has answered {} times, which is its limit: Limits(messages=...) of train_head"
+    SHARE = (
+        "{} numbers would be told of rows that hold {}, and this client tells {} times as many at most: "
+        "Limits(share=...) of train_head"
+    )
+    SETTINGS = "the server's settings are not those of its first message in this run: a run has one kind of training"
+    COUNTS = "{} is no file of counts: give another name, or take it away and know that counting begins anew"
     ROWS_NOT_NAMED = (
         "request {} asks to forget some of this client's examples, and it is served: name them with "
         "train_head(..., removed=..., request={}), or give an empty list if they are deleted already"

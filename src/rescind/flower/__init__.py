@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from rescind.core.stages import Stages
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.flower.client import identify, is_question, keep_own, report_distance, train_head
+from rescind.flower.limits import Limits
 
 if TYPE_CHECKING:
     from rescind.flower.recorded import Recorded, run
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accuracy",
+    "Limits",
     "Recorded",
     "Rounds",
     "Stages",

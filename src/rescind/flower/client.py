@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
 from rescind.core.ridge import MOST_ROWS, RidgeSums, fixed_point_bits
-from rescind.core.sums import Sums, head_names
+from rescind.core.sums import Sums, flatten, head_names
 from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint
-from rescind.engines.heads import LEAST_ROWS, sum_head, sum_ridge, train_head_on
+from rescind.engines.heads import sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
+from rescind.flower.limits import Limits, admit
 from rescind.flower.wire import (
     DISTANCE,
     EXECUTED,
@@ -54,12 +55,14 @@ def train_head(
     removed: ArrayLike | None = None,
     request: int = 0,
     receipts: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    counts: str | os.PathLike[str] | None = None,
 ) -> Message:
     """Train a linear head on a client's data, or answer a solver's question, and return the reply for the server.
 
     The head is the model's two trained tensors: the one that ends in ``weight``, (c, f), and the one that ends in
     ``bias``, (c,); c is 1 for logistic regression. Everything else comes back as it came. How to train is what the
-    server says, so nothing is left to set here.
+    server says, within limits that are the client's own.
 
     >>> @app.train()                                                                   # doctest: +SKIP
     ... def train(msg, context):
@@ -76,13 +79,17 @@ def train_head(
             serves a later one nothing is answered: a list from before it does not have its examples.
         receipts: a file in which to keep what shows later that an example was among them, one for each client and
             federation; the server gets a salted commitment to them.
+        limits: what the client does for its coordinator, at most; ``Limits()`` if nothing is said.
+        counts: a file in which to count what was told over all runs, one for each client and federation; without it
+            every run is counted by itself.
 
     Returns:
         the reply.
 
     Raises:
         ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing or from before the last
-            request, or the server's message does not describe a head.
+            request, the server's message does not describe a head, or it asks for more than the limits allow, which
+            the log says, too.
     """
     arrays, told = _receive(msg)
     if told.removal and (removed is None or request < told.removal):
@@ -101,9 +108,9 @@ def train_head(
             raise Complaint.NOTHING_LEFT.error()
     if any(str(tensor.dtype) != told.training.precision for tensor in head.values()):
         raise Complaint.PRECISION.error(told.training.precision)
+    norm = float(np.linalg.norm(flatten(head)))
+    admit(limits or Limits(), told, context, head["weight"].shape, norm, len(labels), counts)
     if told.is_question:
-        if len(labels) < LEAST_ROWS:
-            raise Complaint.FEW_ROWS.error(len(labels), LEAST_ROWS)
         _witness(context, told, "answered")
     if told.ridge is not None:
         targets, bits = np.eye(len(head["bias"]))[labels], fixed_point_bits(told.ridge, MOST_ROWS)

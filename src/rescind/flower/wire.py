@@ -26,6 +26,7 @@ EXECUTED = "rescind"
 OWN = "rescind.own"
 OWN_MODEL = "rescind.own-model"
 WITNESSED = "rescind.witnessed"
+COUNTED = "rescind.counted"
 DISTANCE = "rescind-distance"
 # Of an answer to a solver: the summed loss among its metrics, the sums in a record of arrays.
 LOSS = "rescind-loss"
