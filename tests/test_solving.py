@@ -26,7 +26,7 @@ from rescind.core.solving import Solving
 from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.sums import Wanted
 from rescind.core.tracker import SensitivityTracker
-from rescind.engines.engine import Answers
+from rescind.engines.engine import Answers, Doubt
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId
 from rescind.methods import Solve
@@ -168,11 +168,11 @@ def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> No
         """clinic-3 does not answer after the first question."""
 
         def sums(
-            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted, doubt: Doubt
         ) -> Answers:
             self.asked += 1
             answering = [name for name in names if name != "clinic-3" or self.asked == 1]
-            return replace(self.whole.sums(model, model_id, answering, wanted), silent=("clinic-3",))
+            return replace(self.whole.sums(model, model_id, answering, wanted, doubt), silent=("clinic-3",))
 
     newest = Revocable(history, Leaves(engine())).solve()  # type: ignore[arg-type]
     apart = distance(history.model(newest), solved(engine(without=["clinic-3"]))[0])
@@ -187,11 +187,11 @@ def test_clients_who_come_and_go_do_not_keep_a_solve_from_ending(history: Histor
         """Every question one of clinic-3, clinic-4 and clinic-5 does not answer, in turn."""
 
         def sums(
-            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted, doubt: Doubt
         ) -> Answers:
             self.asked += 1
             answering = [name for name in names if name != f"clinic-{3 + self.asked % 3}"]
-            return self.whole.sums(model, model_id, answering, wanted)
+            return self.whole.sums(model, model_id, answering, wanted, doubt)
 
     newest = Revocable(history, ComesAndGoes(engine())).solve(Solving(most_rounds=20))  # type: ignore[arg-type]
     others = solved(engine(without=["clinic-3", "clinic-4", "clinic-5"]))[0]
@@ -263,8 +263,8 @@ def test_who_leaves_after_a_solve_is_no_further_than_the_bound(history: History,
 
 def test_a_solve_bounds_anew_whoever_took_part_before_it_and_did_not_answer(history: History) -> None:
     class Absent(Wrapped):
-        def sums(self, model: Any, model_id: Any, names: Sequence[str], wanted: Wanted) -> Answers:
-            return self.whole.sums(model, model_id, [name for name in names if name != "clinic-5"], wanted)
+        def sums(self, model: Any, model_id: Any, names: Sequence[str], wanted: Wanted, doubt: Doubt) -> Answers:
+            return self.whole.sums(model, model_id, [name for name in names if name != "clinic-5"], wanted, doubt)
 
     federation = Revocable(history, Absent(engine()))  # type: ignore[arg-type]
     federation.train(Rounds(3))

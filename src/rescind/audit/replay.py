@@ -18,7 +18,7 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.solver import Solver, State, advance, begin
 from rescind.core.sums import Wanted, flatten, head_shape, unflatten
-from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
+from rescind.engines.engine import Answers, Doubt, Engine, Replies, SummingEngine
 from rescind.engines.server import average, norm
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
@@ -66,9 +66,16 @@ class RecordingEngine:
         self.rounds[model_id] = (model, replies.names)
         return replies
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,
+    ) -> Answers:
         """Ask a solver's question, and keep who answered it about which model."""
-        answers = cast(SummingEngine, self.engine).sums(model, model_id, names, wanted)
+        answers = cast(SummingEngine, self.engine).sums(model, model_id, names, wanted, doubt)
         self.rounds[model_id], self.questions[model_id] = (model, answers.names), wanted
         return answers
 
