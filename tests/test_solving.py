@@ -207,7 +207,7 @@ def test_rounds_of_training_are_not_the_solvers(history: History) -> None:
     assert distance(history.model(newest), solved(engine())[0]) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
 
 
-def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
+def test_nobody_answers_and_the_solve_still_ends(history: History, caplog: pytest.LogCaptureFixture) -> None:
     class Silent(Wrapped):
         def sums(self, *_: Any) -> Answers:
             return Answers.collect([], {}, ["clinic-0"])
@@ -215,6 +215,12 @@ def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
     newest = Revocable(history, Silent(engine())).solve(Solving(most_rounds=4))  # type: ignore[arg-type]
     assert newest == ModelId(0, 4)
     assert distance(history.model(newest), engine().start()) == 0
+    assert "branch 0 is not solved: its rounds were used up" in caplog.text
+
+
+def test_a_solution_is_not_said_to_be_missing(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    Revocable(history, engine()).solve(Solving(most_rounds=solved(engine())[1]))
+    assert "not solved" not in caplog.text
 
 
 def test_who_has_too_few_rows_does_not_answer(history: History) -> None:

@@ -87,7 +87,7 @@ def solve(
             head = find_head(model, facts)
             theta = flatten(head)
             # From here on no Hessian of anybody's is held.
-            earlier = {name: each.before(theta) for name, each in earlier.items()}
+            earlier = {name: answered.before(theta) for name, answered in earlier.items()}
             doubt = partial(_doubt, earlier, theta, loss, state.wanted)
             answers = asking.sums(model, model_id, asked, state.wanted, doubt)
             _check(answers, asked)
