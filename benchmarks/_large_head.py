@@ -19,7 +19,7 @@ from rescind.core.arrays import Tensor
 from rescind.core.solver import choose
 from rescind.core.solving import Solving
 from rescind.core.sums import Wanted, flatten
-from rescind.engines.engine import Answers
+from rescind.engines.engine import Answers, Doubt
 from rescind.ledger.records import ROOT, ModelId
 from rescind.methods import Solve
 from rescind.simulation import Simulation
@@ -35,10 +35,17 @@ class TimedSimulation(Simulation):
 
     seconds = 0.0
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,
+    ) -> Answers:
         """Let clients sum over their rows, by the clock."""
         start = perf_counter()
-        answers = super().sums(model, model_id, names, wanted)
+        answers = super().sums(model, model_id, names, wanted, doubt)
         self.seconds += perf_counter() - start
         return answers
 

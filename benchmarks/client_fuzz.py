@@ -2,6 +2,9 @@
 
 Federations of honest and hostile clients train and forget on a Grid in this process. Whatever a hostile one sends is
 drawn at random: fields, types, sizes, markup, numbers, counts, told distances, replies late, doubled or none.
+
+In solves up to three of nine lie as far as they are believed, to hold them up. ``solve_growth`` is the most rounds
+that a solve took, relative to the same one among honest clients.
 """
 
 from __future__ import annotations
@@ -18,20 +21,25 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg
 
 import rescind.flower
+from benchmarks._liars import Liar, Lie, every_lie
 from benchmarks._measure import finish, parser, progress
 from rescind import Curvature, DeclaredLoss, History, LocalTraining, NetworkLoss
 from rescind.core.calibration import Budget
 from rescind.core.sensitivity import client_sensitivities
+from rescind.core.solving import Solving
 from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
 from rescind.flower import Limits, Recorded
 from rescind.flower.wire import Instructions
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
+from rescind.methods import Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
 ROUNDS, AFTERWARDS, ATTACKERS, HONEST = 20, 3, 8, 12
+# How large an answer to a solver may be: with the Hessian, with the features' curvature, with neither.
+MOST_BYTES = (100_000, 800, 300)
 SHARDS = federation(HONEST + ATTACKERS).shards
 NAMES = tuple(SHARDS)
 TRAINED = ("head.bias", "head.weight")
@@ -438,6 +446,50 @@ def outcome(on: Hostile, kind: str, rounds: int = ROUNDS, *, bounded: bool = Tru
     return Outcome(ended, unserved, rejected, found, most)
 
 
+def honest_attack(_rng: np.random.Generator, _reply: Message, _msg: Message) -> None:
+    """Send what an honest client sends."""
+
+
+def solved(
+    lie: tuple[Lie, int] | None, liars: int, most_bytes: int, rng: np.random.Generator
+) -> tuple[int, Outcome, int]:
+    """Solve a head to forget a client, and return the rounds that it took, what came of it, and the lies told."""
+    names = NAMES[:9]
+    attackers = names[len(names) - liars :]
+    on = Hostile(honest_attack, honest_attack, rng, attackers=attackers, names=names, loses=False)
+    if lie is not None:
+        shards = {on.ids[name]: (SHARDS[name].features, SHARDS[name].labels) for name in names[1:]}
+        on.attack = Liar(lie[0], shards, lie[1])
+    honest = [name for name in names[1:] if name not in attackers]
+    with History.in_memory() as history:
+        recorded = strategy("declared", history, training=TRAINING, declared=False)
+        try:
+            rescind.flower.run(recorded, on, initial("declared"), num_rounds=1)
+            clients = history.clients(honest)
+            history.ask(names[:1], Budget(8.0, 1e-3))
+            method = Solve(Solving(most_bytes=most_bytes))
+            rescind.flower.run(recorded, on, initial("declared"), num_rounds=1, method=method)
+            (forgotten,) = history.outcomes()
+            unserved = len(history.verify())
+        except Exception as error:
+            return 0, Outcome(repr(error), 1, 0, {}, {}), on.replies
+        noted = [event.rejected for _, event in history.timeline.of(RepliesRejected)]
+    rejected = sum(client in clients for round_ in noted for client, _ in round_)
+    return forgotten.rounds, Outcome("", unserved, rejected, {}, {}), on.replies
+
+
+def solves(number: int, seed: int) -> Iterator[tuple[float, Outcome, int]]:
+    """Return of so many solves with liars the growth of their rounds, what came of them, and the lies told."""
+    honest = {most: solved(None, 0, most, np.random.default_rng(seed))[0] for most in MOST_BYTES}
+    for at in progress(range(number), "solves with liars"):
+        rng = np.random.default_rng([seed, at])
+        kinds = every_lie(rng)
+        lie = kinds[at % len(kinds)]
+        most_bytes = MOST_BYTES[at % len(MOST_BYTES)]
+        rounds, seen, lies = solved(lie, 1 + at // 2 % 3, most_bytes, rng)
+        yield rounds / honest[most_bytes], seen, lies
+
+
 def main() -> None:
     """Run federations until so many hostile replies were sent."""
     options = parser(__doc__)
@@ -447,7 +499,8 @@ def main() -> None:
     wanted, rounds = (800, 4) if chosen.quick else (20_000, ROUNDS)
     calm = {kind: outcome(Hostile(several(()), several(()), active=False), kind, rounds) for kind in BOUNDED}
     growth = dict.fromkeys(BOUNDED, 0.0)
-    figures = dict.fromkeys(("replies", "runs", "runs_ended", "unserved", "honest_rejected", "beyond_limit"), 0)
+    counted = ("replies", "runs", "runs_ended", "unserved", "honest_rejected", "beyond_limit", "solves", "lies")
+    figures = dict.fromkeys(counted, 0)
 
     def hostile_runs() -> Iterator[int]:
         while figures["replies"] < wanted:
@@ -473,7 +526,17 @@ def main() -> None:
         figures["beyond_limit"] += sum(bool(value > seen.limits[name]) for name, value in seen.sensitivities.items())
         for name, value in seen.sensitivities.items():
             growth[kind] = max(growth[kind], value / calm[kind].sensitivities[name])
-    finish({**figures, "worst_growth": max(growth.values()), "growth": growth})
+    slowest = 0.0
+    for grown, seen, lies in solves(10 if chosen.quick else 180, chosen.seed):
+        slowest = max(slowest, grown)
+        figures["solves"] += 1
+        figures["lies"] += lies
+        figures["runs_ended"] += bool(seen.ended)
+        figures["unserved"] += seen.unserved
+        figures["honest_rejected"] += seen.honest_rejected
+        if seen.ended or seen.honest_rejected or seen.unserved:
+            print(f"solve {figures['solves']}: {seen.ended or seen}", file=sys.stderr)
+    finish({**figures, "worst_growth": max(growth.values()), "growth": growth, "solve_growth": slowest})
 
 
 if __name__ == "__main__":

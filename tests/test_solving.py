@@ -26,7 +26,7 @@ from rescind.core.solving import Solving
 from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.sums import Wanted
 from rescind.core.tracker import SensitivityTracker
-from rescind.engines.engine import Answers
+from rescind.engines.engine import Answers, Doubt
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId
 from rescind.methods import Solve
@@ -168,11 +168,11 @@ def test_clients_who_drop_out_are_left_out_from_there_on(history: History) -> No
         """clinic-3 does not answer after the first question."""
 
         def sums(
-            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted, doubt: Doubt
         ) -> Answers:
             self.asked += 1
             answering = [name for name in names if name != "clinic-3" or self.asked == 1]
-            return replace(self.whole.sums(model, model_id, answering, wanted), silent=("clinic-3",))
+            return replace(self.whole.sums(model, model_id, answering, wanted, doubt), silent=("clinic-3",))
 
     newest = Revocable(history, Leaves(engine())).solve()  # type: ignore[arg-type]
     apart = distance(history.model(newest), solved(engine(without=["clinic-3"]))[0])
@@ -187,11 +187,11 @@ def test_clients_who_come_and_go_do_not_keep_a_solve_from_ending(history: Histor
         """Every question one of clinic-3, clinic-4 and clinic-5 does not answer, in turn."""
 
         def sums(
-            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted
+            self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted, doubt: Doubt
         ) -> Answers:
             self.asked += 1
             answering = [name for name in names if name != f"clinic-{3 + self.asked % 3}"]
-            return self.whole.sums(model, model_id, answering, wanted)
+            return self.whole.sums(model, model_id, answering, wanted, doubt)
 
     newest = Revocable(history, ComesAndGoes(engine())).solve(Solving(most_rounds=20))  # type: ignore[arg-type]
     others = solved(engine(without=["clinic-3", "clinic-4", "clinic-5"]))[0]
@@ -207,7 +207,7 @@ def test_rounds_of_training_are_not_the_solvers(history: History) -> None:
     assert distance(history.model(newest), solved(engine())[0]) <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
 
 
-def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
+def test_nobody_answers_and_the_solve_still_ends(history: History, caplog: pytest.LogCaptureFixture) -> None:
     class Silent(Wrapped):
         def sums(self, *_: Any) -> Answers:
             return Answers.collect([], {}, ["clinic-0"])
@@ -215,6 +215,12 @@ def test_nobody_answers_and_the_solve_still_ends(history: History) -> None:
     newest = Revocable(history, Silent(engine())).solve(Solving(most_rounds=4))  # type: ignore[arg-type]
     assert newest == ModelId(0, 4)
     assert distance(history.model(newest), engine().start()) == 0
+    assert "branch 0 is not solved: its rounds were used up" in caplog.text
+
+
+def test_a_solution_is_not_said_to_be_missing(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    Revocable(history, engine()).solve(Solving(most_rounds=solved(engine())[1]))
+    assert "not solved" not in caplog.text
 
 
 def test_who_has_too_few_rows_does_not_answer(history: History) -> None:
@@ -263,8 +269,8 @@ def test_who_leaves_after_a_solve_is_no_further_than_the_bound(history: History,
 
 def test_a_solve_bounds_anew_whoever_took_part_before_it_and_did_not_answer(history: History) -> None:
     class Absent(Wrapped):
-        def sums(self, model: Any, model_id: Any, names: Sequence[str], wanted: Wanted) -> Answers:
-            return self.whole.sums(model, model_id, [name for name in names if name != "clinic-5"], wanted)
+        def sums(self, model: Any, model_id: Any, names: Sequence[str], wanted: Wanted, doubt: Doubt) -> Answers:
+            return self.whole.sums(model, model_id, [name for name in names if name != "clinic-5"], wanted, doubt)
 
     federation = Revocable(history, Absent(engine()))  # type: ignore[arg-type]
     federation.train(Rounds(3))

@@ -43,7 +43,7 @@ from rescind.core.ridge import RidgeSums, add_up_ridge, fixed_point_bits, ridge_
 from rescind.core.solver import bytes_sent, choose
 from rescind.core.solving import Solving
 from rescind.core.sums import Wanted, flatten, unflatten
-from rescind.engines.engine import Answers, Replies
+from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import sum_ridge
 from rescind.engines.seeds import toss_coin
 from rescind.engines.server import average
@@ -186,10 +186,17 @@ class Timed(Simulation):
         self.seconds += process_time() - start
         return replies
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,
+    ) -> Answers:
         """Sum, and add the time that it took."""
         start = process_time()
-        answers = super().sums(model, model_id, names, wanted)
+        answers = super().sums(model, model_id, names, wanted, doubt)
         self.seconds += process_time() - start
         return answers
 

@@ -34,6 +34,7 @@ from rescind.certificates.wording import NOISE_SOURCE
 from rescind.core.calibration import Budget, attack_power, reached_epsilon
 from rescind.core.facts import PrivacyScope
 from rescind.core.noise import GRID
+from rescind.core.solving import Solving
 from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
@@ -100,6 +101,23 @@ def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
     before, behind = found[parent], found[ModelId(1, 0)]
     assert behind.distance == pytest.approx(before.distance, rel=1e-9)
     assert not any(each.violated for each in found.values())
+
+
+@pytest.mark.parametrize("most_bytes", [100_000, 800, 100])
+@pytest.mark.parametrize("most_rounds", [1, 2, 3, 40])
+def test_a_solve_after_a_solve_is_replayed_as_another_one(most_rounds: int, most_bytes: int) -> None:
+    """It begins without what the first one learned: a replay that went on with that raised a false alarm."""
+    tape = RecordingEngine(simulation(6, sampling=Sampling.EVERYBODY, rate=None))
+    with History.in_memory() as history:
+        revocable = Revocable(history, tape, seed=b"replay")
+        first = revocable.solve(Solving(most_rounds=most_rounds, most_bytes=most_bytes))
+        revocable.solve(Solving(most_rounds=40, most_bytes=most_bytes))
+        others = dict(train_without(tape, history.timeline.branches, ["nobody"], history.newest))
+        assert max(distance(history.model(model_id), other) for model_id, other in others.items()) == 0
+        # Newton steps go on as if nothing had happened: there a second solve need not be told from the first.
+        begun = {ModelId(0, 1), ModelId(0, first.round + 1)}
+        assert tape.begun == begun or (most_bytes == 100_000 and tape.begun == {ModelId(0, 1)})
+        assert not any(each.violated for each in compare_worlds(history, tape, ["clinic-3"]))
 
 
 def test_the_real_epsilon_stands_beside_the_certified_one() -> None:

@@ -18,8 +18,9 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.solver import Solver, State, advance, begin
 from rescind.core.sums import Wanted, flatten, head_shape, unflatten
-from rescind.engines.engine import Answers, Engine, Replies, SummingEngine
+from rescind.engines.engine import Answers, Doubt, Engine, Replies, SummingEngine
 from rescind.engines.server import average, norm
+from rescind.engines.solving import find_head
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
 from rescind.ledger.records import ROOT, Branch, ModelId
@@ -27,13 +28,45 @@ from rescind.ledger.records import ROOT, Branch, ModelId
 # The other world's solution is sharper than any that a bound allows for.
 _TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 _MOST_QUESTIONS = 1000
+# No gradient is so short: a solver with this tolerance goes on for ever.
+_NEVER = 1e-300
+
+
+@dataclass(slots=True, eq=False)
+class _Steps:
+    """A solver's steps, made from answers as ``solve`` makes them; ``after`` is where the last one led."""
+
+    facts: Facts
+    wanted: Wanted
+    tolerance: float
+    state: State | None = None
+    names: tuple[str, ...] = ()
+    after: Mapping[str, Tensor] | None = None
+
+    def make(self, model: Mapping[str, Tensor], answers: Answers) -> bool:
+        """Go on from the answers about a model, and return whether it is the solution."""
+        self.after = model
+        if answers.total is None:
+            return True
+        if self.state is None:
+            loss = cast(SoftmaxL2 | LogisticL2, self.facts.head_loss)
+            self.state = begin(Solver(loss, *head_shape(find_head(model, self.facts)), self.wanted, self.tolerance))
+        fresh, self.names = answers.names != self.names, answers.names
+        head = find_head(model, self.facts)
+        self.state, step = advance(self.state, flatten(head), answers.total, fresh=fresh)
+        self.after = model if step.solved else {**model, **unflatten(step.theta, head)}
+        return step.solved
+
+    def leads_to(self, model: Mapping[str, Tensor]) -> bool:
+        """Return whether the last step led to a model."""
+        return self.after is not None and distance(self.after, model) == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordingEngine:
     """An engine that keeps who took part in each round, and from which model: what a replay needs.
 
-    ``questions`` are a solver's, by the model that its round made.
+    ``questions`` are a solver's, by the model that its round made, and ``begun`` the first ones of each solve.
 
     An erasure takes names and models from the history, not from here: a tape is for audits, and goes with them.
     """
@@ -41,6 +74,8 @@ class RecordingEngine:
     engine: Engine
     rounds: dict[ModelId, tuple[Mapping[str, Tensor], tuple[str, ...]]] = field(default_factory=dict)
     questions: dict[ModelId, Wanted] = field(default_factory=dict)
+    begun: set[ModelId] = field(default_factory=set)
+    _steps: dict[ModelId, _Steps] = field(default_factory=dict)
 
     @property
     def facts(self) -> Facts:
@@ -66,11 +101,52 @@ class RecordingEngine:
         self.rounds[model_id] = (model, replies.names)
         return replies
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,
+    ) -> Answers:
         """Ask a solver's question, and keep who answered it about which model."""
-        answers = cast(SummingEngine, self.engine).sums(model, model_id, names, wanted)
+        answers = cast(SummingEngine, self.engine).sums(model, model_id, names, wanted, doubt)
         self.rounds[model_id], self.questions[model_id] = (model, answers.names), wanted
+        steps = self._steps.pop(ModelId(model_id.branch, model_id.round - 1), None)
+        if steps is None or not steps.leads_to(model):
+            first, steps = self._begin(model, model_id)
+            self.begun.add(first)
+        steps.make(model, answers)
+        self._steps[model_id] = steps
         return answers
+
+    def _begin(self, model: Mapping[str, Tensor], model_id: ModelId) -> tuple[ModelId, _Steps]:
+        """Return where a solve began that is not the one before, and its steps up to a question.
+
+        A solve may begin where the last one's step led, and is then known by its own first step only. So the
+        questions before are asked again, the last one first, until a new solve at one of them leads here.
+        """
+        first = ModelId(model_id.branch, model_id.round - 1)
+        # After a solution the next solve asks about it once more.
+        again = first in self.questions and distance(self.rounds[first][0], model) == 0
+        while not again and first in self.questions and first not in self.begun:
+            steps = self._solve_again(first, model_id)
+            if steps.leads_to(model):
+                return first, steps
+            first = ModelId(first.branch, first.round - 1)
+        return model_id, _Steps(self.facts, self.questions[model_id], _NEVER)
+
+    def _solve_again(self, first: ModelId, end: ModelId) -> _Steps:
+        """Return the steps of a solve that begins at a question, up to another one or to where it would part."""
+        steps = _Steps(self.facts, self.questions[first], _NEVER)
+        for number in range(first.round, end.round):
+            question = ModelId(first.branch, number)
+            model, names = self.rounds[question]
+            if question != first and not steps.leads_to(model):
+                break
+            wanted = self.questions[question]
+            steps.make(model, cast(SummingEngine, self.engine).sums(model, question, names, wanted))
+        return steps
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Return the mean of the named clients' accuracies."""
@@ -145,10 +221,11 @@ def train_without(
         for number in range(1, leg.round + 1):
             here = ModelId(leg.branch, number)
             _, names = tape.rounds[here]
+            if here in tape.begun:
+                again = _SolvedAgain(tape, leaving)
             if here in tape.questions:
                 model = again.next_model(model, here)
             else:
-                again = _SolvedAgain(tape, leaving)
                 model = tape.next_model(model, [name for name in names if name not in leaving], here)
             yield here, model
 
@@ -165,8 +242,7 @@ class _SolvedAgain:
 
     tape: RecordingEngine
     leaving: Collection[str]
-    state: State | None = None
-    names: tuple[str, ...] = ()
+    steps: _Steps | None = None
     apart: bool = False
 
     def next_model(self, model: Mapping[str, Tensor], here: ModelId) -> Mapping[str, Tensor]:
@@ -183,16 +259,12 @@ class _SolvedAgain:
 
     def _ask(self, model: Mapping[str, Tensor], here: ModelId) -> tuple[Mapping[str, Tensor], bool]:
         tape, remaining = self.tape, [name for name in self.tape.rounds[here][1] if name not in self.leaving]
-        if self.state is None:
-            loss = cast(SoftmaxL2 | LogisticL2, tape.facts.training.loss)
+        if self.steps is None:
             tolerance = _TOLERANCES[tape.facts.training.precision]
-            self.state = begin(Solver(loss, *head_shape(model), tape.questions[here], tolerance))
-        answers = cast(SummingEngine, tape.engine).sums(model, here, remaining, self.state.wanted)
-        if answers.total is None:
-            return model, True
-        fresh, self.names = answers.names != self.names, answers.names
-        self.state, step = advance(self.state, flatten(model), answers.total, fresh=fresh)
-        return (model if step.solved else unflatten(step.theta, model)), step.solved
+            self.steps = _Steps(tape.facts, tape.questions[here], tolerance)
+        wanted = self.steps.state.wanted if self.steps.state else self.steps.wanted
+        solved = self.steps.make(model, cast(SummingEngine, tape.engine).sums(model, here, remaining, wanted))
+        return cast(Mapping[str, Tensor], self.steps.after), solved
 
 
 def compare_worlds(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rescind.core.arrays import Tensor
     from rescind.core.facts import Facts
     from rescind.core.sums import Wanted
-    from rescind.engines.engine import Answers, Replies
+    from rescind.engines.engine import Answers, Doubt, Replies
     from rescind.ledger.records import ModelId
 
 _CLINICS, _PATIENTS = 20, 60
@@ -167,7 +167,14 @@ class Clinics:
         weights, steps = np.full(len(names), float(_PATIENTS)), (training.steps,) * len(names)
         return Replies(tuple(names), weights, steps, tensors, batch=_PATIENTS if names else 0)
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:  # noqa: ARG002
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,  # noqa: ARG002
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,  # noqa: ARG002
+    ) -> Answers:
         """Let clinics sum over their patients, for a solver."""
         from rescind.engines.engine import Answers
         from rescind.engines.heads import sum_head

@@ -22,7 +22,7 @@ BLOCK = 4096
 
 # How far rounding may carry an honest answer over a bound, relative to the bound. Blocks of 4,096 rows keep it below
 # 1e-10 up to 10^9 rows; what a lie can gain within it is nothing.
-_SLACK = 2.0**-30
+SLACK = 2.0**-30
 # The same for eigenvalues: a factorisation of some thousand columns rounds by up to 1e-9 itself.
 _EIGEN_SLACK = 2.0**-26
 
@@ -249,34 +249,6 @@ def check_sums(
     return _doubt_hessian(sums.curvature, sums.rows, loss, classes)
 
 
-def check_both(earlier: tuple[Floats, Sums], later: tuple[Floats, Sums], loss: SoftmaxL2 | LogisticL2) -> str | None:
-    """Return why no rows can have given one client's answers at two models, or None if some might.
-
-    The summed loss is convex and its gradient n times the curvature's bound Lipschitz, so that at two models
-    f_2 >= f_1 + <g_1, theta_2 - theta_1> + ||g_2 - g_1||^2 / (2 n beta), and the other way round.
-
-    Args:
-        earlier: a model, flat, and the answer at it.
-        later: another one, of the same number of rows.
-        loss: the head's loss, with the row norm (R).
-
-    Returns:
-        the reason, for a log. None if nothing is wrong.
-
-    Theory section 16.
-    """
-    beta = _longest_row(loss) ** 2 / (4 if isinstance(loss, LogisticL2) else 2)
-    apart = float(np.square(later[1].gradient - earlier[1].gradient).sum()) / (2 * later[1].rows * beta)
-    for (theta, sums), (moved, after) in ((earlier, later), (later, earlier)):
-        step = moved - theta
-        # A loss is as exact as its logits are, however small it is.
-        logits = 1 + _longest_row(loss) * float(np.linalg.norm(theta) + np.linalg.norm(moved))
-        slack = _SLACK * (sums.loss + after.loss + 4 * sums.rows * logits + apart)
-        if not after.loss - sums.loss - float(sums.gradient @ step) - apart >= -slack:
-            return "no rows have both this answer and the one before"
-    return None
-
-
 def doubt_rows(rows: int, most_rows: int) -> str | None:
     """Return why so many rows are not believed; None if they are. Theory section 16."""
     if rows <= most_rows:
@@ -284,40 +256,45 @@ def doubt_rows(rows: int, most_rows: int) -> str | None:
     return f"it tells of {rows if rows < 2**63 else 'absurdly many'} rows; {most_rows} are believed"
 
 
+def longest_row(loss: SoftmaxL2 | LogisticL2) -> float:
+    """Return R', the longest row with its 1 for the bias. Theory section 16."""
+    return math.sqrt(loss.row_norm**2 + 1)
+
+
 def _doubt_loss(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int, theta_norm: float) -> str | None:
     # Two logits of a row differ by at most sqrt 2 ||theta|| R', and one logit is at most ||theta|| R'.
     spread = 1.0 if isinstance(loss, LogisticL2) else math.sqrt(2.0)
-    most = sums.rows * (math.log(max(classes, 2)) + spread * theta_norm * _longest_row(loss)) * (1 + _SLACK)
+    most = sums.rows * (math.log(max(classes, 2)) + spread * theta_norm * longest_row(loss)) * (1 + SLACK)
     return None if 0 <= sums.loss <= most else "no rows have such a loss"
 
 
 def _doubt_gradient(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int) -> str | None:
-    most = sums.rows * loss.gradient_bound * (1 + _SLACK)
+    most = sums.rows * loss.gradient_bound * (1 + SLACK)
     # Entry by entry first: after that no square overflows. (NaN is not at most anything.)
     if not (np.abs(sums.gradient) <= most).all() or not np.linalg.norm(sums.gradient) <= most:
         return "the gradient is longer than any of so many rows"
     if isinstance(loss, SoftmaxL2):
         over_classes = sums.gradient.reshape(classes, -1).sum(axis=0)
-        if not np.abs(over_classes).max() <= classes * most * _SLACK:
+        if not np.abs(over_classes).max() <= classes * most * SLACK:
             return "the gradient does not sum to 0 over the classes"
     return None
 
 
 def _doubt_features(features: Floats, rows: int, loss: SoftmaxL2 | LogisticL2) -> str | None:
-    trace = rows * _longest_row(loss) ** 2
+    trace = rows * longest_row(loss) ** 2
     if (doubt := _doubt_matrix(features, trace, trace)) is not None:
         return doubt
     return None if features[-1, -1] == rows else "the curvature counts other rows than the answer"
 
 
 def _doubt_hessian(hessian: Floats, rows: int, loss: SoftmaxL2 | LogisticL2, classes: int) -> str | None:
-    length = rows * _longest_row(loss) ** 2
+    length = rows * longest_row(loss) ** 2
     if isinstance(loss, LogisticL2):
         return _doubt_matrix(hessian, length / 4, length / 4)
     if (doubt := _doubt_matrix(hessian, length * (1 - 1 / classes), length / 2)) is not None:
         return doubt
     over_classes = hessian.reshape(len(hessian), classes, -1).sum(axis=1)
-    if not np.abs(over_classes).max() <= classes * length * _SLACK:
+    if not np.abs(over_classes).max() <= classes * length * SLACK:
         return "the curvature does not sum to 0 over the classes"
     return None
 
@@ -325,7 +302,7 @@ def _doubt_hessian(hessian: Floats, rows: int, loss: SoftmaxL2 | LogisticL2, cla
 def _doubt_matrix(matrix: Floats, trace: float, largest: float) -> str | None:
     """Hold a matrix against being symmetric, its trace, and eigenvalues between 0 and ``largest``."""
     # As above: entry by entry first. No entry of a positive semidefinite matrix is larger than its trace.
-    if not (np.abs(matrix) <= trace * (1 + _SLACK)).all() or not np.trace(matrix) <= trace * (1 + _SLACK):
+    if not (np.abs(matrix) <= trace * (1 + SLACK)).all() or not np.trace(matrix) <= trace * (1 + SLACK):
         return "the curvature is larger than that of any so many rows"
     if not np.array_equal(matrix, matrix.T):
         return "the curvature is not symmetric"
@@ -345,11 +322,6 @@ def _is_positive(matrix: Floats) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
-
-
-def _longest_row(loss: SoftmaxL2 | LogisticL2) -> float:
-    """Return R', the longest row with its 1 for the bias."""
-    return math.sqrt(loss.row_norm**2 + 1)
 
 
 def _check_array(name: str, array: Floats, dimensions: int) -> None:

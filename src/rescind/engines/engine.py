@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +14,9 @@ from rescind.ledger.records import ModelId
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
 TOO_LONG = "its update is longer than any that the training can make"
+
+# Says of a client and its answer why no use is to be made of it; None if nothing is wrong.
+Doubt = Callable[[str, Sums], str | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +178,14 @@ class Engine(Protocol):
 class SummingEngine(Engine, Protocol):
     """An engine whose clients answer a solver's questions too, so that a head can be solved."""
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,
+    ) -> Answers:
         """Let clients sum over their rows at a model.
 
         Args:
@@ -183,6 +193,8 @@ class SummingEngine(Engine, Protocol):
             model_id: the id of the model that the round will make.
             names: the clients.
             wanted: how much of the curvature is asked for.
+            doubt: is asked once about each answer that is otherwise fit; whose answer it doubts is rejected. Clients
+                that are code of the engine's own need not be doubted.
 
         Returns:
             what they answered, as far as it can be an honest answer.

@@ -6,20 +6,23 @@ the sums alone. Where the gradient is small enough the model stays as it is, and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
 
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
+from rescind.core.consistency import Earlier
 from rescind.core.edges import NO_BOUND
 from rescind.core.facts import Facts
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import ridge_solution
 from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
 from rescind.core.solving import Solving
-from rescind.core.sums import flatten, head_shape, unflatten
+from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, Replies, RidgeAnswers, StagedEngine, SummingEngine
 from rescind.engines.progress import bar
 from rescind.engines.server import average
@@ -27,7 +30,9 @@ from rescind.engines.training import Watch, ignore
 from rescind.history.recorder import Recorder
 from rescind.ledger.records import ModelId
 
+_LOG = logging.getLogger("rescind")
 _NOBODY = "nobody is left who could answer: everybody was forgotten or waits to be"
+_UNSOLVED = "rescind: branch %d is not solved: its rounds were used up, after %d. Its model is no solution"
 _CHANGED = "the engine's facts have changed while it solved: a run has one kind of training"
 
 
@@ -53,7 +58,8 @@ def solve(
     Everybody present is asked in every round, but whoever answered and then stopped is left out from there on:
     clients that come and go would change the solution from round to round. What the solver knows is of this call: a
     solve that was cut off begins anew at the last recorded model. It ends with the solution, or when the branch's
-    rounds are used up. Once ``interrupted`` says so, no further round begins.
+    rounds are used up, which is logged. Once ``interrupted`` says so, no further round begins. Each answer is held
+    against the client's own earlier ones.
     """
     check_solvable(engine)
     if isinstance(engine.facts.head_loss, SquaredL2):
@@ -65,6 +71,7 @@ def solve(
     shape = head_shape(find_head(model, facts))
     solver = Solver(loss, *shape, choose(*shape, solving.most_bytes), solving.tolerance)
     state, before, left_out, solved = begin(solver), tuple[str, ...](), set[str](), False
+    earlier: dict[str, Earlier] = {}
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)
     with bar(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
@@ -77,22 +84,50 @@ def solve(
                 break
             if not asked:
                 raise ValueError(_NOBODY)
-            answers = asking.sums(model, model_id, asked, state.wanted)
+            head = find_head(model, facts)
+            theta = flatten(head)
+            # From here on no Hessian of anybody's is held.
+            earlier = {name: answered.before(theta) for name, answered in earlier.items()}
+            doubt = partial(_doubt, earlier, theta, loss, state.wanted)
+            answers = asking.sums(model, model_id, asked, state.wanted, doubt)
             _check(answers, asked)
             if engine.facts != facts:
                 raise ValueError(_CHANGED)
             left_out = left_out.union(before).difference(answers.names)
             if answers.total is not None:
-                head = find_head(model, facts)
-                state, step = advance(state, flatten(head), answers.total, fresh=answers.names != before)
+                state, step = advance(state, theta, answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
                 model = model if solved else {**model, **unflatten(step.theta, head)}
             known = measure_solution(answers.names, answers.rows, answers.gradients, solver) if solved else None
             _record(recorder, answers, model, known, getattr(engine, "labels", None))
             show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
+    _end(recorder, solving, solved)
+
+
+def _doubt(
+    earlier: dict[str, Earlier],
+    theta: Floats,
+    loss: SoftmaxL2 | LogisticL2,
+    wanted: Wanted,
+    name: str,
+    sums: Sums,
+) -> str | None:
+    """Hold an answer against the client's ``earlier`` ones, and add it to them if nothing is wrong."""
+    before = earlier.get(name, Earlier())
+    reason = before.doubt(theta, sums, loss)
+    if reason is None:
+        earlier[name] = before.and_then(theta, sums, wanted)
+    return reason
+
+
+def _end(recorder: Recorder, solving: Solving, solved: bool) -> None:
+    """Record that a solve ended with the solution, or say in the log that its rounds were used up."""
+    at = recorder.model_id
     if solved:
         recorder.record_solved()
+    elif at.round >= solving.most_rounds:
+        _LOG.warning(_UNSOLVED, at.branch, at.round)
 
 
 def _solve_ridge(
@@ -121,8 +156,7 @@ def _solve_ridge(
             model = {**model, **unflatten(theta, find_head(model, facts))}
         _record(recorder, answers, model, None, getattr(engine, "labels", None))
         watch(model_id, model)
-    if solved:
-        recorder.record_solved()
+    _end(recorder, solving, solved)
 
 
 def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:

@@ -17,12 +17,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from rescind.core.arrays import Floats, Tensor
+from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import MOST_ROWS, RidgeSums, add_up_ridge, check_ridge_sums, fixed_point_bits
-from rescind.core.sums import Sums, Wanted, check_both, check_sums, flatten, head_shape
-from rescind.engines.engine import Answers, Replies, RidgeAnswers
+from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
+from rescind.engines.engine import Answers, Doubt, Replies, RidgeAnswers
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.engines.solving import find_head
@@ -115,7 +115,6 @@ class FlowerEngine:
     # What the last round's clients were told beside the model, as a digest.
     _told: str = ""
     _weights: dict[str, float] = field(default_factory=dict)
-    _answered: dict[str, tuple[Floats, Sums]] = field(default_factory=dict)
     _named: dict[str, int] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
     # How those failed who did in the last exchange.
@@ -218,7 +217,14 @@ class FlowerEngine:
             settings=self._told,
         )
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,
+    ) -> Answers:
         """Ask the named clients for sums over their rows at a model, and return the answers that can be honest."""
         tensors, loss = find_head(model, self.facts), self.facts.head_loss
         if not isinstance(loss, SoftmaxL2 | LogisticL2):
@@ -243,12 +249,9 @@ class FlowerEngine:
         def check(name: str, message: Message) -> Sums:
             sums = check_answer(message, question, instructions[name].digest(), self._weights.get(name))
             reason = check_sums(sums, loss, classes, width, length, wanted)
-            if reason is None and (before := self._answered.get(name)) is not None:
-                reason = check_both(before, (head, sums), loss)
+            reason = reason or (doubt(name, sums) if doubt else None)
             if reason is not None:
                 raise RejectedReplyError(reason)
-            # Of the curvature nothing is kept: it tells most of the rows.
-            self._answered[name] = (head, replace(sums, curvature=None))
             return sums
 
         rejected: dict[str, str] = {}
@@ -367,7 +370,7 @@ class FlowerEngine:
         self.check_use()
         if model_id.branch != self._branch or (self.facts.stages and solving is not self._solving):
             # Whoever leaves out rows since has another weight, and who trains a body may do so with fewer rows.
-            self._branch, self._strategy, self._weights, self._answered = model_id.branch, None, {}, {}
+            self._branch, self._strategy, self._weights = model_id.branch, None, {}
         self._solving = solving
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []

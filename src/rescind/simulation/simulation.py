@@ -15,7 +15,7 @@ from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, So
 from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
-from rescind.engines.engine import Answers, Replies
+from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import LEAST_ROWS, sum_head
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
@@ -183,7 +183,14 @@ class Simulation:
             batch=max((self._batch_size(name) for name in names), default=0),
         )
 
-    def sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], wanted: Wanted) -> Answers:  # noqa: ARG002, sums have no randomness
+    def sums(
+        self,
+        model: Mapping[str, Tensor],
+        model_id: ModelId,  # noqa: ARG002, sums have no randomness
+        names: Sequence[str],
+        wanted: Wanted,
+        doubt: Doubt | None = None,  # noqa: ARG002, they are executed here
+    ) -> Answers:
         """Let clients sum over their rows at a model, for a solver.
 
         Args:
@@ -191,6 +198,7 @@ class Simulation:
             model_id: the id of the model that the round will make.
             names: the clients.
             wanted: how much of the curvature is asked for.
+            doubt: nobody is doubted.
 
         Returns:
             what they answered.
