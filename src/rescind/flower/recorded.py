@@ -308,7 +308,7 @@ def run(
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     if isinstance(end_rule, TotalRounds):
         engine.rounds_before = end_rule.count_before
-    mean, commands = find_average(strategy.strategy), dict[int, list[str]]()
+    mean = find_average(strategy.strategy)
     hinted = False
 
     def check(model_id: ModelId) -> None:
@@ -316,8 +316,6 @@ def run(
         _warn(timeline, model_id)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
-        if timeline.open_requests:
-            commands.update(_leaving(history, engine))
 
     def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         server_round = engine.server_round(model_id)
@@ -342,7 +340,6 @@ def run(
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
         engine.forget_silences()
-        commands.update(_leaving(history, engine))
         _tell_plan(plan)
         if not hinted:
             hinted = True
@@ -372,7 +369,6 @@ def run(
         scored=False,
         write_behind=strategy.write_behind,
     )
-    commands.update(_leaving(history, engine))
     model = serve_federation(
         revocable,
         end_rule,
@@ -380,7 +376,7 @@ def run(
         solve=solve,
         level=level,
         outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen, history),
-        served=lambda outcome: _tell(outcome, commands),
+        served=lambda outcome: _tell(outcome, keys=engine.nodes.authenticated),
         approval=approval,
         rule=serve,
         pause=engine.nodes.listen,
@@ -511,25 +507,6 @@ def _warn(timeline: Timeline, model_id: ModelId) -> None:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
 
 
-def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
-    """Return how to bar the clients of open requests, by request, while their names are still known."""
-    if not engine.nodes.authenticated:
-        return {}
-    members = engine.members
-    commands: dict[int, list[str]] = {}
-    for asked in history.timeline.open_requests.values():
-        if asked.request.scope is PrivacyScope.RECORDS:
-            continue
-        commands[asked.number] = [
-            f"with: flwr supernode unregister {members[name].node} FEDERATION"
-            if name in members
-            else "by unregistering its node; it is not connected, and this shows its number: flwr supernode list "
-            "FEDERATION"
-            for name in history.names(asked.request.group)
-        ]
-    return commands
-
-
 def _tell_plan(plan: RecordedPlan) -> None:
     """Say in the run's log what is going to be done."""
     candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
@@ -561,7 +538,7 @@ def _hint_at_ending(engine: FlowerEngine) -> None:
     )
 
 
-def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
+def _tell(outcome: Outcome, *, keys: bool) -> None:
     """Say in the run's log what became of requests, and what is left to do by hand."""
     for asked, mode in zip(outcome.asked, outcome.modes, strict=True):
         if outcome.planned is None:
@@ -573,5 +550,9 @@ def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
                 *(asked.number, mode.value, candidate.node.branch, candidate.node.round),
                 *(candidate.sigma, outcome.rounds),
             )
-        for command in commands.get(asked.number, ()):
-            _LOG.info("rescind: bar a key of request %d for good %s", asked.number, command)
+    # Without anybody's number: beside a request's it would tell who left, in a log that is kept.
+    if keys and any(asked.request.scope is not PrivacyScope.RECORDS for asked in outcome.asked):
+        _LOG.info(
+            "rescind: the keys of those who left are still registered; flwr supernode list FEDERATION shows their "
+            "numbers, and flwr supernode unregister NUMBER FEDERATION bars them"
+        )
