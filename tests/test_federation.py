@@ -291,7 +291,7 @@ def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
     assert refused("request", "import", history, signed) == 18
 
     # Cleveland's SuperNode hands its own over, and the same run forgets both.
-    handed = own / "cleveland.json"
+    handed = own / "cleveland-leave.json"
     command("leave", handed, "--key", folder / "deployment" / "node-cleveland", "--federation", "Four hospitals")
     usual = f'data="{hospital("cleveland")}"'
     deployment.restart("cleveland", f'{usual} rescind-leave="{handed}" rescind-receipt="{receipt}"')

@@ -393,7 +393,9 @@ def test_rows_are_asked_for_once_by_every_file(place: Path) -> None:
         marked = {"clinic-2": ([0, 3], 1)}
         run(history, grid({"clinic-2": config}, marked))
         assert read_receipt(receipt).request == 1
-        run(history, grid({"clinic-2": config}, marked), 3)
+        on = grid({"clinic-2": config}, marked)
+        run(history, on, 3)
+        assert "clinic-2" in trained_on(on)
         (asked,) = history.timeline.requests
         assert (asked.request.scope, asked.served, asked.sender.asker) == (PrivacyScope.RECORDS, True, Asker.KEY)
         assert history.verify() == []

@@ -257,7 +257,7 @@ def _read_wish(config: Mapping[str, Any]) -> str | None:
             return content.decode()
     except (OSError, ValueError, CertificateError) as unfit:
         reason = unfit
-    raise Complaint.WISH.error(*(make_plain(str(each))[:200] for each in (key, named[key], reason)))
+    raise Complaint.WISH.error(*(make_plain(str(gap))[:200] for gap in (key, named[key], reason)))
 
 
 def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:

@@ -29,8 +29,8 @@ def has_password(msg: Message, context: Context) -> bool:
     own = context.state.config_records.get(PASSWORD)
     if own is None:
         return False
-    told = (record.get(PASSWORD) for record in msg.content.config_records.values())
-    return any(is_digest(each) and hmac.compare_digest(str(each), str(own[PASSWORD])) for each in told)
+    told = [record.get(PASSWORD) for record in msg.content.config_records.values()]
+    return any(is_digest(password) and hmac.compare_digest(str(password), str(own[PASSWORD])) for password in told)
 
 
 def seal(message: Message, password: str | None) -> None:

@@ -281,7 +281,7 @@ def run(
         serve: when requests are served by a run that does not end: ``at_once``, ``nightly`` or a rule of your own.
             Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
-            and is asked again 1, 2, 4 rounds later, and so on.
+            and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a quarter of it.
         train_config: as in Flower's ``Strategy.start``.
         evaluate_config: as in Flower's ``Strategy.start``.
         evaluate_fn: as in Flower's ``Strategy.start``.
