@@ -144,6 +144,20 @@ class Deployment:
         """Return what a run's ServerApp has logged."""
         return self._command("log", run, "fed", "--show")
 
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{_HOST}:{self._port}"
+
+    def register(self, name: str) -> Path:
+        """Register a key for somebody who is not started here, and return the file of its private half."""
+        self._register(name)
+        return self._folder / f"node-{name}"
+
+    def number(self, name: str) -> int:
+        """Return the number by which Flower knows a registered node."""
+        return self._registered[name]
+
     def kill(self, name: str) -> None:
         """End a node and the ClientApp that it runs at once: it says no goodbye."""
         self._members[name].kill()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import scipy
@@ -122,7 +122,8 @@ def longest(shy: float) -> Lie:
         limits = [{"type": "ineq", "fun": room}]
         begin = flat.T @ asked.honest.gradient / rows
         options = {"maxiter": 60, "ftol": 1e-12}
-        found = scipy.optimize.minimize(length, begin, jac=True, method="SLSQP", constraints=limits, options=options)
+        settings: Any = {"method": "SLSQP", "constraints": limits, "options": options}
+        found = scipy.optimize.minimize(length, begin, jac=True, **settings)
         gradient = rows * (flat @ found.x)
         if not asked.believed(asked.lie(gradient)):
             direction = gradient - asked.honest.gradient

@@ -159,13 +159,13 @@ class Hostile(InProcessGrid):
 
         @app.query()
         def query(msg: Message, context: Context) -> Message:
-            name = str(context.node_config["client-id"])
+            name, reply = str(context.node_config["client-id"]), rescind.flower.identify(msg, context)
             if not (self.active and name in self.attackers):
-                return rescind.flower.identify(msg, context)
+                return reply
             self.replies += 1
             said: Any = [7, name.encode(), [name], MARKUP[self.rng.integers(len(MARKUP))] + name, name]
-            chosen = said[self.rng.integers(len(said))]
-            return Message(RecordDict({"rescind": ConfigRecord({"client-id": chosen})}), reply_to=msg)
+            reply.content.config_records["rescind"]["client-id"] = said[self.rng.integers(len(said))]
+            return reply
 
         @app.train()
         def train(msg: Message, context: Context) -> Message:

@@ -290,21 +290,23 @@ def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
     command("request", "import", history, signed, "--receipt", own / "long_beach.json")
     assert refused("request", "import", history, signed) == 18
 
-    # Cleveland's SuperNode says it, and the same run forgets both.
+    # Cleveland's SuperNode hands its own over, and the same run forgets both.
+    handed = own / "cleveland-leave.json"
+    command("leave", handed, "--key", folder / "deployment" / "node-cleveland", "--federation", "Four hospitals")
     usual = f'data="{hospital("cleveland")}"'
-    deployment.restart("cleveland", f'{usual} rescind-leave=true rescind-receipt="{receipt}"')
+    deployment.restart("cleveland", f'{usual} rescind-leave="{handed}" rescind-receipt="{receipt}"')
     try:
         log = run(deployment, own, solve=True)
     finally:
         deployment.restart("cleveland", usual)
-    assert "a participant's own node asks that it be forgotten" in log
+    assert "a participant's own key asks that it be forgotten" in log
     assert "cleveland" not in log
-    for number, asker, shown in (
-        (1, "the client's own key", ("--receipt", own / "long_beach.json", "--request", signed)),
-        (2, "the client's own node", ("--receipt", receipt)),
+    for number, shown in (
+        (1, ("--receipt", own / "long_beach.json", "--request", signed)),
+        (2, ("--receipt", receipt, "--request", handed)),
     ):
         predicate = certify(own, number)
-        assert (predicate["mode"], predicate["asked_by"]) == ("exact", asker)
+        assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the client's own key")
         command("verify", own / f"certificate-{number}.json", "--key", own / "operator.key.pub", *shown)
     with History(history) as opened:
         assert set(opened.ledger.labels().values()) == {HUNGARY, "switzerland"}

@@ -40,6 +40,7 @@ def rows(name: str) -> tuple[Any, Any]:
 
 def grid(load: Load, names: list[str] | None = None, **options: Any) -> InProcessGrid:
     app = ClientApp()
+    app.query()(rescind.flower.identify)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
 from rescind.core.edges import NO_BOUND
-from rescind.core.facts import Mode, PublicHead, Sampling, Source
+from rescind.core.facts import Mode, PrivacyScope, PublicHead, Sampling, Source
 from rescind.core.regularity import NetworkLoss
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import RunMismatchError
@@ -446,19 +447,27 @@ def test_a_key_that_stays_is_not_barred_by_the_name_that_it_shared(history: Hist
     assert NEW_KEY in history.known_names()
 
 
-def test_of_somebody_who_left_and_is_away_it_is_said_how_its_node_is_found(
-    history: History, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("away", [False, True])
+def test_no_line_of_the_log_has_a_nodes_number_beside_a_requests(
+    history: History, caplog: pytest.LogCaptureFixture, away: bool
 ) -> None:
-    """The log used to say `unregister NODE-ID`, which nobody can run."""
+    """Flower keeps the log: who reads both knows who left, and when."""
     strategy, on = recorded(history), grid(authenticated=True)
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     history.ask(["clinic-1"], Budget(1.0, 1e-5))
-    on.gone.add("clinic-1")
-    with caplog.at_level("INFO", "flwr"):
-        rescind.flower.run(strategy, on, initial(), num_rounds=1)
-    (said,) = (line for line in caplog.messages if "bar a key of request 1" in line)
-    assert said.endswith("this shows its number: flwr supernode list FEDERATION")
-    assert "supernode unregister" not in caplog.text
+    # It has not named the rows, so that it fails.
+    history.ask(["clinic-2"], Budget(1.0, 1e-5), scope=PrivacyScope.RECORDS)
+    on.gone.update({"clinic-1"} if away else ())
+    with caplog.at_level("DEBUG", "flwr"):
+        for rounds in (2, 3):
+            rescind.flower.run(strategy, on, initial(), num_rounds=rounds)
+    numbers = {str(node) for node in on.ids.values()}
+    assert any(number in line for line in caplog.messages for number in numbers)
+    assert any("request 1 is served" in line for line in caplog.messages)
+    told = [line for line in caplog.messages if "request" in line and any(number in line for number in numbers)]
+    # What a complaint leaves out is the number.
+    assert all(re.search(r"request \d", line) is None for line in told), told
+    assert "flwr supernode unregister NUMBER FEDERATION" in caplog.text
 
 
 # Hostile replies
@@ -1135,6 +1144,7 @@ def test_clients_whose_updates_are_masked_tell_their_distances(history: History)
 
 def test_a_client_that_does_not_tell_its_distance_counts_as_far_away(history: History) -> None:
     app = ClientApp()
+    app.query()(rescind.flower.identify)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:

@@ -8,6 +8,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,15 @@ from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, 
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
-from rescind.errors import MissingSecretError
 from rescind.flower import Recorded, recorded
 from rescind.flower.nodes import Nodes
+from rescind.flower.passwords import seal, tell_password
 from rescind.flower.wire import RECEIPT, REFUSED
 from rescind.flower.wishes import NodeWish, answer_wish, read_wish
 from rescind.history.naming import name_key
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
+from rescind.ledger.records import ModelId
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 
@@ -145,29 +147,78 @@ def verify(place: Path, certificate: Path, *words: object) -> Result:
     return say("verify", certificate, "--key", place / "operator.key.pub", *words)
 
 
-# By the node's configuration
+def signed_by(folder: Path, name: str = "clinic-2", **options: Any) -> str:
+    """Return a new file in which a clinic's key asks to be forgotten, as rescind leave makes it."""
+    file = folder / f"leave-{len(list(folder.glob('leave-*')))}"
+    file.write_bytes(sign_request(write_key(folder / f"key of {name}", name), NAME, **options))
+    return str(file)
 
 
-def test_a_node_asks_by_its_configuration_and_is_forgotten(place: Path) -> None:
-    receipt = place / "receipt.json"
-    on = grid({"clinic-2": {"rescind-leave": True, "rescind-receipt": str(receipt)}})
+def wish_of(file: str) -> NodeWish:
+    wish = read_wish({"rescind-leave": Path(file).read_text()})
+    assert wish is not None
+    return wish
+
+
+# By a file that the node hands over
+
+
+def test_a_node_hands_over_what_its_key_signed_and_is_forgotten(place: Path) -> None:
+    receipt, signed = place / "receipt.json", signed_by(place)
+    on = grid({"clinic-2": {"rescind-leave": signed, "rescind-receipt": str(receipt)}})
     with History(place / "history") as history:
         run(history, on)
         (asked,) = history.timeline.requests
-        assert (asked.sender.asker, asked.served, asked.request.scope) == (Asker.NODE, True, PrivacyScope.GROUP)
+        assert (asked.sender.asker, asked.served, asked.request.scope) == (Asker.KEY, True, PrivacyScope.GROUP)
         assert KEYS["clinic-2"] not in history.known_names()
     assert "clinic-2" not in trained_on(on)
     assert stat.S_IMODE(receipt.stat().st_mode) == 0o600
     assert read_receipt(receipt).request == 1
-    shown = verify(place, certify(place, 1), "--history", place / "history", "--receipt", receipt)
+    at = ("--history", place / "history", "--receipt", receipt)
+    shown = verify(place, certify(place, 1), *at, "--request", signed)
     assert shown.exit_code == 0, shown.output
-    assert "by the client's own node, due" in shown.output
+    assert "by the client's own key, due" in shown.output
     assert "clinic-2 is among the forgotten" in shown.output
-    assert "its connection was authenticated, and nothing of that is kept" in " ".join(shown.output.split())
+
+
+def change_scope(content: str) -> str:
+    envelope = json.loads(content)
+    changed = base64.b64decode(envelope["payload"]).replace(b'"scope":"group"', b'"scope":"records"')
+    assert b'"records"' in changed
+    return json.dumps(envelope | {"payload": base64.b64encode(changed).decode()})
+
+
+@pytest.mark.parametrize("told", ["true", "another's key", "changed", "of an older version"])
+def test_a_wish_that_the_nodes_own_key_did_not_sign_is_not_recorded(
+    place: Path, caplog: pytest.LogCaptureFixture, told: str
+) -> None:
+    """Whoever answers in a node's place cannot have it forgotten: it does not have the key."""
+    text = {
+        "true": "true",
+        "another's key": Path(signed_by(place, "clinic-3")).read_text(),
+        "changed": change_scope(Path(signed_by(place)).read_text()),
+    }.get(told, "")
+
+    class Forging(KeyedGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            replies = list(super().send_and_receive(messages, timeout=timeout))
+            for reply in replies:
+                if reply.metadata.src_node_id == self.ids["clinic-2"] and "rescind" in reply.content:
+                    key, value = ("rescind-leave", text) if text else ("rescind-leave-rows", "November")
+                    reply.content["rescind"][key] = value
+            return replies
+
+    on = Forging(client_app({}), {name: {"clinic": name} for name in CLINICS})
+    with History(place / "history") as history, caplog.at_level("WARNING", "flwr"):
+        run(history, on, 3)
+        assert history.timeline.requests == ()
+    assert "clinic-2" in trained_on(on)
+    assert "its own key has not signed that: nothing is recorded" in caplog.text
+    assert "rescind leave" in caplog.text
 
 
 def test_a_wish_is_recorded_once_though_it_is_told_in_every_run(place: Path) -> None:
-    configs = {"clinic-2": {"rescind-leave": True}}
+    configs = {"clinic-2": {"rescind-leave": signed_by(place)}}
     with History(place / "history") as history:
         for rounds in (2, 3, 4):
             run(history, grid(configs), rounds)
@@ -175,63 +226,106 @@ def test_a_wish_is_recorded_once_though_it_is_told_in_every_run(place: Path) -> 
         assert history.verify() == []
 
 
-def test_who_still_wishes_what_was_withdrawn_asks_again(place: Path) -> None:
-    on = grid({"clinic-2": {"rescind-leave": True}})
+def test_who_still_wishes_what_was_withdrawn_signs_anew(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    on = grid({"clinic-2": {"rescind-leave": signed_by(place)}})
     with History(place / "history") as history:
-        nodes = make_nodes(history, on)
-        nodes.connected()
+        make_nodes(history, on).connected()
         history.withdraw(1, "by mistake")
-        nodes.connected()
+        with caplog.at_level("WARNING", "flwr"):
+            make_nodes(history, on).connected()
+        assert len(history.timeline.requests) == 1
+        assert "not forgotten: request 1 was withdrawn: whoever asks again signs a new one" in caplog.text
+        make_nodes(history, grid({"clinic-2": {"rescind-leave": signed_by(place)}})).connected()
         assert [asked.withdrawn for asked in history.timeline.requests] == [True, False]
 
 
 def test_who_was_refused_and_is_forgotten_all_the_same_gets_its_receipt(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wish = NodeWish(PrivacyScope.GROUP, "true")
+    file = signed_by(place)
+    wish = wish_of(file)
     with History(place / "history") as history:
-        assert list(answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)) == [RECEIPT]
+        assert list(answer_wish(history, "clinic-2", wish).told) == [RECEIPT]
         history.refuse(1, "A. Officer", "a law")
-        assert list(answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)) == [REFUSED]
+        assert list(answer_wish(history, "clinic-2", wish).told) == [REFUSED]
         history.ask(["clinic-2"], Budget(5.0, 1e-5))
-        told = answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)
+        told = answer_wish(history, "clinic-2", wish).told
         assert parse_receipt(told[RECEIPT].encode()).request == 2
         # It is asked in every round of retraining: then it is being served, and nothing is to be recorded.
         with caplog.at_level("WARNING", "flwr"):
-            run(history, grid({"clinic-2": {"rescind-leave": True}}))
+            run(history, grid({"clinic-2": {"rescind-leave": file}}))
         assert [asked.served for asked in history.timeline.requests] == [False, True]
-    assert "cannot be recorded" not in caplog.text
-    assert "does not forget" not in caplog.text
+    assert "not taken up" not in caplog.text
+    assert "not forgotten" not in caplog.text
 
 
-def test_who_was_refused_stays_and_nobody_waits_for_it(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    on = grid({"clinic-2": {"rescind-leave": True}})
+def test_who_was_refused_asks_again_through_the_operator_only(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever it signs next: each request that waits keeps the federation from training on."""
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=len(CLINICS))
     arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
     with History(place / "history") as history:
-        answer_wish(history, KEYS["clinic-2"], "clinic-2", NodeWish(PrivacyScope.GROUP, "true"))
+        answer_wish(history, "clinic-2", wish_of(signed_by(place)))
         history.refuse(1, "A. Officer", "a law")
-        with caplog.at_level("WARNING", "flwr"):
-            rescind.flower.run(Recorded(strategy, history, training=TRAINING), on, arrays, 3, timeout=2.0)
-        assert len(history.timeline.requests) == 1
-    assert "clinic-2" in trained_on(on)
-    assert "does not forget this client, request 1: a law" in caplog.text
+        for rounds, records in ((3, False), (4, True)):
+            on = grid({"clinic-2": {"rescind-leave": signed_by(place, records=records)}})
+            with caplog.at_level("WARNING", "flwr"):
+                rescind.flower.run(Recorded(strategy, history, training=TRAINING), on, arrays, rounds, timeout=2.0)
+            assert len(history.timeline.requests) == 1
+            assert "clinic-2" in trained_on(on)
+    assert "this client is not forgotten: request 1 was refused: a law; to ask again, write to" in caplog.text
 
 
-def test_what_stays_of_a_wish_does_not_tell_whose_it_was(place: Path) -> None:
-    wish = NodeWish(PrivacyScope.GROUP, "true")
+def test_of_one_clients_rows_one_request_a_week_is_taken_up(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each costs a restart from before the client's first round: a new one at every start would stop the training."""
     with History(place / "history") as history:
-        answer_wish(history, KEYS["clinic-2"], "clinic-2", wish)
-        assert history.secret_file is not None
-        Path(history.secret_file).unlink()
-    # Whoever has the store, and the key of somebody who was erased, cannot try it.
-    with History(place / "history", create=False) as store, pytest.raises(MissingSecretError):
-        answer_wish(store, KEYS["clinic-2"], "clinic-2", wish)
+        for start in range(4):
+            on = grid({"clinic-2": {"rescind-leave": signed_by(place, records=True)}}, {"clinic-2": ([0], 1)})
+            with caplog.at_level("WARNING", "flwr"):
+                run(history, on, 2 + start)
+        assert (len(history.timeline.requests), history.newest) == (1, ModelId(1, 5))
+        assert "its rows are forgotten once in 7 days" in caplog.text
+        # A client that wants to leave altogether does not wait.
+        run(history, grid({"clinic-2": {"rescind-leave": signed_by(place)}}), 5)
+        assert [asked.served for asked in history.timeline.requests] == [True, True]
+
+
+def test_rows_wait_a_week_from_the_last_and_no_longer(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with History(place / "history") as history:
+        answer_wish(history, "clinic-2", wish_of(signed_by(place, records=True)))
+        run(history, grid(None, {"clinic-2": ([0], 1)}), 3)
+        later = wish_of(signed_by(place, records=True))
+        for seconds, recorded in ((-2, 1), (2, 2)):
+            asked = datetime.fromisoformat(history.timeline.requests[0].time)
+            now = asked + timedelta(days=7, seconds=seconds)
+            monkeypatch.setattr("rescind.flower.wishes.datetime", SetClock(now))
+            answer_wish(history, "clinic-2", later)
+            assert len(history.timeline.requests) == recorded
+
+
+@dataclass(frozen=True)
+class SetClock:
+    time: datetime
+
+    def now(self, _zone: Any) -> datetime:
+        return self.time
+
+
+def test_what_cannot_be_recorded_is_told_to_who_asks_and_it_is_left_out(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stale = signed_by(place, time=datetime.now(UTC) - timedelta(days=40))
+    on = grid({"clinic-2": {"rescind-leave": stale}})
+    with History(place / "history") as history, caplog.at_level("INFO", "flwr"):
+        run(history, on, 3)
+        assert history.timeline.requests == ()
+    assert "clinic-2" not in trained_on(on)
+    assert "this client is not forgotten: the request was signed on" in caplog.text
+    assert "a participant's own request is not taken up: the request was signed on" in caplog.text
 
 
 def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rescind.flower.nodes._IDLE", 0.0)
-    on = grid({"clinic-2": {"rescind-leave": True}})
+    on = grid({"clinic-2": {"rescind-leave": signed_by(place)}})
     with History(place / "history") as history:
         nodes = make_nodes(history, on)
         on.failing = {"clinic-2"}
@@ -244,12 +338,12 @@ def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monk
         for _ in range(2):
             nodes.listen()
         (asked,) = history.timeline.requests
-        assert asked.sender.asker is Asker.NODE
+        assert asked.sender.asker is Asker.KEY
 
 
 def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write, on, node = Recorder._write, grid(), InProcessGrid.send_and_receive
-    asking = on.ids["clinic-2"]
+    asking, signed = on.ids["clinic-2"], signed_by(tmp_path)
 
     def write_slowly(*given: Any) -> None:
         threading.Event().wait(0.3)
@@ -258,7 +352,7 @@ def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monk
     def start_again(own: InProcessGrid, messages: Any, **options: Any) -> Any:
         replies = node(own, messages := list(messages), **options)
         if messages[0].metadata.message_type == MessageType.TRAIN:
-            own._contexts[asking].node_config["rescind-leave"] = True
+            own._contexts[asking].node_config["rescind-leave"] = signed
         return replies
 
     def show_nodes(own: InProcessGrid) -> list[NodeInfo]:
@@ -273,6 +367,7 @@ def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monk
     monkeypatch.setattr(InProcessGrid, "send_and_receive", start_again)
     monkeypatch.setattr(InProcessGrid, "get_nodes", show_nodes)
     with History(tmp_path / "history") as history:
+        history.name_run(federation=NAME)
         run(history, on)
         assert [filed.open for filed in history.timeline.requests] == [False]
         # It asked after one round, and the second one did not begin.
@@ -281,7 +376,7 @@ def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monk
 
 
 def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> None:
-    on = grid({"clinic-2": {"rescind-leave": True}})
+    on = grid({"clinic-2": {"rescind-leave": signed_by(tmp_path)}})
     with History(tmp_path / "history") as history:
         run(history, on)
         assert history.timeline.requests == ()
@@ -291,20 +386,20 @@ def test_who_never_took_part_and_wants_to_leave_is_left_out(tmp_path: Path) -> N
         assert trained_on(again) == set(CLINICS)
 
 
-def test_rows_are_asked_for_once_for_every_text(place: Path) -> None:
-    receipt = place / "receipt.json"
-    config = {"rescind-leave-rows": "November", "rescind-receipt": str(receipt)}
+def test_rows_are_asked_for_once_by_every_file(place: Path) -> None:
+    receipt, signed = place / "receipt.json", signed_by(place, records=True)
+    config = {"rescind-leave": signed, "rescind-receipt": str(receipt)}
     with History(place / "history") as history:
         marked = {"clinic-2": ([0, 3], 1)}
         run(history, grid({"clinic-2": config}, marked))
         assert read_receipt(receipt).request == 1
-        run(history, grid({"clinic-2": config}, marked), 3)
+        on = grid({"clinic-2": config}, marked)
+        run(history, on, 3)
+        assert "clinic-2" in trained_on(on)
         (asked,) = history.timeline.requests
-        assert (asked.request.scope, asked.served, asked.sender.asker) == (PrivacyScope.RECORDS, True, Asker.NODE)
-        run(history, grid({"clinic-2": config | {"rescind-leave-rows": "December"}}, {"clinic-2": ([0, 3, 5], 2)}), 3)
-        assert [asked.served for asked in history.timeline.requests] == [True, True]
+        assert (asked.request.scope, asked.served, asked.sender.asker) == (PrivacyScope.RECORDS, True, Asker.KEY)
         assert history.verify() == []
-    assert verify(place, certify(place, 2), "--history", place / "history").exit_code == 0
+    assert verify(place, certify(place, 1), "--history", place / "history", "--request", signed).exit_code == 0
 
 
 def test_without_registered_keys_nobody_is_believed_that_it_asks(
@@ -313,47 +408,46 @@ def test_without_registered_keys_nobody_is_believed_that_it_asks(
     nodes: dict[str, dict[str, Any]] = {name: {"clinic": name, "client-id": name} for name in CLINICS}
     with History(tmp_path / "history") as history:
         run(history, InProcessGrid(client_app({}), nodes, authenticated=False))
-        nodes["clinic-2"]["rescind-leave"] = True
+        nodes["clinic-2"]["rescind-leave"] = signed_by(tmp_path)
         with caplog.at_level("WARNING", "flwr"):
             run(history, InProcessGrid(client_app({}), nodes, authenticated=False), 3)
         assert history.timeline.requests == ()
     assert "without registered keys nobody knows who asks" in caplog.text
 
 
-@pytest.mark.parametrize("value", ["false", "true", 1, 0, ""])
-def test_a_wish_that_cannot_be_one_is_none(place: Path, value: object) -> None:
+@pytest.mark.parametrize("value", ["false", "true", True, 1, 0, "", "no/such/file", "/dev/null"])
+def test_a_wish_that_is_no_signed_request_is_told_to_who_has_it(place: Path, value: object) -> None:
+    for name in ("rescind-leave", "rescind-leave-rows"):
+        with pytest.raises(ValueError, match="no signed request"):
+            asked_of({name: value}, {})
+    assert "rescind-leave" not in asked_of({"rescind-leave": False}, {})
     on = grid({"clinic-2": {"rescind-leave": value}})
     with History(place / "history") as history:
         run(history, on, 3)
         assert history.timeline.requests == ()
 
 
-@pytest.mark.parametrize("told", [True, 7, "", "a" * 257, "two\nlines", "\u202e", b"x", [1.0]])
-def test_an_answer_that_is_no_text_wishes_nothing(told: object) -> None:
+@pytest.mark.parametrize("told", [True, 7, "", "a" * 257, "two\nlines", "\u202e", "\ud800", "x" * 10**6, b"x", [1.0]])
+def test_an_answer_that_is_no_signed_request_wishes_nothing(told: object) -> None:
     assert read_wish({"rescind-leave": told}) is None
-    assert read_wish({"rescind-leave-rows": told}) is None
 
 
 def test_a_receipt_is_not_written_over_a_file(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     taken = place / "taken"
     taken.write_text("mine")
+    config = {"rescind-leave": signed_by(place), "rescind-receipt": str(taken)}
     with History(place / "history") as history, caplog.at_level("INFO", "flwr"):
-        run(history, grid({"clinic-2": {"rescind-leave": True, "rescind-receipt": str(taken)}}))
+        run(history, grid({"clinic-2": config}))
         assert history.timeline.requests[0].served
     assert taken.read_text() == "mine"
 
 
-@pytest.mark.parametrize("rows", ["", 5, True, "x" * 257, "two\nlines", " lead", "\u202e"])
-def test_a_wish_that_no_server_would_heed_is_told_to_who_has_it(rows: Any) -> None:
-    with pytest.raises(ValueError, match="256 characters at most"):
-        asked_of({"rescind-leave-rows": rows}, {})
-
-
-def asked_of(config: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a client with a node-config answers to a server's query."""
+def asked_of(config: dict[str, Any], asked: dict[str, Any], *, known: bool = True) -> dict[str, Any]:
+    """Return what a client with a node-config answers to a query of whoever has its password, if it is ``known``."""
     grid()
-    message = Message(RecordDict({"config": ConfigRecord({"rescind.keyed": True} | asked)}), 1, MessageType.QUERY)
     context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
+    message = Message(RecordDict({"config": ConfigRecord({"rescind.keyed": True} | asked)}), 1, MessageType.QUERY)
+    seal(message, tell_password(context) if known else "0" * 64)
     return dict(rescind.flower.identify(message, context).content.config_records["rescind"])
 
 
@@ -367,7 +461,12 @@ def test_a_server_writes_nothing_at_a_client_that_asks_for_nothing(
     ]
     asked_of({"rescind-receipt": str(file)}, {RECEIPT: receipts[0]})
     assert not file.exists()
-    config = {"rescind-receipt": str(file), "rescind-leave-rows": "November"}
+    config = {"rescind-receipt": str(file), "rescind-leave": signed_by(tmp_path, records=True)}
+    # Whoever does not have the password writes nothing either, and says nothing.
+    with caplog.at_level("INFO", "flwr"):
+        asked_of(config, {RECEIPT: receipts[1], REFUSED: "sent by Mallory"}, known=False)
+    assert not file.exists()
+    assert caplog.text == ""
     with caplog.at_level("WARNING", "flwr"):
         for _ in range(2):
             asked_of(config, {RECEIPT: receipts[0]})

@@ -52,6 +52,7 @@ def start_app(history: History, app: ClientApp, least: int = 1, **settings: Any)
 def start(history: History, options: dict[str, Any] | None = None, root: Any = None, **settings: Any) -> Any:
     """Run the clinics on a grid in this process; clinic-2 calls the helper with ``options``; ``root`` is its lie."""
     app = ClientApp()
+    app.query()(rescind.flower.identify)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
@@ -125,6 +126,7 @@ def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None
 
 def test_who_asks_while_it_runs_keeps_its_label(history: History) -> None:
     app, asked = ClientApp(), []
+    app.query()(rescind.flower.identify)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:

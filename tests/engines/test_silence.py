@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
@@ -16,6 +16,7 @@ import rescind.flower
 from rescind import History
 from rescind.core.facts import Source
 from rescind.flower import Recorded
+from rescind.flower.grid import PROMPT
 from rescind.flower.patience import Patience
 from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
@@ -48,9 +49,10 @@ def app(change: Change | None = None, called: str | None = None) -> ClientApp:
 
     @made.query()
     def query(msg: Message, context: Context) -> Message:
+        reply = rescind.flower.identify(msg, context)
         if called is not None and context.node_config["client-id"] == HANGS:
-            return Message(RecordDict({"rescind": ConfigRecord({"client-id": called})}), reply_to=msg)
-        return rescind.flower.identify(msg, context)
+            reply.content.config_records["rescind"]["client-id"] = called
+        return reply
 
     @made.train()
     def train(msg: Message, context: Context) -> Message:
@@ -170,7 +172,7 @@ def test_a_node_that_flower_lost_is_not_said_to_have_failed(
 
 
 def test_who_answers_again_is_asked_in_every_round_again(history: History) -> None:
-    train(history, grid(lambda round_: round_ < 4), 9)
+    train(history, grid(lambda round_: 0 < round_ < 4), 9)
     assert [HANGS in each for each in took_part(history, 9)] == [False] * 3 + [True] * 6
 
 
@@ -283,6 +285,101 @@ def test_who_is_waited_for_is_asked_again_before_a_round_begins(history: History
     on = Silent(who, list(CLINICS), authenticated=False)
     train(history, on, 1, fedavg(min_available_nodes=6), timeout=5.0)
     assert took_part(history, 1) == [set(CLINICS)]
+
+
+class Late(Hanging):
+    """A Grid on which one node's answers of one kind come ``lateness`` seconds after it was asked; nobody waits."""
+
+    def __init__(self, lateness: float, names: list[str], kind: str = MessageType.TRAIN) -> None:
+        super().__init__(app(), lambda _: False, names, authenticated=True)
+        self.lateness, self.kind, self.waited, self.pulled = lateness, kind, 0.0, 0
+        self._due: dict[str, Message] = {}
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+        assert timeout is not None
+        sent = list(messages)
+        replies = super().send_and_receive(sent, timeout=timeout)
+        for number, message in enumerate(sent):
+            message.metadata.__dict__["_message_id"] = f"{len(self.sent)}.{number}"
+        ids = {message.metadata.dst_node_id: message.metadata.message_id for message in sent}
+        for reply in replies:
+            reply.metadata.__dict__["_reply_to_message_id"] = ids[reply.metadata.src_node_id]
+        late = [each for each in replies if self._is_late(each)]
+        # Whoever knows the rule answers just in time.
+        self.waited += min(timeout, self.lateness) if late else 0.0
+        if not late or self.lateness < timeout:
+            return replies
+        self._due = {each.metadata.reply_to_message_id: each for each in late}
+        return [each for each in replies if each not in late]
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        self.pulled += 1
+        found = [self._due.pop(each) for each in list(message_ids) if each in self._due]
+        self.waited += self.lateness - PROMPT * LIMIT if found else 0.0
+        return found
+
+    def _is_late(self, reply: Message) -> bool:
+        return reply.metadata.src_node_id == self.ids.get(HANGS) and reply.metadata.message_type == self.kind
+
+
+LIMIT = 100.0
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rescind.flower.grid._PAUSE", 0.0)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_who_answers_just_before_the_time_limit_is_asked_less_often(
+    history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    on = Late(0.97 * LIMIT, list(CLINICS))
+    with caplog.at_level("WARNING", "flwr"):
+        train(history, on, 20, timeout=LIMIT)
+    # What it sends is used, in rounds 1, 2, 4, 8 and 16.
+    assert [HANGS in each for each in took_part(history, 20)] == [at in (1, 2, 4, 8, 16) for at in range(1, 21)]
+    assert on.waited == pytest.approx(5 * 0.97 * LIMIT)
+    node = on.ids[HANGS]
+    assert (
+        f"node {node} took more than 25 s, a quarter of the time limit: its answer is used, and it is" in caplog.text
+    )
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_the_most_that_answering_late_costs_is_a_quarter_of_the_limit_a_round(history: History) -> None:
+    on = Late(0.24 * LIMIT, list(CLINICS))
+    train(history, on, 20, timeout=LIMIT)
+    assert took_part(history, 20) == [set(CLINICS)] * 20
+    assert (on.waited, on.pulled) == (pytest.approx(20 * 0.24 * LIMIT), 0)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_lateness_changes_nothing_for_the_others() -> None:
+    """Whether somebody is asked follows from its own answers: against the others' it would follow a leaver."""
+    found = []
+    for lateness in (0.0, 0.5 * LIMIT, 0.97 * LIMIT):
+        with History.in_memory() as history:
+            train(history, Late(lateness, list(CLINICS)), 12, rate=0.6, timeout=LIMIT)
+            found.append([each - {HANGS} for each in took_part(history, 12)])
+    with History.in_memory() as history:
+        train(history, Late(0.0, [name for name in CLINICS if name != HANGS]), 12, rate=0.6, timeout=LIMIT)
+        found.append(took_part(history, 12))
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_who_is_started_anew_in_every_round_and_answers_queries_late_is_asked_less_often(history: History) -> None:
+    class Restarting(Late):
+        def get_nodes(self) -> list[NodeInfo]:
+            nodes = list(super().get_nodes())
+            for node in nodes:
+                node.last_activated_at = str(len(self.sent)) if node.node_id == self.ids[HANGS] else ""
+            return nodes
+
+    on = Restarting(0.97 * LIMIT, list(CLINICS), MessageType.QUERY)
+    train(history, on, 20, timeout=LIMIT)
+    assert on.asked("query") <= 7
 
 
 def test_patience_ends_and_comes_back() -> None:

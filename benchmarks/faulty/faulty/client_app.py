@@ -17,6 +17,7 @@ from faulty.server_app import CLASSES, FEATURES
 PAUSES = {"slow": 12.0, "hangs": 45.0, "hangs for long": 90.0}
 
 app = ClientApp()
+app.query()(rescind.flower.identify)
 
 
 def data(name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -21,9 +21,12 @@ strategy = Recorded(FedAvg(...), history, training=rescind.LocalTraining(...), t
 run(strategy, grid, arrays, num_rounds=100)
 
 # In the client app's train function, for guarantees with noise:
-from rescind.flower import train_head
+from rescind.flower import identify, train_head
 
-return train_head(msg, context, features, labels)"""
+return train_head(msg, context, features, labels)
+
+# Beside it, where the app is made: clients say who they are, and know the server.
+app.query()(identify)"""
 
 
 def init(

@@ -19,8 +19,9 @@ def leave(
 ) -> None:
     """Sign a request to be forgotten, on the participant's machine, for the federation's operator.
 
-    Nothing is sent: hand the file to the operator, who records it with rescind request import. Keep a copy: with it
-    the certificate shows that your own key asked (rescind verify --request).
+    Nothing is sent: name the file in your SuperNode's configuration (rescind-leave="FILE"), or hand it to the
+    operator, who records it with rescind request import. Keep a copy: with it the certificate shows that your own key
+    asked (rescind verify --request).
     Example: rescind leave leave.json --key hospital-3 --federation "Four hospitals"
     """
     with report_errors():
@@ -36,7 +37,8 @@ def leave(
     asked = "that some of its rows be forgotten" if records else "to be forgotten"
     words = [
         f"{file} asks {federation} {asked}, in the name of {request.client}.",
-        "Hand it to the federation's operator, and keep a copy; ask for a receipt.",
+        f'Start your SuperNode with rescind-leave="{file.resolve()}" in its --node-config, or hand the file to the '
+        "federation's operator; keep a copy, and ask for a receipt.",
     ]
     if records:
         words.append("Which rows, your own program says once the operator has told you the request's number.")

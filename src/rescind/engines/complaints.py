@@ -52,8 +52,12 @@ class Complaint(StrEnum):
     RECEIPTS = "{} is no file of rows that were left out: give another name, or take it away"
     NO_NAME = 'the SuperNode\'s --node-config has no client-id: add one, such as client-id="hospital-3"'
     WISH = (
-        "the node-config says {}={}: give rescind-leave=true, or rescind-leave-rows with a text in one line, of "
-        "256 characters at most, or leave it out"
+        "the node-config says {}={}, and that is no signed request ({}): make one with rescind leave, and give its "
+        'file, as in rescind-leave="/var/lib/hospital-3/leave.json", or leave it out'
+    )
+    NOT_THE_SERVER = (
+        "this message does not have the password that this client told the server: it is not obeyed. Has the "
+        "ClientApp app.query()(rescind.flower.identify)?"
     )
     NOTHING_KEPT = "this client kept nothing of this round's training: call keep_own before it is masked"
     RECORDS = "the server's message has to hold one record of arrays and one of settings"

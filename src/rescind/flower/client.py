@@ -22,16 +22,17 @@ from rescind.engines.heads import sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
 from rescind.flower.limits import Limits, admit
+from rescind.flower.passwords import has_password, tell_password
 from rescind.flower.wire import (
     DISTANCE,
     EXECUTED,
     KEEP_RECEIPT,
     KEYED,
     LEAVE,
-    LEAVE_ROWS,
     LOSS,
     OWN,
     OWN_MODEL,
+    PASSWORD,
     RECEIPT,
     REFUSED,
     SUMS,
@@ -39,7 +40,6 @@ from rescind.flower.wire import (
     Instructions,
 )
 from rescind.history.witnesses import LOGGED
-from rescind.ledger.contract import is_name
 from rescind.texts import make_plain
 
 # Flower shows what this logger says, and keeps it.
@@ -88,9 +88,10 @@ def train_head(
 
     Raises:
         ValueError: the features, labels or ``removed`` do not fit, ``removed`` is missing or from before the last
-            request, the server's message does not describe a head, or it asks for more than the limits allow, which
-            the log says, too.
+            request, the server's message does not describe a head, or is not the server's (a ClientApp has to have
+            ``identify`` in ``@app.query()``), or it asks for more than the limits allow, which the log says, too.
     """
+    _check_sender(msg, context)
     arrays, told = _receive(msg)
     if told.removal and (removed is None or request < told.removal):
         raise Complaint.ROWS_NOT_NAMED.error(told.removal, told.removal)
@@ -153,9 +154,9 @@ def identify(msg: Message, context: Context) -> Message:
     """Tell the server who this client is, and whether it asks to be forgotten, in ``@app.query()``.
 
     Who it is: the ``client-id`` of its node-config, or its partition in a simulation. Where keys are registered they
-    tell that, else it is this client's word. A SuperNode whose node-config has ``rescind-leave=true`` asks to be
-    forgotten; one with ``rescind-leave-rows="..."`` asks for those of its rows that ``train_head`` is told of, once
-    for every text. Its receipt is written into the file that ``rescind-receipt`` names.
+    tell that, else it is this client's word. A SuperNode asks to be forgotten by the file that ``rescind leave`` made
+    with its key: ``rescind-leave`` in its node-config names it. The receipt is written into the file that
+    ``rescind-receipt`` names. The answer also has a password, without which this client obeys nothing in this run.
 
     Args:
         msg: the server's message.
@@ -166,7 +167,7 @@ def identify(msg: Message, context: Context) -> Message:
 
     Raises:
         ValueError: no keys are registered, and the node-config has neither a ``client-id`` nor a partition; or the
-            node-config asks for something that cannot be asked for.
+            node-config asks to be forgotten by something else than a signed request.
     """
     config, told = context.node_config, ConfigRecord()
     asked = next(iter(msg.content.config_records.values()), ConfigRecord())
@@ -176,23 +177,16 @@ def identify(msg: Message, context: Context) -> Message:
         told["client-id"] = f"client-{config['partition-id']}"
     elif KEYED not in asked:
         raise Complaint.NO_NAME.error()
-    if (wish := config.get(LEAVE, False)) is not False:
-        # "false" in quotes is no wish to leave.
-        if wish is not True:
-            raise Complaint.WISH.error(LEAVE, make_plain(str(wish))[:80])
-        told[LEAVE] = "true"
-    elif LEAVE_ROWS in config:
-        rows = config[LEAVE_ROWS]
-        # Whatever else the server would pass over, and nobody would know.
-        if not is_name(rows):
-            raise Complaint.WISH.error(LEAVE_ROWS, make_plain(str(rows))[:80])
-        told[LEAVE_ROWS] = rows
-    if REFUSED in asked:
-        # Whoever reads this node's log asked, or has to know.
-        _LOG.warning("rescind: the operator does not forget this client, %s", make_plain(str(asked[REFUSED]))[:2000])
-    # Nothing is written for a client that asks for nothing, whatever the server sends.
-    if RECEIPT in asked and (LEAVE in told or LEAVE_ROWS in told):
-        _keep_receipt(str(asked[RECEIPT]), config.get(KEEP_RECEIPT))
+    if (wish := _read_wish(config)) is not None:
+        told[LEAVE] = wish
+    if has_password(msg, context):
+        if REFUSED in asked:
+            # Whoever reads this node's log asked, or has to know.
+            _LOG.warning("rescind: this client is not forgotten: %s", make_plain(str(asked[REFUSED]))[:2000])
+        # Nothing is written for a client that asks for nothing, whatever the server sends.
+        if RECEIPT in asked and wish is not None:
+            _keep_receipt(str(asked[RECEIPT]), config.get(KEEP_RECEIPT))
+    told[PASSWORD] = tell_password(context)
     return Message(RecordDict({EXECUTED: told}), reply_to=msg)
 
 
@@ -205,8 +199,9 @@ def keep_own(msg: Message, context: Context, arrays: ArrayRecord) -> None:
         arrays: the model after local training.
 
     Raises:
-        ValueError: the server's message does not hold one record of arrays and one of settings.
+        ValueError: the message does not hold one record of arrays and one of settings, or is not the server's.
     """
+    _check_sender(msg, context)
     told = _receive(msg)[1]
     context.state[OWN] = ArrayRecord({name: arrays[name] for name in told.trained})
     context.state[OWN_MODEL] = ConfigRecord({DISTANCE: str(told.model_id)})
@@ -225,11 +220,12 @@ def report_distance(msg: Message, context: Context) -> Message | None:
         the reply; None if the distance is not what the server asks for.
 
     Raises:
-        ValueError: this client kept nothing of this round's training.
+        ValueError: this client kept nothing of this round's training, or the message is not the server's.
     """
     (config,) = msg.content.config_records.values()
     if DISTANCE not in config:
         return None
+    _check_sender(msg, context)
     (arrays,) = msg.content.array_records.values()
     own, model_id = context.state.array_records.get(OWN), context.state.config_records.get(OWN_MODEL)
     if own is None or model_id is None or model_id[DISTANCE] != config[DISTANCE]:
@@ -240,6 +236,34 @@ def report_distance(msg: Message, context: Context) -> Message | None:
     )
     metrics = MetricRecord({DISTANCE: math.sqrt(math.fsum(squares)), "num-examples": 1})
     return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+
+def _check_sender(msg: Message, context: Context) -> None:
+    if not has_password(msg, context):
+        raise Complaint.NOT_THE_SERVER.error()
+
+
+def _read_wish(config: Mapping[str, Any]) -> str | None:
+    """Return the signed request that a node-config names, if it names one."""
+    named = {key: value for key, value in config.items() if key.startswith(LEAVE) and value is not False}
+    if not named:
+        return None
+    # Needed once in a client's life: Flower starts a process for every message.
+    from rescind.certificates.errors import CertificateError
+    from rescind.certificates.files import read_content
+    from rescind.certificates.leaving import open_request
+
+    # The longest first, such as rescind-leave-rows: nobody would know that it was passed over.
+    key = max(named)
+    reason: object = "not a file"
+    try:
+        if key == LEAVE and isinstance(named[key], str) and named[key]:
+            content = read_content(Path(named[key]))
+            open_request(content)
+            return content.decode()
+    except (OSError, ValueError, CertificateError) as unfit:
+        reason = unfit
+    raise Complaint.WISH.error(*(make_plain(str(gap))[:200] for gap in (key, named[key], reason)))
 
 
 def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:

@@ -22,13 +22,14 @@ from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import MOST_ROWS, RidgeSums, add_up_ridge, check_ridge_sums, fixed_point_bits
 from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
+from rescind.engines.complaints import Complaint
 from rescind.engines.engine import Answers, Doubt, Replies, RidgeAnswers
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.engines.solving import find_head
 from rescind.engines.stops import format_accuracy
 from rescind.flower.arrays import copy_record, is_same_record, pack
-from rescind.flower.grid import FilteredGrid
+from rescind.flower.grid import PROMPT, FilteredGrid, exchange
 from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
 from rescind.flower.patience import Patience
 from rescind.flower.replies import (
@@ -546,25 +547,37 @@ class FlowerEngine:
         sent, self._failed = list(messages), {}
         if not sent:
             return {}
+        for message in sent:
+            self.nodes.seal(message)
         by_node = {self.members[name].node: name for name in names}
         by_name: dict[str, Message] = {}
         answered, begun = set(), time.monotonic()
         self.filter_grid(names).check(message.metadata.dst_node_id for message in sent)
-        for reply in self.grid.send_and_receive(sent, timeout=self.timeout):
+        replies, late = exchange(self.grid, sent, self.timeout)
+        for reply in replies:
             node = reply.metadata.src_node_id
             answered.add(node)
             if reply.has_error() and node not in by_node:
                 # The SuperLink's own words for somebody who is gone, in which it does not say who.
                 _LOG.warning("rescind: Flower has lost a node (code %d)", reply.error.code)
             elif reply.has_error():
-                self._failed[by_node[node]] = self.nodes.failures.show(node, reply.error)
+                kind = self._failed[by_node[node]] = self.nodes.failures.show(node, reply.error)
+                if Complaint.NOT_THE_SERVER in kind:
+                    self.nodes.ask_again(node)
             elif node in by_node:
                 by_name.setdefault(by_node[node], reply)
-        for node, rounds in patience.heard(list(by_node), answered).items():
-            _LOG.warning(
-                "rescind: node %d did not answer in %.0f s: it is asked again %d round(s) later",
-                *(node, time.monotonic() - begun, rounds),
-            )
+        for node, rounds in patience.heard(list(by_node), answered - late).items():
+            if node in late:
+                _LOG.warning(
+                    "rescind: node %d took more than %.0f s, a quarter of the time limit: its answer is used, and it "
+                    "is asked again %d round(s) later. If it needs that long, raise the timeout",
+                    *(node, PROMPT * self.timeout, rounds),
+                )
+            else:
+                _LOG.warning(
+                    "rescind: node %d did not answer in %.0f s: it is asked again %d round(s) later",
+                    *(node, time.monotonic() - begun, rounds),
+                )
         return {name: by_name[name] for name in names if name in by_name and name not in self._failed}
 
     def _combined(

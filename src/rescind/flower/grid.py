@@ -1,7 +1,8 @@
-"""A Grid that knows only some of the nodes: whoever may not take part is not there."""
+"""A Grid that knows only some of the nodes, where whoever may not take part is not there; and waiting on one."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -13,6 +14,32 @@ from flwr.supercore.run import Run
 _WRITES = (
     "a strategy writes messages, and rescind.flower.run sends them: what it sends by itself would not be recorded"
 )
+# The share of a time limit that an answer may take without being late.
+PROMPT = 0.25
+# Seconds between two looks for late answers.
+_PAUSE = 1.0
+
+
+def exchange(grid: Grid, messages: Iterable[Message], timeout: float) -> tuple[list[Message], set[int]]:
+    """Send messages and wait for the replies, ``timeout`` seconds at most.
+
+    Returns:
+        the replies, and the nodes whose replies took more than the share ``PROMPT`` of the time.
+    """
+    sent, begun = list(messages), time.monotonic()
+    if not sent:
+        return [], set()
+    replies = list(grid.send_and_receive(sent, timeout=PROMPT * timeout))
+    late = list[Message]()
+    # A Grid in one process gives messages no ids: who has not answered will not.
+    waiting = {message.metadata.message_id for message in sent} - {""}
+    waiting -= {reply.metadata.reply_to_message_id for reply in replies}
+    while waiting and (left := begun + timeout - time.monotonic()) > 0:
+        time.sleep(min(_PAUSE, left))
+        came = list(grid.pull_messages(waiting))
+        waiting -= {reply.metadata.reply_to_message_id for reply in came}
+        late += came
+    return [*replies, *late], {reply.metadata.src_node_id for reply in late}
 
 
 class FilteredGrid(Grid):

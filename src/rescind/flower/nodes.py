@@ -12,15 +12,16 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from rescind.core.facts import PrivacyScope
 from rescind.flower.failures import Failures
+from rescind.flower.grid import exchange
+from rescind.flower.passwords import seal
 from rescind.flower.patience import Patience
 from rescind.flower.roster import Roster
-from rescind.flower.wire import EXECUTED, KEYED
-from rescind.flower.wishes import NodeWish, read_wish
+from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED
+from rescind.flower.wishes import NodeWish, asks_to_leave, read_wish
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
-from rescind.texts import make_plain
+from rescind.texts import is_digest, make_plain
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -89,7 +90,9 @@ class Nodes:
         self._told: dict[int, str] = {}
         # When those were started whose wishes are known, and what they wish.
         self._heard: dict[int, str] = {}
-        self._wishes: dict[int, NodeWish] = {}
+        # None if it is not signed.
+        self._wishes: dict[int, NodeWish | None] = {}
+        self._passwords: dict[int, str] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
         self._patience = Patience()
@@ -110,6 +113,15 @@ class Nodes:
     def forget_silences(self) -> None:
         """Ask everybody again who has not said who it is."""
         self._patience = Patience()
+
+    def seal(self, message: Message) -> None:
+        """Make a message one that its node obeys, and that nobody else can answer."""
+        seal(message, self._passwords.get(message.metadata.dst_node_id))
+
+    def ask_again(self, node: int) -> None:
+        """Ask a node again, at the next look, for what it says of itself: it does not obey what it was sent."""
+        self._heard.pop(node, None)
+        self._told.pop(node, None)
 
     def connected(self) -> dict[str, Member]:
         """Return who is connected and was not forgotten, sorted by name; waits until enough are who may take part."""
@@ -217,7 +229,8 @@ class Nodes:
         """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
         unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
         wait = min(_ANSWER, self._timeout)
-        for reply in self._query({node: {} for node in unknown}, wait):
+        replies, late = self._query({node: {} for node in unknown}, wait)
+        for reply in replies:
             node = reply.metadata.src_node_id
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             name = None if record is None else record.get("client-id")
@@ -227,7 +240,9 @@ class Nodes:
             elif node in unknown:
                 self._nameless[node] = self.failures.show(node, reply.error) if reply.has_error() else "no name"
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
-        for node in self._patience.heard(unknown, self._told):
+        for node in self._patience.heard(unknown, self._told.keys() - late):
+            if node in self._told:
+                continue
             failed = "answered without saying" if node in self._nameless else f"did not say in {wait:g} s"
             self._say(f"node {node} {failed} who it is. {IDENTIFY}. It is asked again, ever more seldom")
         return {node.node_id: self._told[node.node_id] for node in nodes if node.node_id in self._told}
@@ -250,33 +265,63 @@ class Nodes:
             return set()
         wait = min(_WISH, self._timeout)
         asked = self._wish_patience.asked(member.node for member in new)
-        replies = self._query({node: {KEYED: True} for node in asked}, wait)
+        replies, late = self._query({node: {KEYED: True} for node in asked}, wait)
         # An error is an answer, too: an app without @app.query() has nothing to say.
         answered = {reply.metadata.src_node_id for reply in replies}
-        self._wish_patience.heard(asked, answered)
+        self._wish_patience.heard(asked, answered - late)
         new = [member for member in new if member.node in answered]
         self._heard |= {member.node: member.since for member in new}
-        wishing = {member: self._wishes[member.node] for member in members.values() if member.node in self._wishes}
-        answers = {member: self._roster.answer(member.name, member.label, wish) for member, wish in wishing.items()}
-        self._query({member.node: {KEYED: True, **answers[member]} for member in new if answers.get(member)}, wait)
-        leaving = {member for member, wish in wishing.items() if wish.scope is not PrivacyScope.RECORDS}
-        return {member.name for member in leaving if not answers[member]}
+        answers = {
+            member: self._roster.answer(member.label, wish)
+            for member in members.values()
+            if (wish := self._own_wish(member)) is not None
+        }
+        for answer in answers.values():
+            if REFUSED in answer.told:
+                self._say(f"a participant's own request is not taken up: {answer.told[REFUSED]}", logging.INFO)
+        told = {member.node: answers[member].told for member in new if member in answers and answers[member].told}
+        self._query({node: {KEYED: True, **words} for node, words in told.items()}, wait)
+        return {member.name for member, answer in answers.items() if not answer.stays}
 
-    def _query(self, questions: Mapping[int, Mapping[str, bool | str]], seconds: float) -> list[Message]:
-        """Ask nodes, each with what it is told; remember what those wish who answer, and return the answers."""
+    def _own_wish(self, member: Member) -> NodeWish | None:
+        """Return what a member asks for, if its own key has signed that."""
+        if member.node not in self._wishes:
+            return None
+        wish = self._wishes[member.node]
+        if wish is not None and wish.request.client == member.name:
+            return wish
+        self._say(
+            f"node {member.node} asks to be forgotten, and its own key has not signed that: nothing is recorded. Its "
+            'owner signs it (rescind leave) and names the file in its node-config (rescind-leave="FILE"), or asks '
+            "the operator (rescind request add)"
+        )
+        return None
+
+    def _query(
+        self, questions: Mapping[int, Mapping[str, bool | str]], seconds: float
+    ) -> tuple[list[Message], set[int]]:
+        """Ask nodes, each with what it is told; remember what they say of themselves.
+
+        Returns:
+            the answers, and the nodes whose answers came late.
+        """
         messages = [
             Message(RecordDict({"config": ConfigRecord(dict(config))}), node, MessageType.QUERY)
             for node, config in questions.items()
         ]
-        replies = list(self._grid.send_and_receive(messages, timeout=seconds)) if messages else []
+        for message in messages:
+            self.seal(message)
+        replies, late = exchange(self._grid, messages, seconds)
         for reply in replies:
             node = reply.metadata.src_node_id
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
             if record is not None and node in questions:
                 self._wishes.pop(node, None)
-                if (wish := read_wish(record)) is not None:
-                    self._wishes[node] = wish
-        return replies
+                if asks_to_leave(record):
+                    self._wishes[node] = read_wish(record)
+                if is_digest(password := record.get(PASSWORD)):
+                    self._passwords[node] = str(password)
+        return replies, late
 
     def _warn_of(self, node: int) -> None:
         """Say that a forgotten participant is there, without its name: Flower keeps the log."""

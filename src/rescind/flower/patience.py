@@ -1,4 +1,4 @@
-"""Whoever does not answer is asked less often: one that hangs for ever costs a few waits, not one a round."""
+"""Whoever does not answer in good time is asked less often: one that hangs for ever costs a few waits, not all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Patience:
         return [node for node in nodes if self._due.get(node, 0) <= self._turn]
 
     def heard(self, asked: Sequence[int], answered: Iterable[int]) -> dict[int, int]:
-        """Note who answered of those asked; return how many turns later each of the others is asked again."""
+        """Note who answered in good time of those asked; return how many turns later each other is asked again."""
         heard = set(answered)
         for node in heard & self._silences.keys():
             self._silences[node] = max(self._silences[node] - 1, 0)

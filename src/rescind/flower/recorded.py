@@ -291,7 +291,7 @@ def run(
         serve: when requests are served by a run that does not end: ``at_once``, ``nightly`` or a rule of your own.
             Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
         timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
-            and is asked again 1, 2, 4 rounds later, and so on.
+            and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a quarter of it.
         train_config: as in Flower's ``Strategy.start``; or a list with those of each round, for a learning rate that
             falls, of which the last stay. They are fixed when the run begins: what follows from metrics or models
             would outlive a restart.
@@ -320,7 +320,7 @@ def run(
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     if isinstance(end_rule, TotalRounds):
         engine.rounds_before = end_rule.count_before
-    mean, commands = find_average(strategy.strategy), dict[int, list[str]]()
+    mean = find_average(strategy.strategy)
     hinted = False
 
     def check(model_id: ModelId) -> None:
@@ -330,8 +330,6 @@ def run(
         engine.check_use()
         if _fix_schedule(train_config) != engine.schedule:
             raise ValueError(_CHANGED_CONFIG)
-        if timeline.open_requests:
-            commands.update(_leaving(history, engine))
 
     def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         server_round = engine.server_round(model_id)
@@ -356,7 +354,6 @@ def run(
         for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
             measured.clear()
         engine.begin_line()
-        commands.update(_leaving(history, engine))
         _tell_plan(plan)
         if not hinted:
             hinted = True
@@ -386,7 +383,6 @@ def run(
         scored=False,
         write_behind=strategy.write_behind,
     )
-    commands.update(_leaving(history, engine))
     model = serve_federation(
         revocable,
         end_rule,
@@ -394,7 +390,7 @@ def run(
         solve=solve,
         level=level,
         outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen, history),
-        served=lambda outcome: _tell(outcome, commands),
+        served=lambda outcome: _tell(outcome, keys=engine.nodes.authenticated),
         approval=approval,
         rule=serve,
         pause=engine.nodes.listen,
@@ -546,25 +542,6 @@ def _warn(timeline: Timeline, model_id: ModelId) -> None:
             _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
 
 
-def _leaving(history: History, engine: FlowerEngine) -> dict[int, list[str]]:
-    """Return how to bar the clients of open requests, by request, while their names are still known."""
-    if not engine.nodes.authenticated:
-        return {}
-    members = engine.members
-    commands: dict[int, list[str]] = {}
-    for asked in history.timeline.open_requests.values():
-        if asked.request.scope is PrivacyScope.RECORDS:
-            continue
-        commands[asked.number] = [
-            f"with: flwr supernode unregister {members[name].node} FEDERATION"
-            if name in members
-            else "by unregistering its node; it is not connected, and this shows its number: flwr supernode list "
-            "FEDERATION"
-            for name in history.names(asked.request.group)
-        ]
-    return commands
-
-
 def _tell_plan(plan: RecordedPlan) -> None:
     """Say in the run's log what is going to be done."""
     candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
@@ -596,7 +573,7 @@ def _hint_at_ending(engine: FlowerEngine) -> None:
     )
 
 
-def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
+def _tell(outcome: Outcome, *, keys: bool) -> None:
     """Say in the run's log what became of requests, and what is left to do by hand."""
     for asked, mode in zip(outcome.asked, outcome.modes, strict=True):
         if outcome.planned is None:
@@ -608,5 +585,9 @@ def _tell(outcome: Outcome, commands: Mapping[int, Sequence[str]]) -> None:
                 *(asked.number, mode.value, candidate.node.branch, candidate.node.round),
                 *(candidate.sigma, outcome.rounds),
             )
-        for command in commands.get(asked.number, ()):
-            _LOG.info("rescind: bar a key of request %d for good %s", asked.number, command)
+    # Without anybody's number: beside a request's it would tell who left, in a log that is kept.
+    if keys and any(asked.request.scope is not PrivacyScope.RECORDS for asked in outcome.asked):
+        _LOG.info(
+            "rescind: the keys of those who left are still registered; flwr supernode list FEDERATION shows their "
+            "numbers, and flwr supernode unregister NUMBER FEDERATION bars them"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rescind.core.facts import PrivacyScope
-from rescind.flower.wishes import NodeWish, answer_wish
+from rescind.flower.wishes import Answer, NodeWish, answer_wish
 from rescind.history.history import History
 
 
@@ -31,9 +31,9 @@ class Roster:
         """Return who of some was forgotten and not readmitted, by name with what people call each."""
         return self.history.barred(labels)
 
-    def answer(self, name: str, label: str, wish: NodeWish) -> dict[str, str]:
+    def answer(self, label: str, wish: NodeWish) -> Answer:
         """Record what a client wishes, and return what it is told."""
-        return answer_wish(self.history, name, label, wish)
+        return answer_wish(self.history, label, wish)
 
     def left(self) -> int:
         """Return how many have left, or asked to."""

@@ -31,10 +31,12 @@ DISTANCE = "rescind-distance"
 # Of an answer to a solver: the summed loss among its metrics, the sums in a record of arrays.
 LOSS = "rescind-loss"
 SUMS = "rescind.sums"
-# In the node-config of a SuperNode: what its operator wishes, and a file for the receipt.
+# In the node-config of a SuperNode: the file by which its key asks to be forgotten, and a file for the receipt.
 LEAVE = "rescind-leave"
-LEAVE_ROWS = "rescind-leave-rows"
 KEEP_RECEIPT = "rescind-receipt"
+# In every message, and in the answers to queries: see passwords.py.
+NONCE = "rescind.nonce"
+PASSWORD = "rescind.password"  # noqa: S105
 # In a query: names are keys, so nobody has to say who it is; and what the server hands over.
 KEYED = "rescind.keyed"
 RECEIPT = "rescind.receipt"

@@ -1,80 +1,121 @@
-"""What SuperNodes wish: their operators say it in the node-config, and the node's registered key vouches for it."""
+"""What SuperNodes wish: a request to be forgotten that the client's own key signed, handed over by its node."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rescind.certificates.errors import CertificateError
+from rescind.certificates.leaving import SignedRequest, check_request, open_request, scope_of
 from rescind.certificates.receipts import Receipt
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
-from rescind.flower.wire import LEAVE, LEAVE_ROWS, RECEIPT, REFUSED
+from rescind.flower.wire import LEAVE, RECEIPT, REFUSED
+from rescind.history.clocks import parse_time
 from rescind.history.history import History
-from rescind.history.senders import Asker, Sender
-from rescind.ledger.contract import is_name
+from rescind.history.requests import blind_name
+from rescind.history.senders import Asker
+from rescind.texts import make_plain
 
 _LOG = logging.getLogger("flwr")
 # What a request asks for that does not say otherwise.
 _BUDGET = Budget(1.0, 1e-5)
+# A signed request has a tenth of these characters.
+_LONGEST = 20_000
+# How old it may be when a node first hands it over, as rescind request import has it.
+_WITHIN = timedelta(days=30)
+# Every request to forget rows costs a restart: of one client's own no more than one is taken up in this time.
+_BETWEEN = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeWish:
-    """That a client be forgotten, or rows of it; ``text`` tells a new wish of the same client from an old one."""
+    """A signed request, as its node handed it over."""
 
-    scope: PrivacyScope
-    text: str
+    content: bytes
+    request: SignedRequest
+
+    @property
+    def whole(self) -> bool:
+        """True if the client wants to leave with all it has, not with rows only."""
+        return scope_of(self.request) is not PrivacyScope.RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node is told of its wish, and whether its client takes part as long as nothing of it is recorded."""
+
+    told: Mapping[str, str] = field(default_factory=dict)
+    stays: bool = True
+
+
+def asks_to_leave(record: Mapping[str, Any]) -> bool:
+    """Return whether a node's answer asks for something, in whatever way."""
+    return any(key.startswith(LEAVE) for key in record)
 
 
 def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
-    """Return what a node's answer wishes; None if that is nothing, or nothing that could be heeded."""
-    for key, scope in ((LEAVE, PrivacyScope.GROUP), (LEAVE_ROWS, PrivacyScope.RECORDS)):
-        text = record.get(key)
-        if is_name(text):
-            return NodeWish(scope, text)
-    return None
+    """Return the request in a node's answer; None if there is none that the key in it has signed."""
+    text = record.get(LEAVE)
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        return None
+    content = text.encode(errors="replace")
+    try:
+        return NodeWish(content, open_request(content))
+    except (CertificateError, ValueError):
+        return None
 
 
-def answer_wish(history: History, name: str, label: str, wish: NodeWish) -> dict[str, str]:
-    """Record what a client wishes, unless that is recorded already; return what it is told.
+def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
+    """Record what a client asks for, unless that is recorded already, and return what its node is told.
 
-    That is its receipt until the request is served, or why it was refused. A client that never took part has nothing
+    That is its receipt until the request is served, or why nothing is done. A client that never took part has nothing
     to be forgotten: then nothing is recorded, and nothing told.
     """
+    name, now = wish.request.client, datetime.now(UTC)
     pseudonym = history.known_names().get(name)
     if pseudonym is None:
-        return {}
-    sender = Sender(Asker.NODE, _digest(history, name, wish))
+        return Answer(stays=not wish.whole)
     requests = history.timeline.requests
     # Whoever asked for it, and whatever was refused before.
     for filed in requests:
         if not filed.dropped and pseudonym in filed.request.group:
-            return _write_receipt(history, filed.number, name, label)
-    for filed in requests:
-        same = filed.sender == sender
-        if same and filed.refused:
-            return {REFUSED: f"request {filed.number}: {filed.refused}"}
-        # Who still wishes what was taken back wishes it anew. Rows that were forgotten are not forgotten again.
-        if same and wish.scope is PrivacyScope.RECORDS and not filed.withdrawn:
-            return {}
+            return _hand_receipt(history, filed.number, name, label)
+    # Of rows that left a client has another pseudonym, and the same name.
+    blinded = blind_name(bytes.fromhex(history.receipt(name)), name)
+    own = [filed for filed in requests if blinded in filed.forgotten]
+    if own and own[-1].refused:
+        again = "to ask again, write to the operator (rescind request add)"
+        return Answer({REFUSED: f"request {own[-1].number} was refused: {own[-1].refused}; {again}"})
+    for filed in own:
+        if filed.sender == wish.request.sender:
+            done = "withdrawn" if filed.withdrawn else "served"
+            again = f"request {filed.number} was {done}: whoever asks again signs a new one (rescind leave)"
+            # Rows that were forgotten are not forgotten again, and nobody has to hear of it.
+            return Answer({REFUSED: again} if wish.whole or filed.withdrawn else {})
+    before = [filed for filed in own if filed.request.scope is PrivacyScope.RECORDS and not filed.withdrawn]
+    asked = [parse_time(filed.time) for filed in before if filed.sender.asker is not Asker.OPERATOR]
+    if not wish.whole and asked and (due := asked[-1] + _BETWEEN) > now:
+        waits = (
+            f"its rows are forgotten once in {_BETWEEN.days} days, the last were asked for on {asked[-1]:%Y-%m-%d}: "
+            f"this request waits until {due:%Y-%m-%d}, and more rows can join it until then; the operator can record "
+            "it earlier (rescind request import)"
+        )
+        return Answer({REFUSED: waits})
     try:
-        number = history.ask([name], _BUDGET, scope=wish.scope, sender=sender)
-    except (HistoryError, ValueError) as refused:
-        _LOG.warning("rescind: a participant asks to be forgotten, and that cannot be recorded: %s", refused)
-        return {}
-    asked_for = "some of its rows be forgotten" if wish.scope is PrivacyScope.RECORDS else "it be forgotten"
-    _LOG.info("rescind: request %d is recorded: a participant's own node asks that %s", number, asked_for)
-    return _write_receipt(history, number, name, label)
+        check_request(history, wish.content, _WITHIN, now)
+        number = history.ask([name], _BUDGET, scope=scope_of(wish.request), sender=wish.request.sender)
+    except (CertificateError, HistoryError, ValueError) as refused:
+        return Answer({REFUSED: make_plain(str(refused))[:1000]}, stays=not wish.whole)
+    asked_for = "it be forgotten" if wish.whole else "some of its rows be forgotten"
+    _LOG.info("rescind: request %d is recorded: a participant's own key asks that %s", number, asked_for)
+    return _hand_receipt(history, number, name, label)
 
 
-def _write_receipt(history: History, number: int, name: str, label: str) -> dict[str, str]:
+def _hand_receipt(history: History, number: int, name: str, label: str) -> Answer:
     own = Receipt(run=history.identifier, request=number, called=label, names={name: history.receipt(name)})
-    return {RECEIPT: own.model_dump_json()}
-
-
-def _digest(history: History, name: str, wish: NodeWish) -> str:
-    """Return what a wish is known again by."""
-    return history.digest_wish("\0".join((wish.scope.value, name, wish.text)).encode())
+    return Answer({RECEIPT: own.model_dump_json()})

@@ -921,20 +921,6 @@ class History:
         """
         return requests.receipt(self.ledger, name).hex()
 
-    def digest_wish(self, wish: bytes) -> str:
-        """Return what a node's wish is known again by; without the secret file nobody can try whose it was.
-
-        Args:
-            wish: whose it is, and what it asks for.
-
-        Returns:
-            the digest, in hexadecimal.
-
-        Raises:
-            MissingSecretError: the secret file is not at hand.
-        """
-        return requests.digest_wish(self.ledger, wish)
-
     def extend(self, number: int, days: int, reason: str) -> str:
         """Record that an open request may be served later, and why.
 

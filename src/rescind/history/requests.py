@@ -88,14 +88,6 @@ def receipt(ledger: Ledger, name: str) -> bytes:
     return hmac.digest(ledger.outside_secret("receipts"), name.encode(), "sha256")
 
 
-def digest_wish(ledger: Ledger, wish: bytes) -> str:
-    """Return what a node's wish is known again by, which stays in the journal when the node's name has gone.
-
-    What follows from the store alone would let whoever has it try the names of those who were erased.
-    """
-    return hmac.digest(ledger.outside_secret("wishes"), wish, "sha256").hex()
-
-
 def blind_name(salt: bytes, name: str) -> str:
     """Return the digest that stands for a client, whose receipt is ``salt``."""
     return hashlib.sha256(b"rescind forgets " + salt + name.encode()).hexdigest()

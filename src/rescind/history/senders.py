@@ -9,7 +9,7 @@ from rescind.texts import is_digest
 
 
 class Asker(Enum):
-    """Who handed in a request."""
+    """Who handed in a request; NODE is in older journals only, from before nodes had to hand over signed requests."""
 
     OPERATOR = "the operator"
     NODE = "the client's own node"
@@ -20,8 +20,8 @@ class Asker(Enum):
 class Sender:
     """Who handed in a request, and a digest by which it is known again.
 
-    Of a signed request ``proof`` is the SHA-256 of what was signed, which has a random number in it. Of a wish that a
-    node told it is keyed with what follows from the secret file. Neither tells whose it is.
+    Of a signed request ``proof`` is the SHA-256 of what was signed, which has a random number in it, so that it does
+    not tell whose it is.
     """
 
     asker: Asker = Asker.OPERATOR

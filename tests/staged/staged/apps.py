@@ -23,6 +23,7 @@ STAGES = rescind.flower.Stages(BODY_ROUNDS, ("head.weight", "head.bias"), Softma
 # Flower looks for one name on a line.
 client = ClientApp()
 server = ServerApp()
+client.query()(rescind.flower.identify)
 
 
 @client.train()
