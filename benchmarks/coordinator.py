@@ -164,20 +164,26 @@ def nearest(hospital: Hospital, row_norm: float = 1.0) -> float:
     return hospital.known(found, row_norm)
 
 
-def compute(hospital: Hospital, seed: int, most: int, reach: float = 4.0) -> float:
-    """Ask at random models, and fit rows to all answers by Levenberg and Marquardt's method, from a random start."""
-    rng, models, answers = np.random.default_rng(seed), list[Floats](), list[Floats]()
+def compute(hospital: Hospital, seeds: tuple[int, ...], reach: float, most: int = 100) -> float:
+    """Ask at random models, and fit rows to all answers by Levenberg and Marquardt's method, from random starts."""
+    rng, answers = np.random.default_rng(seeds[0]), list[Floats]()
+    models = rng.normal(size=(hospital.messages, FEATURES + 1))
     # None of the answers at so short a model tells a row, and all together tell every row.
     length = min(hospital.longest(UNCLIPPED), reach / UNCLIPPED)
+    lengths = length * rng.uniform(0.3, 1.0, size=(len(models), 1))
+    models *= lengths / np.linalg.norm(models, axis=1, keepdims=True)
     with suppress(EndedError):
         base = hospital.gradient(np.zeros(FEATURES + 1))
-        while True:
-            model = rng.normal(size=FEATURES + 1)
-            model *= length * rng.uniform(0.3, 1.0) / np.linalg.norm(model)
+        for model in models:
             answers.append(hospital.gradient(model) - base)
-            models.append(model)
-    found = fit(np.array(models), np.array(answers), rng.normal(size=(hospital.rows, FEATURES)), most)
-    return hospital.known(list(found))
+    best = 0.0
+    for seed in seeds:
+        start = np.random.default_rng(seed + 100).normal(size=(hospital.rows, FEATURES))
+        found = fit(models[: len(answers)], np.array(answers), start, most)
+        best = max(best, hospital.known(list(found)))
+        if best == 1:
+            break
+    return best
 
 
 def fit(models: Floats, answers: Floats, rows: Floats, most: int) -> Floats:
@@ -247,11 +253,9 @@ def main() -> None:
         for kind, limits in (("open", NONE), ("default", Limits()))
     }
     # As many answers for each row in a smaller hospital.
-    rows, messages, reach, seeds = (50, 165, 4.0, (0, 1, 2)) if options.quick else (ROWS, MESSAGES, 18.0, (1,))
+    rows, messages, reach = (50, 165, 4.0) if options.quick else (ROWS, MESSAGES, 18.0)
     for kind, limits in (("default", Limits()), ("share", Limits(share=1.0))):
-        shares[f"computed_{kind}"] = max(
-            compute(Hospital(limits, rows, messages), seed, 100, reach) for seed in seeds
-        )
+        shares[f"computed_{kind}"] = compute(Hospital(limits, rows, messages), (1, 2, 3, 4), reach)
     finish(cast(dict[str, object], {"rows": rows} | shares))
 
 
