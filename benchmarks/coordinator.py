@@ -27,6 +27,7 @@ from rescind.core.sums import Wanted
 from rescind.engines.heads import clip_rows
 from rescind.engines.seeds import choose_batches
 from rescind.flower import Limits
+from rescind.flower.passwords import seal, tell_password
 from rescind.flower.wire import SUMS, Instructions
 from rescind.ledger.records import ModelId
 
@@ -74,6 +75,7 @@ class Hospital:
         arrays = ArrayRecord({"weight": Array(model[np.newaxis, :-1].copy()), "bias": Array(model[-1:].copy())})
         config = ConfigRecord(Instructions(**settings | instructions).record())  # type: ignore[arg-type]
         message = Message(RecordDict({"arrays": arrays, "config": config}), 7, "train")
+        seal(message, tell_password(self.context))
         try:
             reply = rescind.flower.train_head(message, self.context, self.features, self.labels, limits=self.limits)
         except ValueError as refused:

@@ -19,7 +19,8 @@ from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.engines.complaints import Complaint, recognise
 from rescind.flower import Limits
-from rescind.flower.wire import Instructions
+from rescind.flower.passwords import seal, tell_password
+from rescind.flower.wire import COUNTED, Instructions
 from rescind.ledger.records import ModelId
 
 ROWS, FEATURES = 40, 3
@@ -37,6 +38,7 @@ def ask(on: Context, told: Instructions = FIRST, model: float = 0.0, rows: int =
     classes = 2 if told.ridge else 1
     arrays = ArrayRecord({"weight": Array(np.full((classes, FEATURES), model)), "bias": Array(np.zeros(classes))})
     message = Message(RecordDict({"arrays": arrays, "config": ConfigRecord(told.record())}), 7, "train")  # type: ignore[arg-type]
+    seal(message, tell_password(on))
     features, labels = rng.normal(size=(rows, FEATURES)), rng.integers(2, size=rows)
     return rescind.flower.train_head(message, on, features, labels, **options)
 
@@ -74,7 +76,7 @@ def test_what_is_beyond_the_limits_is_refused_and_logged_at_the_client(
         ask(on, **asked)
     assert recognise(str(refused.value)) is complaint
     assert f"rescind: this client does not answer: {refused.value}" in caplog.text
-    assert not on.state
+    assert COUNTED not in on.state
 
 
 @pytest.mark.parametrize(
