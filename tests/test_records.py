@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,7 @@ from rescind.core.facts import PrivacyScope
 from rescind.core.planning import assess, candidates
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, ForgottenClientError, UnknownClientError
-from rescind.history.events import RecordedPlan
-from rescind.history.requests import ask
+from rescind.history.events import RecordedPlan, RequestFiled, record
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Solve
 from rescind.methods.method import Method
@@ -188,11 +187,11 @@ def test_a_heuristic_that_keeps_the_rows_refuses(history: History) -> None:
 def test_who_asks_for_both_at_once_leaves_for_good(
     history: History, scopes: tuple[PrivacyScope, ...], together: bool
 ) -> None:
-    """Two requests that are filed in the same moment do not see each other."""
+    """Histories have such requests that were written when two of one moment did not see each other."""
     Revocable(history, engine()).train(Rounds(3))
-    group, now = history.clients(["clinic-2"]), datetime.now(UTC)
-    for scope in scopes:
-        ask(history.ledger, Request(group, BUDGET, scope), now, now + timedelta(days=1))
+    history.ask(["clinic-2"], BUDGET, scope=scopes[0])
+    ((entry, filed),) = history.timeline.of(RequestFiled)
+    record(history.ledger, replace(filed, request=replace(filed.request, scope=scopes[1])), entry.time)
     federation = Revocable(history, engine(2))
     federation.forget(Exact(), Rounds(3), together=together)
     federation.train(Rounds(5))

@@ -493,15 +493,17 @@ def test_two_requests_in_a_row_are_both_hidden_by_the_noise_of_the_rounds(histor
     assert history.verify() == []
 
 
-def test_after_a_purge_nobody_knows_who_took_part_and_the_next_one_is_forgotten_from_the_start(
-    history: History,
-) -> None:
+def test_after_a_purge_the_next_one_counts_as_if_it_had_taken_part_in_each_erased_round(history: History) -> None:
     for name in ("clinic-1", "clinic-2"):
         start(history, 2, rate=None)
-        history.ask([name], BUDGET)
+        number = history.ask([name], BUDGET)
+        newest = history.newest
     start(history, 1, rate=None)
-    assert [outcome.modes for outcome in history.outcomes()] == [(Mode.STRICT,), (Mode.EXACT,)]
-    assert history.timeline.branches[2].parent == ModelId(0, 0)
+    assert [outcome.modes for outcome in history.outcomes()] == [(Mode.STRICT,), (Mode.STRICT,)]
+    assert history.timeline.branches[2].parent == newest
+    noised = certified(history, number).rounds
+    assert noised is not None
+    assert noised.rounds == noised.participations
 
 
 def test_whom_the_noise_does_not_hide_is_forgotten_from_further_back(history: History) -> None:

@@ -185,8 +185,11 @@ def test_withdrawn_and_open_requests(reopened: Opened) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 1, range(6))
     request = Request(history.clients([name(1)]), BUDGET, PrivacyScope.SEQUENCE)
-    first, second = (ask(history.ledger, request, NOON, NOON + timedelta(days=30)) for _ in range(2))
+    first = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    with pytest.raises(ValueError, match="request 1 is about some of these clients already"):
+        ask(history.ledger, request, NOON, NOON + timedelta(days=30))
     withdraw(history.ledger, first, NOON)
+    second = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
     one, two = reopened().timeline.requests
     assert (one.number, one.open, one.withdrawn) == (first, False, True)
     assert (two.number, two.open, two.request, two.deadline) == (second, True, request, "2026-12-01T12:00:00+00:00")

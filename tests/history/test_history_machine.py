@@ -156,10 +156,16 @@ class Histories(RuleBasedStateMachine):
 
         self.on_both(lambda history: self.recording(history, act))
 
-    @precondition(lambda self: self.memory.ledger.identities())
+    def not_asked(self) -> dict[str, int]:
+        """Return who may ask, by name: nobody asks twice."""
+        filed = [asked.request.group for asked in self.memory.timeline.requests if not asked.dropped]
+        taken = frozenset[int]().union(*filed)
+        return {name: client for name, client in self.memory.ledger.identities().items() if client not in taken}
+
+    @precondition(lambda self: self.not_asked())
     @rule(data=st.data())
     def ask(self, data: st.DataObject) -> None:
-        known = self.memory.ledger.identities()
+        known = self.not_asked()
         names = data.draw(st.sets(st.sampled_from(sorted(known)), min_size=1, max_size=2))
         request = Request(frozenset(known[name] for name in names), Budget(1.0, 1e-2))
         self.on_both(lambda history: ask(history.ledger, request, NOON, NOON))

@@ -105,17 +105,14 @@ def extend(ledger: Ledger, number: int, days: int, reason: str, time: datetime) 
     """Record that an open request may be served later, and why; returns the new deadline."""
     check_reason(reason, "a deadline is not extended")
     with ledger.turn():
-        return _extend(ledger, check_open(Timeline.read(ledger), number), days, reason, time)
-
-
-def _extend(ledger: Ledger, filed: FiledRequest, days: int, reason: str, time: datetime) -> datetime:
-    deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), 366))
-    latest = add_months(datetime.fromisoformat(filed.first_deadline), _MOST_MONTHS)
-    if days < 1 or deadline > latest:
-        raise ValueError(
-            f"request {filed.number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"
-        )
-    record(ledger, DeadlineExtended(filed.number, deadline.isoformat(), reason), time.isoformat())
+        filed = check_open(Timeline.read(ledger), number)
+        deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), 366))
+        latest = add_months(datetime.fromisoformat(filed.first_deadline), _MOST_MONTHS)
+        if days < 1 or deadline > latest:
+            raise ValueError(
+                f"request {number} can be extended by 1 day or more, up to {latest:%Y-%m-%d}: two months in all"
+            )
+        record(ledger, DeadlineExtended(number, deadline.isoformat(), reason), time.isoformat())
     return deadline
 
 
