@@ -27,6 +27,7 @@ from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.sums import Wanted
 from rescind.core.tracker import SensitivityTracker
 from rescind.engines.engine import Answers, Doubt
+from rescind.engines.server import norm
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId
 from rescind.methods import Solve
@@ -292,6 +293,32 @@ def test_a_later_leaver_is_hidden_by_noise_at_the_solution(history: History) -> 
     assert outcome.modes == (Mode.INSTANCE,)
     said = build_statement(history, 1).predicate
     assert "where the head was solved it is solved there for the others" in said.counterfactual
+
+
+def test_rounds_of_a_solver_are_not_taken_for_rounds_of_training(history: History) -> None:
+    """Retraining takes as long as it takes, however short the solve was."""
+    federation = Revocable(history, engine(40))
+    newest = federation.solve()
+    retrained = history.summary(history.clients(["clinic-7"])).curve.rounds
+    assert newest.round < 7
+    assert retrained > 2 * newest.round
+    with History.in_memory() as other:
+        losses: list[float] = []
+        alone = engine(40, without=["clinic-7"])
+        solution = solved(engine(40, without=["clinic-7"]))[0]
+
+        def watch(_: ModelId, model: Mapping[str, Tensor]) -> None:
+            losses.append(mean_loss(alone, model) - mean_loss(alone, solution))
+
+        Revocable(other, alone, watch=watch).train(Rounds(60))
+    needed = 1 + next(at for at, above in enumerate(losses) if above <= 1e-3 * losses[0])
+    assert needed / 2 <= retrained <= 2 * needed
+
+
+def mean_loss(whole: Simulation, model: Mapping[str, Tensor]) -> float:
+    total = whole.sums(model, ModelId(0, 1), whole.clients, Wanted.GRADIENT).total
+    assert total is not None
+    return total.loss / total.rows + TRAINING.loss.l2 / 2 * norm(model) ** 2  # type: ignore[attr-defined]
 
 
 def test_nothing_strict_is_said_behind_a_solve(history: History) -> None:

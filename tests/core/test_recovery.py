@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -161,3 +162,23 @@ def test_an_erased_stretch_counts_its_rounds() -> None:
     for wrong in (nodes[:2], -nodes, np.zeros(3)):
         with pytest.raises(ValueError, match="rounds trained"):
             RecoveryCurve(nodes, excess, np.zeros(3), 1.0, trained=wrong)
+
+
+def test_a_solve_counts_as_the_training_that_leads_as_far() -> None:
+    """A way of length 4: a curvature of 1/16, a rate of 2/16 at a pace of 1, and ln 1000 over that rate."""
+    training = LocalTraining(steps=2, learning_rate=0.5, loss=SoftmaxL2(0.001, 1.0))
+    nodes, moves, travelled = np.array([0.0, 5.0]), np.array([4.0]), np.array([0.0, 4.0])
+    solve = RecoveryCurve.measured(nodes, nodes, moves, travelled, 50, training, solved=np.array([0.0, 5.0]))
+    assert solve.rounds == pytest.approx(math.log(1000) * 8)
+    assert (solve.excess_at(0), solve.excess_at(5)) == pytest.approx((0.5, 0.0))
+    assert solve.rounds_from(0.05) == pytest.approx(solve.rounds - math.log(10) * 8, rel=0.05)
+    # After three rounds of training that made half of the way; training was all that was counted.
+    nodes, trained = np.array([0.0, 3.0, 8.0]), np.array([0.0, 3.0, 8.0])
+    moves, travelled = np.array([2.0, 2.0]), np.array([0.0, 2.0, 4.0])
+    polished = RecoveryCurve.measured(
+        nodes, trained, moves, travelled, 50, training, solved=np.array([0.0, 0.0, 5.0])
+    )
+    assert polished.rounds == pytest.approx(3 + math.log(250) * 8)
+    assert polished.excess_at(0) - polished.excess_at(3) == pytest.approx(4 / 3)
+    trained_only = RecoveryCurve.measured(nodes, trained, moves, travelled, 50, training, solved=np.zeros(3))
+    assert trained_only.rounds == 8

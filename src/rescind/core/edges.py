@@ -137,6 +137,17 @@ def solver_edge(
     )
 
 
+def is_solvers(edge: Edge) -> bool:
+    """Return whether a round is a solver's, also where nobody of a group joined it.
+
+    Theory section 16.
+    """
+    if isinstance(edge, RoundEdge):
+        return edge.solver
+    # A step that nothing is known of, or a solution: no training has such a factor.
+    return isinstance(edge, AbsentRound) and (edge.rounding >= NO_BOUND or edge.factor <= SMALLEST_FACTOR)
+
+
 @dataclass(frozen=True, slots=True)
 class AbsentRound:
     """A round that nobody of the group in question joined: its factor F and its rounding term are enough.

@@ -15,6 +15,9 @@ from rescind.core.arrays import Floats
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.training import LocalTraining
 
+# The part of what the whole way gained that training may leave and be as good, and the points drawn of its approach.
+_AS_GOOD, _PARTS = 1e-3, 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoveryCurve:
@@ -53,6 +56,7 @@ class RecoveryCurve:
         travelled: Floats,
         parameters: int,
         training: LocalTraining,
+        solved: Floats | None = None,
     ) -> RecoveryCurve:
         """Return the curve of recorded models: ``moves`` are the distances between each and the next.
 
@@ -61,16 +65,19 @@ class RecoveryCurve:
         sigma^2 (beta - lambda)/2, however many parameters there are; for other losses the mean curvature of the way
         from theta_0^0 to the last model stands in for every direction's.
 
+        ``solved`` counts the solver's rounds among those up to each node. They tell nothing of how long training
+        takes: in their place stand rounds of training that would lead as far.
+
         Theory section 12.
         """
+        if solved is not None and np.diff(solved).any() and isinstance(training.loss, SoftmaxL2 | LogisticL2):
+            return _solved_curve(nodes, trained, moves, travelled, training, training.loss, solved)
         rounds = np.diff(trained)
         pace = training.server_learning_rate * training.steps * training.learning_rate
         gains = np.where(rounds > 0, moves**2 / (np.maximum(rounds, 1) * pace), 0.0)
         excess = np.append(np.cumsum(gains[::-1])[::-1], 0.0)
-        loss = training.loss
-        if isinstance(loss, SoftmaxL2 | LogisticL2):
-            # Half of it: the steep directions, where noise costs most, are free of it after a round or two.
-            cost = (loss.curvature.high - loss.curvature.low) / 4
+        if isinstance(training.loss, SoftmaxL2 | LogisticL2):
+            cost = _head_noise_cost(training.loss)
         else:
             cost = parameters * float(excess[0]) / float(travelled[-1]) ** 2 if travelled[-1] else 0.0
         return cls(nodes, excess, travelled, cost, trained)
@@ -120,6 +127,50 @@ class RecoveryCurve:
     @property
     def _trained(self) -> Floats:
         return self.nodes if self.trained is None else self.trained
+
+
+def _head_noise_cost(loss: SoftmaxL2 | LogisticL2) -> float:
+    # Half of it: the steep directions, where noise costs most, are free of it after a round or two.
+    return (loss.curvature.high - loss.curvature.low) / 4
+
+
+def _solved_curve(
+    nodes: Floats,
+    trained: Floats,
+    moves: Floats,
+    travelled: Floats,
+    training: LocalTraining,
+    loss: SoftmaxL2 | LogisticL2,
+    solved: Floats,
+) -> RecoveryCurve:
+    """Return the curve of a head whose path has solves on it.
+
+    A head's loss begins at about 1 (log C) and is 0 at best: over a way of length w that is a curvature of about
+    1/w^2, by which training approaches a solution. A solve is taken for the rounds in which that makes a thousandth
+    of what the whole way gained of what was left.
+    """
+    pace = training.server_learning_rate * training.steps * training.learning_rate
+    way = max(float(travelled[-1]), math.ulp(1.0))
+    curvature = min(max(1 / way**2, loss.curvature.low), loss.curvature.high)
+    rate, end = 2 * curvature * pace, curvature * way**2 / 2 * _AS_GOOD
+    places, gains, rounds = [np.array([nodes[0]])], list[Floats](), list[Floats]()
+    for at, (move, made, by_solver) in enumerate(zip(moves, np.diff(trained), np.diff(solved), strict=True)):
+        if by_solver:
+            gain = curvature * move**2 / 2
+            length = max(math.log(max(gain / end, 1.0)) / rate, 1.0)
+            parts = np.linspace(0.0, 1.0, _PARTS + 1)
+            left = np.exp(-rate * length * parts)
+            gains.append(gain * -np.diff(left) / (1 - left[-1]))
+            rounds.append(np.full(_PARTS, (length + made - by_solver) / _PARTS))
+        else:
+            parts = np.array([0.0, 1.0])
+            gains.append(np.array([move**2 / (max(made, 1) * pace) if made else 0.0]))
+            rounds.append(np.array([made]))
+        places.append(nodes[at] + (nodes[at + 1] - nodes[at]) * parts[1:])
+    places_, gains_, rounds_ = (np.concatenate(lists) for lists in (places, gains, rounds))
+    excess = np.append(np.cumsum(gains_[::-1])[::-1], 0.0)
+    covered = np.interp(places_, nodes, travelled)
+    return RecoveryCurve(places_, excess, covered, _head_noise_cost(loss), np.append(0.0, np.cumsum(rounds_)))
 
 
 def predicted_rounds(curve: RecoveryCurve, node: float, sigma: float, parameters: int) -> float:

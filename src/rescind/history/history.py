@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.calibration import Budget
-from rescind.core.edges import sorted_group
+from rescind.core.edges import is_solvers, sorted_group
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Node, Request, Summary
@@ -1146,6 +1146,7 @@ class History:
         return RecoveryCurve.measured(
             nodes=np.array(nodes, dtype=np.float64),
             trained=np.array([path.trained[node] for node in nodes], dtype=np.float64),
+            solved=np.cumsum([0, *map(is_solvers, path.edges)], dtype=np.float64)[nodes],
             moves=moves,
             travelled=travelled,
             parameters=run.parameters,
