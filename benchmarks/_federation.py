@@ -257,7 +257,7 @@ class Deployment:
     def _start_as_documented(self) -> None:
         (self._folder / "superexec").write_bytes(os.urandom(32))
         places = {
-            "/opt/federation/venv/bin": str(_PROGRAMS),
+            "/usr/local/lib/federation/venv/bin": str(_PROGRAMS),
             "%d/key": str(self._folder / "server.key"),
             "%d/superexec": str(self._folder / "superexec"),
             "/etc/rescind/superlink": str(self._folder / "server"),

@@ -35,7 +35,7 @@ RULES = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"][0]["rules"]
 PROMTOOL, ANALYZE = shutil.which("promtool"), shutil.which("systemd-analyze")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed; the gate has it")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed; the gate has it")
-HOME, PROGRAMS, COLLECTOR = "/srv/federation", "/opt/federation/venv", "/var/lib/prometheus/node-exporter"
+HOME, PROGRAMS, COLLECTOR = "/srv/federation", "/usr/local/lib/federation/venv", "/var/lib/prometheus/node-exporter"
 DAY = 86400
 # Prometheus counts a test's time from 1970.
 NOW = datetime(1970, 2, 1, tzinfo=UTC)
