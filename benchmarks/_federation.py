@@ -10,7 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,13 +19,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from select import select
 from time import monotonic, sleep
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from benchmarks._documented import configure_nginx, read_command
 
 _HOST = "127.0.0.1"
 _PROGRAMS = Path(sys.executable).parent
@@ -41,27 +43,39 @@ _SECONDS_BETWEEN_LOOKS = 3.0
 
 @dataclass(frozen=True)
 class Node:
-    """A SuperNode: the name that its key is registered under, and what its ClientApps are told."""
+    """A SuperNode: the name that its key is registered under, what its ClientApps are told, and further options."""
 
     name: str
     config: str
+    options: tuple[str, ...] = ()
 
 
 class Deployment:
     """A SuperLink and its SuperNodes, with TLS and authenticated nodes or with neither; or with ``simulated`` nodes.
 
+    A ``guarded`` one is started as docs/deployment.md says: nginx in front, ServerApps started by another program.
     Every process sees the variables of this one, works in the folder, and is gone at the end with all it started.
     A ClientApp is a process of its own that Flower asks for, as always; but a node loads Flower once for all of them.
     """
 
-    def __init__(self, folder: Path, nodes: Sequence[Node] = (), *, secure: bool = True, simulated: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: Sequence[Node] = (),
+        *,
+        secure: bool = True,
+        simulated: int = 0,
+        guarded: bool = False,
+    ) -> None:
         self._folder = folder.resolve()
         self._nodes = {node.name: node for node in nodes}
         if len(self._nodes) < len(nodes):
             raise ValueError("two nodes have the same name")
         self._simulated = simulated
         self._secure = secure and not simulated
-        self._port = _free_port()
+        self._guarded = guarded
+        self._port = free_port()
+        self._open_port = free_port() if guarded else self._port
         self._registered: dict[str, int] = {}
         self._environment = os.environ | {
             "PATH": os.pathsep.join([str(self._folder), str(_PROGRAMS), os.environ.get("PATH", os.defpath)]),
@@ -74,13 +88,15 @@ class Deployment:
         }
         self._commands = _Commands(self._folder, self._environment)
         self._superlink = _Member(self._folder / "superlink.log", self._environment)
+        self._server_app = _Member(self._folder / "serverapp.log", self._environment)
+        self._proxy = _Member(self._folder / "proxy.log", self._environment)
         self._members = {name: self._member(name) for name in self._nodes}
 
     def __enter__(self) -> Self:
         (self._folder / "flwr-home").mkdir(parents=True)
         trust = "insecure = true"
         if self._secure:
-            _make_certificates(self._folder)
+            make_certificates(self._folder)
             trust = f"root-certificates = {json.dumps(str(self._folder / 'ca.crt'))}"
         configuration = f'[superlink.fed]\naddress = "{_HOST}:{self._port}"\n{trust}\n'
         (self._folder / "flwr-home" / "config.toml").write_text(configuration)
@@ -167,14 +183,14 @@ class Deployment:
         self._launch(name)
         self._await_node(name)
 
-    def restart(self, name: str, config: str) -> None:
+    def restart(self, name: str, config: str, options: tuple[str, ...] = ()) -> None:
         """End a node in good order, and start it with another configuration and the key that it had."""
         member, end = self._members[name], monotonic() + _SECONDS_TO_LEAVE
         member.terminate()
         while not member.ended() and monotonic() < end:
             sleep(0.05)
         member.kill()
-        self._nodes[name] = Node(name, config)
+        self._nodes[name] = Node(name, config, options)
         self.start(name)
 
     def join(self, node: Node) -> None:
@@ -201,13 +217,32 @@ class Deployment:
         if self._members[name].ended():
             self._launch(name)
 
+    def node_id(self, name: str) -> int:
+        """Return Flower's number of a registered node."""
+        return self._registered[name]
+
     def superlink(self) -> list[int]:
         """Return the process of the SuperLink, if it runs."""
         return self._superlink.running("flower-superlink")
 
     def server_apps(self) -> list[int]:
         """Return the processes of the ServerApps that run."""
-        return self._superlink.running("flwr-serverapp")
+        return (self._server_app if self._guarded else self._superlink).running("flwr-serverapp")
+
+    @property
+    def address(self) -> str:
+        """The address that nodes connect to."""
+        return f"{_HOST}:{self._open_port}"
+
+    @property
+    def hidden_address(self) -> str:
+        """The address of the SuperLink itself, which is another one where it is guarded."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that everybody who connects has."""
+        return self._folder / "ca.crt"
 
     def kill_superlink(self) -> None:
         """End the SuperLink and the ServerApp that it runs at once."""
@@ -222,6 +257,8 @@ class Deployment:
         else:
             words += ["--insecure", *(["--simulation"] if self._simulated else [])]
         words += ["--disable-runtime-dependency-installation"]
+        if self._guarded:
+            return self._start_as_documented()
         self._superlink.start("flower-superlink", *words)
         try:
             self._superlink.wait(self._is_healthy, _SECONDS_TO_START)
@@ -231,6 +268,26 @@ class Deployment:
             self._superlink.start("flower-superlink", *words)
             self._superlink.wait(self._is_healthy, _SECONDS_TO_START)
 
+    def _start_as_documented(self) -> None:
+        (self._folder / "superexec").write_bytes(os.urandom(32))
+        places = {
+            "/usr/local/lib/federation/venv/bin": str(_PROGRAMS),
+            "%d/key": str(self._folder / "server.key"),
+            "%d/superexec": str(self._folder / "superexec"),
+            "/etc/rescind/superlink": str(self._folder / "server"),
+            "/etc/rescind": str(self._folder),
+            "/var/lib/superlink": str(self._folder),
+            "/srv/federation": str(self._folder),
+            "--port 8000": f"--port {self._port}",
+            "127.0.0.1:8000": self.hidden_address,
+        }
+        for member, unit in ((self._superlink, "superlink"), (self._server_app, "serverapp")):
+            words, variables = read_command(f"federation-{unit}.service", places)
+            member.start(*words, environment={"PATH": variables.get("PATH", "/usr/bin:/bin")})
+            member.wait(self._is_healthy, _SECONDS_TO_START)
+        self._proxy.start(*configure_nginx(self._folder, self._open_port, self._port))
+        self._proxy.wait(lambda: is_open(self._open_port), _SECONDS_TO_START)
+
     def unregister(self, name: str) -> None:
         """Bar a node's key for good: a node that runs is refused from now on and ends itself."""
         self._command("supernode", "unregister", str(self._registered.pop(name)), "fed")
@@ -238,9 +295,10 @@ class Deployment:
     def stop(self) -> None:
         """End everything; what is on the disk stays."""
         # The nodes first: they say goodbye to the SuperLink, and wait for one that has gone.
-        members = [*self._members.values(), self._superlink]
+        nodes, others = list(self._members.values()), [self._server_app, self._proxy, self._superlink]
+        members = [*nodes, *others]
         try:
-            for group in (members[:-1], members[-1:]):
+            for group in (nodes, others):
                 for member in group:
                     member.terminate()
                 end = monotonic() + _SECONDS_TO_LEAVE
@@ -270,12 +328,13 @@ class Deployment:
         self._registered[name] = int(self._ask("supernode", "register", public, "fed", "--name", name)["node-id"])
 
     def _launch(self, name: str) -> None:
-        words = ["--superlink", f"{_HOST}:{self._port}", "--host", _HOST, "--port", str(_free_port())]
+        words = ["--superlink", self.address, "--host", _HOST, "--port", str(free_port())]
         if self._secure:
             words += ["--root-certificates", "ca.crt", "--auth-supernode-private-key", f"node-{name}"]
         else:
             words += ["--insecure"]
-        self._members[name].start("flower-supernode", *words, "--node-config", self._nodes[name].config)
+        node = self._nodes[name]
+        self._members[name].start("flower-supernode", *words, *node.options, "--node-config", node.config)
 
     def _await_node(self, name: str) -> None:
         member, end = self._members[name], monotonic() + _SECONDS_TO_RETURN
@@ -404,7 +463,7 @@ class _Member:
         self._process: subprocess.Popen[bytes] | None = None
         self._begin = 0
 
-    def start(self, program: str, *words: str) -> None:
+    def start(self, program: str, *words: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         if not self.ended():
             raise RuntimeError(f"{self.log.stem} runs already")
         self.kill()
@@ -413,7 +472,7 @@ class _Member:
             self._process = subprocess.Popen(
                 [str(_PROGRAMS / program), *words],
                 cwd=self.log.parent,
-                env=self._environment,
+                env={**self._environment, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -482,10 +541,10 @@ class _Member:
         return alive
 
 
-def _make_certificates(folder: Path) -> None:
+def make_certificates(folder: Path) -> None:
     """Write an authority's certificate (ca.crt) and one for loopback that it has signed (server.pem, server.key)."""
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_HOST))])
+    address = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address(_HOST))])
     for file, subject, key, extension in (
         ("ca.crt", "rescind test authority", authority, x509.BasicConstraints(ca=True, path_length=0)),
         ("server.pem", _HOST, server, address),
@@ -514,10 +573,16 @@ def _write_key(file: Path, key: ec.EllipticCurvePrivateKey, form: serialization.
     file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def is_open(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((_HOST, port), timeout=2):
+        return True
+    return False
 
 
 def _tail(log: str) -> str:

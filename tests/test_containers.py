@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from benchmarks._documented import read_site
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "hospitals" / "containers"
@@ -21,6 +26,13 @@ MADE_BY_THE_READER = {"keys", "passwords", "store.json"}
 HOSPITALS = ("cleveland", "hungary", "switzerland")
 PAGE = (FOLDER.parent / "deployment.md").read_text("utf-8").partition("## In containers")[2]
 OWN = {name: service for name, service in COMPOSE["services"].items() if "build" in service}
+BEHIND = ("superlink", "serverapp")
+DIGEST = "sha256:" + "5e" * 32
+
+
+def names(service: dict[str, Any]) -> list[str]:
+    """Return the secrets of a service, wherever it wants to see them."""
+    return [each if isinstance(each, str) else each["source"] for each in service.get("secrets", ())]
 
 
 def test_what_is_copied_is_there_and_is_sent() -> None:
@@ -39,11 +51,12 @@ def test_an_image_runs_as_a_user_that_is_not_root(target: str) -> None:
     assert "RUN" not in STAGES[target].partition("USER")[2]
 
 
-@pytest.mark.parametrize("name", sorted(OWN))
+@pytest.mark.parametrize("name", [*sorted(OWN), "proxy"])
 def test_a_service_is_built_from_a_target_and_can_write_only_its_volumes(name: str) -> None:
-    service: dict[str, Any] = OWN[name]
-    assert service["build"]["target"] in STAGES
-    assert (FOLDER / service["build"]["context"]).resolve() == ROOT
+    service: dict[str, Any] = COMPOSE["services"][name]
+    if name in OWN:
+        assert service["build"]["target"] in STAGES
+        assert (FOLDER / service["build"]["context"]).resolve() == ROOT
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert service["security_opt"] == ["no-new-privileges:true"]
 
@@ -63,28 +76,31 @@ def test_every_file_and_volume_that_is_mounted_exists() -> None:
 def test_a_service_sees_the_secrets_that_it_names_and_no_folder_of_them(name: str) -> None:
     service = COMPOSE["services"][name]
     named = re.findall(
-        r"/run/secrets/([\w.]+)", yaml.dump([service.get("command"), service.get("environment")], width=999)
+        r"/run/secrets/([\w.-]+)", yaml.dump([service.get("command"), service.get("environment")], width=999)
     )
-    assert set(named) == set(service.get("secrets", ()))
+    if name == "proxy":
+        named = re.findall(r"/etc/nginx/federation/([\w.]+)", (FOLDER / "nginx.conf").read_text("utf-8"))
+        assert all(each["target"] == f"/etc/nginx/federation/{each['source']}" for each in service["secrets"])
+    assert set(named) == set(names(service))
     assert set(named) <= set(COMPOSE["secrets"])
     assert not any(mount.startswith(("./keys", "./passwords")) for mount in service.get("volumes", ()))
 
 
 def test_a_private_key_is_in_one_container_and_the_authority_s_in_none() -> None:
-    given = [secret for service in COMPOSE["services"].values() for secret in service.get("secrets", ())]
-    for secret in ("superlink.key", "database.key", "store.key", "store.json", *HOSPITALS):
+    given = [secret for service in COMPOSE["services"].values() for secret in names(service)]
+    for secret in ("proxy.key", "superlink.key", "database.key", "store.key", "store.json", "recorder", *HOSPITALS):
         assert given.count(secret) == 1, secret
     assert not any("ca.key" in secret["file"] or "signer" in secret["file"] for secret in COMPOSE["secrets"].values())
 
 
 def test_the_page_makes_every_secret_and_gives_it_to_the_user_of_its_container() -> None:
-    users = dict.fromkeys(OWN, "10001") | {"database": "999", "store": "1000"}
+    users = dict.fromkeys(OWN, "10001") | {"proxy": "101", "database": "999", "store": "1000"}
     owners: dict[str, str] = {}
     for user, files in re.findall(r"^sudo chown (\d+) (.+)$", PAGE, re.M):
         spread = re.sub(r"(\S*)\{(.+?)\}", lambda m: " ".join(m[1] + name for name in m[2].split(",")), files)
         owners |= {f"./{file}": user for file in spread.split()}
     for name, service in COMPOSE["services"].items():
-        for secret in service.get("secrets", ()):
+        for secret in names(service):
             file = COMPOSE["secrets"][secret]["file"]
             # Certificates can be read by all; the administrator's password is read by root.
             if Path(file).suffix not in {".crt", ".pem"} and file != "./passwords/administrator":
@@ -106,12 +122,81 @@ def test_who_owns_the_metrics_is_decided_by_whoever_writes_them() -> None:
     assert "metrics" in COMPOSE["services"]["exporter"]["depends_on"]
 
 
-def test_a_hospital_reaches_only_the_superlink_and_others_only_from_this_machine() -> None:
+def test_a_hospital_reaches_only_nginx_and_others_only_from_this_machine() -> None:
     reachable = {name for name, service in COMPOSE["services"].items() if "federation" in service.get("networks", ())}
-    assert reachable == {"superlink", *HOSPITALS}
+    assert reachable == {"proxy", *HOSPITALS}
     for name, service in COMPOSE["services"].items():
         assert name not in HOSPITALS or service["networks"] == ["federation"]
-        assert name == "superlink" or all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        assert name not in HOSPITALS or "--superlink=proxy:9090" in service["command"]
+        assert name == "proxy" or all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    assert COMPOSE["services"]["proxy"]["ports"] == ["9090:9090"]
+
+
+def test_superlink_and_serverapp_are_behind_nginx_and_heard_on_its_loopback_only() -> None:
+    superlink, server_app = (COMPOSE["services"][name] for name in BEHIND)
+    for service in (superlink, server_app):
+        assert service["network_mode"] == "service:proxy"
+        assert "ports" not in service
+    assert {"--host=127.0.0.1", "--port=8000", "--isolation=process"} <= set(superlink["command"])
+    assert "--runtime-api-address=127.0.0.1:8000" in server_app["command"]
+    # Whatever reads the history is not where the SuperLink is.
+    assert not {"recorder", "store"} & set(names(superlink))
+    assert "environment" not in superlink
+    assert "secret:/secret" in server_app["volumes"]
+    assert "secret:/secret" not in superlink["volumes"]
+
+
+def test_nginx_in_the_container_is_the_one_of_the_page() -> None:
+    assert (FOLDER / "nginx.conf").read_text("utf-8") == read_site()
+    assert COMPOSE["services"]["proxy"]["volumes"] == ["./nginx.conf:/etc/nginx/conf.d/default.conf:ro"]
+
+
+def test_whoever_writes_the_metrics_can_only_read_the_history() -> None:
+    metrics = COMPOSE["services"]["metrics"]
+    assert set(names(metrics)) == {"ca.crt", "watcher", "watcher-store"}
+    assert metrics["volumes"] == ["metrics:/metrics"]
+    assert "RESCIND_SECRET" not in metrics["environment"]
+    assert metrics["environment"]["HISTORY"].startswith("postgresql://watcher@")
+    granted = re.findall(r"GRANT (.+?) (?:ON|TO) .*watcher", (FOLDER / "roles.sql").read_text("utf-8"))
+    assert granted == ["CONNECT", "USAGE", "SELECT"]
+    (actions,) = re.findall(r'"watcher-store", "secretKey".*?\n.*?"actions": (\[.*?\])', PAGE)
+    assert json.loads(actions) == ["Read:models", "List:models"]
+
+
+def images() -> dict[str, str]:
+    """Return what every image is taken by: its tag, and the variable that has its digest."""
+    taken = [service["image"] for service in COMPOSE["services"].values() if "image" in service]
+    taken += re.findall(r"^FROM (\S+:\S+) AS", DOCKERFILE, re.MULTILINE)
+    assert len(taken) == 5 + 4
+    found = {}
+    for image in taken:
+        by = re.fullmatch(r"([a-z0-9./:-]+:[\w.-]+)@\$\{([A-Z]+_DIGEST)(:\?[^}]+)?\}", image)
+        assert by is not None, f"{image} is not taken by its digest"
+        assert by[3] or by[2] == "PYTHON_DIGEST"
+        found[by[2]] = by[1]
+    return found
+
+
+def test_images_are_taken_by_digest_and_the_page_looks_up_every_one(tmp_path: Path) -> None:
+    (command,) = re.findall(r"^\[ -e \.env \].*?> \.env$", PAGE, re.MULTILINE | re.DOTALL)
+    for name in ("compose.yaml", "Dockerfile"):
+        (tmp_path / name).write_text((FOLDER / name).read_text())
+    (tmp_path / "docker").write_text(f'#!/bin/sh\necho "$@" >> asked\necho {DIGEST}\n')
+    (tmp_path / "docker").chmod(0o700)
+    own = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for _ in range(2):
+        subprocess.run(["/bin/bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, env=own, check=True)
+    wanted = images()
+    assert set((tmp_path / ".env").read_text().splitlines()) == {f"{name}={DIGEST}" for name in wanted}
+    # Once: what a tag stands for later is of no interest.
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert sorted(asked) == sorted(
+        f"buildx imagetools inspect {image} --format {{{{.Manifest.Digest}}}}" for image in wanted.values()
+    )
+    # Neither Compose nor a build has a digest of its own, and nothing else is pulled.
+    assert "\nARG PYTHON_DIGEST\n" in DOCKERFILE
+    assert "syntax=" not in DOCKERFILE
+    assert all(service["build"]["args"]["PYTHON_DIGEST"].startswith("${PYTHON_DIGEST:?") for service in OWN.values())
 
 
 def test_no_password_is_in_a_file_or_an_address() -> None:

@@ -316,3 +316,48 @@ def test_the_gate_ends_as_its_main_line_does_and_ends_what_runs_beside(tmp_path,
     script = f"set -euo pipefail\nscratch=$(mktemp -d -p {tmp_path})\n{own}\n{beside}\nbeside one\n{steps}\n"
     assert subprocess.run([BASH, "-c", script], check=False, timeout=30).returncode == code
     assert [path.name for path in tmp_path.iterdir()] == (["ended"] if ended else [])
+
+
+RELEASE = ROOT / ".ci" / "release"
+needs_release = pytest.mark.skipif(not RELEASE.exists(), reason="the gate is not part of a source distribution")
+
+
+@needs_release
+def test_a_release_takes_checksums_before_anything_but_the_builder_is_installed():
+    steps = re.findall(
+        r"^ *(install_tools \w+|install_in \S+|write_bill \w+|build_packages|take_sums \S+)",
+        RELEASE.read_text(),
+        re.M,
+    )
+    assert steps[:3] == ["install_tools build", "build_packages", 'take_sums "$(basename']
+    # What is not pinned comes after everything but the list of its licences.
+    unpinned = steps.index('install_in "$scratch/all"')
+    assert [step for step in steps[unpinned:] if not step.startswith("install_in")] == ["take_sums licences.md"]
+
+
+@needs_release
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [
+        ("true", None),
+        ("echo changed > rescind.whl", "a file was changed after it was finished"),
+        ("echo new > other.whl", "has files without a checksum"),
+        ("rm rescind.whl", "a file was changed after it was finished"),
+    ],
+)
+def test_what_changes_a_finished_file_of_a_release_ends_it(meanwhile, said, tmp_path):
+    text = RELEASE.read_text()
+    (define,) = re.findall(r"^sums=\ntake_sums\(\) \{.*?^\}\n", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "rescind.whl").write_text("wheel")
+    (tmp_path / "licences.md").write_text("licences")
+    script = "\n".join(
+        [
+            f"set -euo pipefail; folder='{tmp_path}'; cd '{tmp_path}'",
+            'heading() { :; }; give_up() { echo "$1" >&2; exit 2; }',
+            f"{define}take_sums rescind.whl\n{meanwhile}",
+            text.partition('heading "checksums"\n')[2],
+        ]
+    )
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == (2 if said else 0), done.stderr
+    assert said is None or said in done.stderr

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -292,16 +293,18 @@ def test_who_asks_meanwhile_is_heeded_if_the_version_was_there(place: Place, mon
 def test_what_was_cut_off_is_finished_and_not_done_twice(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
     from mlflow.tracking import MlflowClient
 
-    whole = getattr(MlflowClient, step)
+    owner: Any = LocalArtifactRepository if step == "log_artifact" else MlflowClient
+    whole = getattr(owner, step)
 
     def cut(self: Any, *arguments: Any, **options: Any) -> Any:
         whole(self, *arguments, **options)
         raise ConnectionError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowClient, step, cut)
+        patch.setattr(owner, step, cut)
         with pytest.raises(ConnectionError):
             place.publish()
     assert place.publish().version == "1"
@@ -451,6 +454,13 @@ def test_a_name_may_look_like_markup(place: Place) -> None:
 # Servers
 
 
+@dataclass(frozen=True)
+class Redirection:
+    """An answer that points elsewhere."""
+
+    address: str
+
+
 @contextmanager
 def answering(answer: Callable[[str], Any]) -> Iterator[str]:
     """Yield the address of a server that answers as it is told, by the request's path."""
@@ -458,9 +468,14 @@ def answering(answer: Callable[[str], Any]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             content = answer(self.path)
+            if isinstance(content, Redirection):
+                self.send_response(307)
+                self.send_header("Location", content.address)
+                content = b""
+            else:
+                self.send_response(200)
             content = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -489,11 +504,82 @@ def told(history: History, artifacts: str, path: str) -> Any:
     return {}
 
 
-@pytest.mark.parametrize("artifacts", ["file:///tmp/x", "/etc", "http://127.0.0.1:1/x", ""])
-def test_a_server_does_not_say_where_to_write_or_delete_on_this_machine(place: Place, artifacts: str) -> None:
-    wanted = "wants models to be written to this machine"
-    with answering(partial(told, place.history, artifacts)) as address, pytest.raises(RegistryError, match=wanted):
-        place.publish(tracking_uri=address, experiment="rescind")
+@pytest.mark.parametrize(
+    "artifacts",
+    [
+        *("", "/etc", "file:///tmp/x", "http://127.0.0.1:1/x", "ftp://127.0.0.1/x", "dbfs:/x", "hdfs://other/x"),
+        *("mlflow-artifacts://other/x", "mlflow-artifacts://127.0.0.1:1/x", "mlflow-artifacts:/../x"),
+        *(
+            "s3://other/x",
+            "s3://models",
+            "s3://models-of-others/x",
+            "s3://models/mlflow-2/x",
+            "s3://models/mlflow/../x",
+        ),
+        *("s3://models/mlflow/%2e%2e/x", "s3://models/mlflow/x?endpoint=other", "gs://models/mlflow/x"),
+    ],
+)
+def test_a_server_does_not_say_where_models_are_written_or_deleted(place: Place, artifacts: str) -> None:
+    """Only on itself, and in buckets that the operator named."""
+    with (
+        answering(partial(told, place.history, artifacts)) as address,
+        pytest.raises(RegistryError, match="neither on that server nor in a bucket that you named"),
+    ):
+        place.publish(tracking_uri=address, experiment="rescind", buckets=["s3://models/mlflow/"])
+
+
+def test_a_server_has_its_files_on_itself_or_in_a_bucket_that_was_named(place: Place) -> None:
+    for artifacts in ("mlflow-artifacts:/x", "mlflow-artifacts://HOST/x", "s3://models/mlflow/x"):
+        with answering(partial(told, place.history, "")) as address:
+            run = a_run(place.history, artifacts.replace("HOST", address.removeprefix("http://")))["info"]
+            _registry(place, address, ["s3://models/mlflow"])._check_place(
+                SimpleNamespace(info=SimpleNamespace(**run))
+            )
+
+
+def _registry(place: Place, address: str, buckets: list[str]) -> Any:
+    from mlflow.tracking import MlflowClient
+
+    return _Registry(MlflowClient(address, address), place.history, place.name, "rescind", buckets)
+
+
+@pytest.mark.parametrize(
+    "bucket", ["models", "", "file:///x", "http://other/x", "mlflow-artifacts://other", "s3://x/.."]
+)
+def test_what_is_named_as_a_bucket_is_one(place: Place, bucket: str) -> None:
+    with pytest.raises(ValueError, match="is no bucket"):
+        place.publish(buckets=[bucket])
+
+
+@pytest.mark.parametrize("way", ["search", "get", "redirect"])
+def test_the_password_and_the_model_go_to_no_other_server(
+    place: Place, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Neither by the place that a run is said to have, nor by one that is said later, nor by a redirection."""
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "operator")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "operators-secret")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    seen: list[str] = []
+
+    def spy(path: str) -> Any:
+        seen.append(path)
+        return {"files": []}
+
+    with answering(spy) as other:
+        there = f"mlflow-artifacts://{other.removeprefix('http://')}/x"
+
+        def lie(path: str) -> Any:
+            if way == "redirect" and "mlflow-artifacts/artifacts" in path:
+                return Redirection(f"{other}{path}")
+            if "model-versions" in path:
+                return {"model_version": {"name": place.name, "version": "1", "status": "READY"}}
+            if "runs/get" in path:
+                return {"run": a_run(place.history, there if way == "get" else "mlflow-artifacts:/x")}
+            return told(place.history, there if way == "search" else "mlflow-artifacts:/x", path)
+
+        with answering(lie) as address, suppress(RegistryError):
+            place.publish(tracking_uri=address, experiment="rescind")
+    assert seen == []
 
 
 def test_a_server_that_goes_on_and_on_is_not_waited_for(place: Place) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks._documented import read_units
 from rescind import History
 from rescind.cli.prometheus import render_metrics
 from rescind.core.calibration import Budget
@@ -28,14 +29,13 @@ from rescind.testing.small import simulation
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-BLOCK = re.compile(r"^```ini\n# /etc/systemd/system/([\w.-]+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-UNITS = dict(BLOCK.findall(PAGE))
+UNITS = read_units()
 ALERTS = ROOT / "docs" / "alerts.yml"
 RULES = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"][0]["rules"]
 PROMTOOL, ANALYZE = shutil.which("promtool"), shutil.which("systemd-analyze")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed; the gate has it")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed; the gate has it")
-HOME, COLLECTOR = "/srv/federation", "/var/lib/prometheus/node-exporter"
+HOME, PROGRAMS, COLLECTOR = "/srv/federation", "/usr/local/lib/federation/venv", "/var/lib/prometheus/node-exporter"
 DAY = 86400
 # Prometheus counts a test's time from 1970.
 NOW = datetime(1970, 2, 1, tzinfo=UTC)
@@ -51,11 +51,11 @@ def sections(unit: str) -> configparser.ConfigParser:
 def install(home: Path, units: dict[str, str]) -> list[Path]:
     """Write units for a home that is here, with the programs that they start."""
     (home / "venv" / "bin").mkdir(parents=True)
-    for name in ("rescind", "flwr", "flower-superlink"):
+    for name in ("rescind", "flwr", "flower-superlink", "flower-superexec"):
         (home / "venv" / "bin" / name).symlink_to(shutil.which("true") or "/bin/true")
     paths = []
     for name, text in units.items():
-        (home / name).write_text(text.replace(HOME, str(home)))
+        (home / name).write_text(text.replace(HOME, str(home)).replace(PROGRAMS, str(home / "venv")))
         paths.append(home / name)
     return paths
 
@@ -68,6 +68,7 @@ def examine(paths: list[Path]) -> subprocess.CompletedProcess[str]:
 def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     assert set(UNITS) == {
         "federation-superlink.service",
+        "federation-serverapp.service",
         *(
             f"rescind-{name}.{kind}"
             for name in ("run", "check", "metrics", "doctor")
@@ -76,16 +77,34 @@ def test_the_page_has_a_unit_for_everything_that_a_timer_starts() -> None:
     }
     timers = [name for name in UNITS if name.endswith(".timer")]
     (enabled,) = re.findall(r"^systemctl enable --now (.*)$", PAGE, re.MULTILINE)
-    assert set(enabled.split()) == {"federation-superlink.service", *timers}
+    services = {"nginx", "federation-superlink.service", "federation-serverapp.service"}
+    assert set(enabled.split()) == {*services, *timers}
 
 
 @pytest.mark.parametrize("unit", [name for name in UNITS if name.endswith(".service")])
 def test_a_service_keeps_what_it_writes_to_itself_and_is_not_root(unit: str) -> None:
     service = sections(unit)["Service"]
-    assert service["User"] == "federation"
+    # The SuperLink has an account of its own, apart from the ServerApp's, which has the history.
+    assert service["User"] == ("superlink" if unit == "federation-superlink.service" else "federation")
     # Metrics are for the node exporter to read, and for nobody's eyes only.
     assert service["UMask"] == ("0022" if unit == "rescind-metrics.service" else "0077")
     assert service["NoNewPrivileges"] == "true"
+
+
+def test_the_superlink_is_heard_on_this_machine_only_and_has_nothing_of_the_history_s() -> None:
+    superlink, server_app = (sections(f"federation-{name}.service")["Service"] for name in ("superlink", "serverapp"))
+    assert "--host 127.0.0.1 --port 8000" in superlink["ExecStart"]
+    assert (superlink["IPAddressDeny"], superlink["IPAddressAllow"]) == ("any", "localhost")
+    assert superlink["StateDirectoryMode"] == "0700"
+    # Whoever claims a run has to show the secret that both units get, and nobody else.
+    assert "--isolation process --superexec-auth-secret-file %d/superexec" in superlink["ExecStart"]
+    assert "--superexec-auth-secret-file %d/superexec" in server_app["ExecStart"]
+    assert "--runtime-api-address 127.0.0.1:8000" in server_app["ExecStart"]
+    # Passwords of the database are for the ServerApp. It finds Flower's other programs by the path.
+    assert "EnvironmentFile" not in superlink
+    assert HOME not in UNITS["federation-superlink.service"]
+    assert f"PATH={PROGRAMS}/bin:" in server_app["Environment"]
+    assert not re.search(r"--host (?!127[.]0[.]0[.]1)", PAGE)
 
 
 @needs_systemd
@@ -125,7 +144,7 @@ def start(unit: str, home: Path, collector: Path) -> subprocess.CompletedProcess
     service = sections(unit)["Service"]
 
     def place(text: str) -> str:
-        return text.replace(HOME, str(home)).replace(COLLECTOR, str(collector))
+        return text.replace(PROGRAMS, str(home / "venv")).replace(HOME, str(home)).replace(COLLECTOR, str(collector))
 
     own = dict([place(service["Environment"]).split("=", 1)]) if "Environment" in service else {}
     command = shlex.split(place(service["ExecStart"]))

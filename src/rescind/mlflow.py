@@ -49,13 +49,19 @@ _ARCHIVED, _MODE, _CERTIFICATE, _ROUNDS = (
 )
 _WARNING = "Archived by rescind: this version knows, or may know, somebody who was forgotten. Do not deploy it."
 _FOLDER, _FILE = "models", "model.safetensors"
-# MLflow waits for minutes, tells its makers that it is used, and draws bars: unless the operator says otherwise.
+# MLflow waits for minutes, tells its makers that it is used, draws bars and goes wherever it is sent: unless the
+# operator says otherwise.
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    # Files would go to wherever the server points.
+    "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
+    "MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD": "false",
 }
+# Places on this machine, or on servers that would get the tracking server's password.
+_NO_BUCKETS = ("", "file", "http", "https", "ftp", "sftp", "mlflow-artifacts", "runs", "models")
 _MODEL_ID = re.compile("([0-9]{1,9})[.]([0-9]{1,9})")
 # What MLflow takes in one message.
 _METRICS_AT_ONCE = 900
@@ -95,6 +101,7 @@ def publish(
     name: str,
     experiment: str = "rescind",
     tracking_uri: str | None = None,
+    buckets: Sequence[str] = (),
     certificates: Sequence[bytes] = (),
     keys: Sequence[Key] = (),
 ) -> Published:
@@ -109,6 +116,8 @@ def publish(
         name: the registered model.
         experiment: the experiment; made if it does not exist.
         tracking_uri: the server; None means what MLflow's own settings say (``MLFLOW_TRACKING_URI``).
+        buckets: where a server with an address may have its files besides the server itself, such as
+            ``s3://models/mlflow``; what it says of other places is refused.
         certificates: certificates of this history, to be logged as well.
         keys: the public keys of those who signed them, all of whom have to have.
 
@@ -125,6 +134,8 @@ def publish(
     """
     for text in (name, experiment):
         _check_name(text)
+    for bucket in buckets:
+        _check_bucket(bucket)
     if certificates and not keys:
         raise ValueError("certificates are checked before they are published: give the public keys, too")
     if find_spec("mlflow") is None:
@@ -132,7 +143,7 @@ def publish(
     with _settings(), history.held():
         newest = history.newest
         with _understood():
-            registry = _Registry(_connect(tracking_uri), history, name, experiment)
+            registry = _Registry(_connect(tracking_uri), history, name, experiment, buckets)
             # Also if nothing can be registered now: who was forgotten does not wait for those who still have to.
             registry.archive()
         _check_released(history)
@@ -175,6 +186,18 @@ def _check_name(name: str) -> None:
         raise ValueError(
             f"{name!a:.80} cannot be a name there: take at most {_LONGEST_NAME} letters, digits, dashes and spaces"
         )
+
+
+def _check_bucket(bucket: str) -> None:
+    if urlsplit(bucket).scheme in _NO_BUCKETS or not urlsplit(bucket).netloc or not _is_straight(bucket):
+        raise ValueError(f"{bucket!a:.80} is no bucket: write s3://BUCKET/PREFIX, or the like")
+
+
+def _is_straight(address: str) -> bool:
+    """Return whether an address leads to where it seems to, with no account, query or way up in it."""
+    parts = urlsplit(address)
+    plain = is_plain(address) and not set(address) & set("?#%@\\")
+    return plain and not {".", ".."} & set(parts.path.split("/"))
 
 
 def _check_file(history: History, newest: ModelId, path: Path) -> dict[str, str]:
@@ -246,10 +269,15 @@ def _connect(tracking_uri: str | None) -> MlflowClient:
 class _Registry:
     """One registered model on a server, for one history."""
 
-    def __init__(self, client: MlflowClient, history: History, name: str, experiment: str) -> None:
+    def __init__(
+        self, client: MlflowClient, history: History, name: str, experiment: str, buckets: Sequence[str] = ()
+    ) -> None:
         self._client, self._history, self._name = client, history, name
         self._run_name = history.identifier
-        self._remote = urlsplit(client.tracking_uri).scheme in ("http", "https")
+        tracking = urlsplit(client.tracking_uri)
+        self._remote = tracking.scheme in ("http", "https")
+        self._host = tracking.netloc.rpartition("@")[2]
+        self._buckets = [f"{bucket.rstrip('/')}/" for bucket in buckets]
         self._experiment = self._find_experiment(experiment)
         self._clean: dict[str, bool] = {}
         self._archived: list[str] = []
@@ -304,13 +332,33 @@ class _Registry:
         return run
 
     def _check_place(self, run: Run) -> None:
-        """Refuse to write and delete on this machine, or to send models anywhere, because a server says so."""
-        scheme = urlsplit(run.info.artifact_uri or "").scheme
-        if self._remote and scheme in ("", "file", "http", "https", "ftp", "sftp"):
+        """Refuse to write and delete on this machine, or to send models or a password, wherever a server says."""
+        address = run.info.artifact_uri or ""
+        if self._remote and not (_is_straight(address) and self._is_permitted(address)):
             raise RegistryError(
-                "the MLflow server wants models to be written to this machine, or sent to another server: start it "
-                "with --serve-artifacts, or with a bucket as its --default-artifact-root"
+                f"the MLflow server wants files to be at {_shorten(address) or 'no place'}, which is neither on that "
+                "server nor in a bucket that you named: start it with --serve-artifacts, or name its --bucket"
             )
+
+    def _is_permitted(self, address: str) -> bool:
+        parts = urlsplit(address)
+        if parts.scheme == "mlflow-artifacts":
+            # Without a host it is the tracking server.
+            return parts.netloc in ("", self._host)
+        return address.startswith(tuple(self._buckets))
+
+    def _open_place(self, run: Run) -> Any:
+        """Return the place of a run's files that was checked: asked again, a server may name another one."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        self._check_place(run)
+        return get_artifact_repository(run.info.artifact_uri, tracking_uri=self._client.tracking_uri)
+
+    def _log_text(self, run: Run, text: str, file: str) -> None:
+        folder, _, name = file.rpartition("/")
+        with tempfile.TemporaryDirectory() as scratch:
+            (Path(scratch) / name).write_text(text, "utf-8")
+            self._open_place(run).log_artifact(str(Path(scratch) / name), folder or None)
 
     def _find_versions(self, runs: Collection[Run]) -> list[ModelVersion]:
         """Return all versions of the registered model, and those of other ones that were made from these runs."""
@@ -399,9 +447,7 @@ class _Registry:
 
     def _delete_files(self, run: Run, unwanted: Callable[[str], bool]) -> None:
         """Delete files of models in a run, whether a version names them or not, and look whether they are gone."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-        place: Any = get_artifact_repository(run.info.artifact_uri, tracking_uri=self._client.tracking_uri)
+        place = self._open_place(run)
 
         def find() -> list[str]:
             names = [str(file.path).rpartition("/")[2] for file in place.list_artifacts(_FOLDER)]
@@ -459,13 +505,13 @@ class _Registry:
             for filed, mode in zip(outcome.asked, outcome.modes, strict=True)
         ]
         if requests:
-            self._client.log_text(run.info.run_id, json.dumps(requests, indent=1), "requests.json")
+            self._log_text(run, json.dumps(requests, indent=1), "requests.json")
 
     def log_certificates(self, run: Run, statements: Mapping[bytes, Statement]) -> None:
         """Log certificates under their digests."""
         for content in statements:
             file = f"certificates/{hashlib.sha256(content).hexdigest()}.json"
-            self._client.log_text(run.info.run_id, content.decode(), file)
+            self._log_text(run, content.decode(), file)
 
     def register(self, run: Run, newest: ModelId, path: Path, described: Mapping[str, str]) -> tuple[str, bool]:
         """Return the version that holds the newest model, and whether it had to be registered."""
@@ -479,7 +525,7 @@ class _Registry:
         with tempfile.TemporaryDirectory() as scratch:
             # Under one name, whatever it is called here.
             (Path(scratch) / _FILE).symlink_to(path.resolve())
-            self._client.log_artifact(run.info.run_id, str(Path(scratch) / _FILE), folder)
+            self._open_place(run).log_artifact(str(Path(scratch) / _FILE), folder)
         self._make_registered_model()
         source = f"{run.info.artifact_uri}/{folder}"
         made = self._client.create_model_version(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rescind.cli.shared import AsJson, report_errors, show, show_progress
-
-if TYPE_CHECKING:
-    pass
 
 
 def doctor(
@@ -20,9 +17,19 @@ def doctor(
     database: Annotated[
         list[Path] | None, typer.Option(help="A database of a Flower SuperLink to look at, too (its --database).")
     ] = None,
+    superlink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="A SuperLink that must not let outsiders in; best from another machine."
+        ),
+    ] = None,
+    root_certificates: Annotated[
+        Path | None,
+        typer.Option(help="The authority's certificate for --superlink, if this machine does not know it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for what is missing or not safe: versions, permissions, clock, disk, keys, the history's chain.
+    """Look for what is missing or not safe: versions, permissions, clock, disk, keys, ports, the history's chain.
 
     It ends with 1 if something has to be repaired. Example: rescind doctor hospital-history --key operator.key
     """
@@ -30,7 +37,7 @@ def doctor(
         from rescind.cli.examination import examine
 
         with show_progress("examining"):
-            findings = list(examine(history, key or [], database or []))
+            findings = list(examine(history, key or [], database or [], superlink, root_certificates))
     words = [f"{finding.verdict:>7}  {finding.what}: {finding.detail}" for finding in findings]
     show({"checks": [asdict(finding) for finding in findings]}, words, as_json)
     if any(finding.verdict == "repair" for finding in findings):

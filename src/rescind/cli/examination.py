@@ -18,11 +18,13 @@ from rescind.certificates.envelope import fingerprint
 from rescind.certificates.errors import UnusableKeyError
 from rescind.certificates.keys import is_public, load_public_key, read_key
 from rescind.certificates.sealing import is_slow
+from rescind.cli.exposure import judge_exposure, try_superlink
 from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED
 from rescind.errors import HistoryError
 from rescind.history.clocks import find_future, find_steps_back
 from rescind.history.history import UNREADABLE, History
+from rescind.texts import make_plain
 
 _EXTRAS = {
     "torch": "the simulator",
@@ -43,8 +45,14 @@ class Finding:
     detail: str
 
 
-def examine(location: str | None, keys: Sequence[Path], databases: Sequence[Path] = ()) -> Iterator[Finding]:
-    """Look at this machine, at keys, at Flower's databases, and at a history if one is given."""
+def examine(
+    location: str | None,
+    keys: Sequence[Path],
+    databases: Sequence[Path] = (),
+    superlink: str | None = None,
+    root_certificates: Path | None = None,
+) -> Iterator[Finding]:
+    """Look at this machine, at keys, at Flower's databases; at a SuperLink's port and a history if they are given."""
     yield Finding("rescind", "fine", f"{__version__} on Python {platform.python_version()}")
     for package, use in _EXTRAS.items():
         try:
@@ -60,6 +68,8 @@ def examine(location: str | None, keys: Sequence[Path], databases: Sequence[Path
         yield _key(key)
     yield from (_flower(database, "repair") for database in databases)
     yield from _flowers_own()
+    if superlink is not None:
+        yield _superlink(superlink, root_certificates)
     if location is not None:
         yield from _history(location)
 
@@ -144,6 +154,18 @@ def _flower(path: Path, otherwise: Literal["note", "repair"]) -> Finding:
             name, otherwise, f"others can read it: run chmod 600 on {names}, and umask 077 before it is made"
         )
     return Finding(name, "fine", "readable by you alone")
+
+
+def _superlink(address: str, root_certificates: Path | None) -> Finding:
+    name = f"SuperLink {make_plain(address)}"
+    try:
+        exposure = try_superlink(address, root_certificates)
+    except ValueError as wrong:
+        return Finding(name, "repair", str(wrong))
+    except OSError as unreachable:
+        reason = make_plain(str(unreachable))
+        return Finding(name, "repair", f"nothing was shown, because nobody answers as it should: {reason:.300}")
+    return Finding(name, *judge_exposure(exposure))
 
 
 def _history(location: str) -> Iterator[Finding]:

@@ -22,6 +22,9 @@ def publish(
     name: Annotated[str, typer.Option(help="The registered model.")],
     tracking_uri: Annotated[str, typer.Option(envvar="MLFLOW_TRACKING_URI", help="The MLflow server's address.")],
     experiment: Annotated[str, typer.Option(help="The experiment; made if it does not exist.")] = "rescind",
+    bucket: Annotated[
+        list[str] | None, typer.Option(help="A bucket where the server has its files, such as s3://models/mlflow.")
+    ] = None,
     certificate: Annotated[
         list[Path] | None, typer.Option(help="A certificate to log as well; several can be given.")
     ] = None,
@@ -45,6 +48,7 @@ def publish(
                 name=name,
                 experiment=experiment,
                 tracking_uri=tracking_uri,
+                buckets=bucket or (),
                 certificates=[read_content(path) for path in certificate or ()],
                 keys=[load_public_key(path) for path in key or ()],
             )
