@@ -160,11 +160,6 @@ class Deployment:
         """Return what a run's ServerApp has logged."""
         return self._command("log", run, "fed", "--show")
 
-    @property
-    def address(self) -> str:
-        """Where the SuperLink listens."""
-        return f"{_HOST}:{self._port}"
-
     def register(self, name: str) -> Path:
         """Register a key for somebody who is not started here, and return the file of its private half."""
         self._register(name)
