@@ -110,7 +110,9 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
         check_request(history, wish.content, _WITHIN, now)
         number = history.ask([name], _BUDGET, scope=scope_of(wish.request), sender=wish.request.sender)
     except (CertificateError, HistoryError, ValueError) as refused:
-        return Answer({REFUSED: make_plain(str(refused))[:1000]}, stays=not wish.whole)
+        # Flower keeps what is logged of it: nobody's name.
+        told = make_plain(str(refused)).replace(name, "of this node")[:1000]
+        return Answer({REFUSED: told}, stays=not wish.whole)
     asked_for = "it be forgotten" if wish.whole else "some of its rows be forgotten"
     _LOG.info("rescind: request %d is recorded: a participant's own key asks that %s", number, asked_for)
     return _hand_receipt(history, number, name, label)
