@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import scipy
@@ -119,10 +119,9 @@ def longest(shy: float) -> Lie:
         def room(at: Floats) -> Floats:
             return _room(asked, rows * (flat @ at), shy) / rows
 
-        limits = [{"type": "ineq", "fun": room}]
+        search: dict[str, Any] = {"method": "SLSQP", "constraints": [{"type": "ineq", "fun": room}]}
         begin = flat.T @ asked.honest.gradient / rows
-        options = {"maxiter": 60, "ftol": 1e-12}
-        found = scipy.optimize.minimize(length, begin, jac=True, method="SLSQP", constraints=limits, options=options)
+        found = scipy.optimize.minimize(length, begin, jac=True, options={"maxiter": 60, "ftol": 1e-12}, **search)
         gradient = rows * (flat @ found.x)
         if not asked.believed(asked.lie(gradient)):
             direction = gradient - asked.honest.gradient
