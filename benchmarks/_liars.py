@@ -119,11 +119,9 @@ def longest(shy: float) -> Lie:
         def room(at: Floats) -> Floats:
             return _room(asked, rows * (flat @ at), shy) / rows
 
-        limits = [{"type": "ineq", "fun": room}]
+        search: dict[str, Any] = {"method": "SLSQP", "constraints": [{"type": "ineq", "fun": room}]}
         begin = flat.T @ asked.honest.gradient / rows
-        options = {"maxiter": 60, "ftol": 1e-12}
-        settings: Any = {"method": "SLSQP", "constraints": limits, "options": options}
-        found = scipy.optimize.minimize(length, begin, jac=True, **settings)
+        found = scipy.optimize.minimize(length, begin, jac=True, options={"maxiter": 60, "ftol": 1e-12}, **search)
         gradient = rows * (flat @ found.x)
         if not asked.believed(asked.lie(gradient)):
             direction = gradient - asked.honest.gradient

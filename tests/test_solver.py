@@ -130,8 +130,8 @@ def test_newton_arrives_from_everywhere(
     parts = clients(kind, classes, seed, features=3, rows=12)
     start = scale * np.random.default_rng(seed).normal(size=classes * 4)
     _, norms = solve(parts, loss, classes, Wanted.FULL, start)
-    # Mostly at most 17. Where the loss is nearly flat around a far start, two of three steps are refused.
-    assert len(norms) <= 100
+    # Mostly at most 16. Judged by the gradient alone, the example took 81.
+    assert len(norms) <= 25
 
 
 @settings(max_examples=40, deadline=None)
@@ -240,19 +240,19 @@ def test_a_start_worse_than_zero_is_left_for_zero() -> None:
 def test_a_newton_step_that_lengthens_the_gradient_is_made_shorter() -> None:
     """On sqrt(1 + x^2), whose Newton step from 2 goes to -8, and the second from there far away."""
 
-    def derivatives(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return at / np.sqrt(1 + at**2), np.diag((1 + at**2) ** -1.5)
+    def derivatives(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        return float(np.sqrt(1 + at[0] ** 2)), at / np.sqrt(1 + at**2), np.diag((1 + at**2) ** -1.5)
 
     search: NewtonSearch | None = None
     theta = np.array([2.0])
     for _ in range(15):
-        search = newton_step(search, theta, *derivatives(theta), steepest=1.0)
+        search = newton_step(search, theta, *derivatives(theta), steepest=1.0, spread=1.5)
         theta = search.target
     assert abs(theta[0]) < 1e-6
 
 
 def test_a_matrix_that_is_no_hessian_leads_to_a_gradient_step() -> None:
-    search = newton_step(None, np.array([2.0]), np.array([1.0]), np.array([[-1.0]]), steepest=4.0)
+    search = newton_step(None, np.array([2.0]), 1.0, np.array([1.0]), np.array([[-1.0]]), steepest=4.0, spread=1.0)
     assert search.certain
     assert search.target == pytest.approx([1.75])
 

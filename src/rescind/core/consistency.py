@@ -15,7 +15,7 @@ import scipy
 
 from rescind.core.arrays import Floats
 from rescind.core.regularity import LogisticL2, SoftmaxL2
-from rescind.core.sums import SLACK, Sums, Wanted, longest_row
+from rescind.core.sums import SLACK, Sums, Wanted, logit_spread, longest_row
 
 # How many answers a new one is held against: each is as large as the model.
 _KEPT = 4
@@ -154,7 +154,7 @@ def _is_turned(earlier: tuple[Floats, Sums], pair: _Pair) -> bool:
     bend = pair.told.gradient - earlier[1].gradient
     step, change = pair.step, pair.change
     lengths = [float(np.linalg.norm(vector)) for vector in (chord, step, pair.theta - first)]
-    spread = _spread(pair.loss) * max(lengths)
+    spread = logit_spread(pair.loss) * max(lengths)
     if not spread <= _FURTHEST:
         return False
     noise = 2 * pair.noise(first)
@@ -168,7 +168,7 @@ def _is_bent(foreseen: Floats, pair: _Pair) -> bool:
     """Return whether the gradient is not where the Hessian before said, in the norm of the Hessian now."""
     hessian, rows, step = pair.sums.curvature, pair.sums.rows, pair.step
     length, longest = float(np.linalg.norm(step)), longest_row(pair.loss)
-    spread = _spread(pair.loss) * length
+    spread = logit_spread(pair.loss) * length
     if hessian is None or not spread <= _FURTHEST:
         return False
     noise = pair.noise() * (2 + longest * length)
@@ -182,8 +182,3 @@ def _is_bent(foreseen: Floats, pair: _Pair) -> bool:
     most = spread / 2 * math.exp(spread / 2) * energy + noise / math.sqrt(diagonal)
     # A tenth for the factorisation, where the diagonal is at its least.
     return not float(np.linalg.norm(residual)) <= 1.1 * most
-
-
-def _spread(loss: SoftmaxL2 | LogisticL2) -> float:
-    """Return by how much two logits of a row part at most along a step of length 1, or one logit moves."""
-    return longest_row(loss) * (1.0 if isinstance(loss, LogisticL2) else math.sqrt(2.0))

@@ -1,25 +1,26 @@
-"""Newton's method for a strongly convex loss, judged by the length of the gradient.
+"""Newton's method for a strongly convex loss.
 
-The Newton direction shortens the gradient at first, however far away the solution is, so short enough steps always
-get on. A step need only be better than the worst of the last few: far from the solution the gradient may grow for a
-step on the shortest way (Grippo, Lampariello and Lucidi 1986).
+A step is accepted if it lowers the loss, or shortens the gradient where losses no longer differ visibly. One that is
+refused is made shorter, at the least so short that the loss falls in any case.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
 from rescind.core.arrays import Floats
 
-# How many gradients a new one is compared with, and the part of a step's length by which it has to be shorter.
-_WINDOW = 3
+# The part of what a step's slope promises by which the loss has to fall, or of its length by which the gradient has
+# to be shorter.
 _DECREASE = 1e-4
-# A refused step is shortened to between these parts of it; below the last number a plain gradient step is made.
+# Differences of losses below this part of them may be rounding: then the gradient alone judges.
+_VISIBLE = 1e-10
+# A refused step is shortened to between these parts of it.
 _SHORTER = (0.1, 0.5)
-_SHORTEST = 2.0**-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,18 +28,18 @@ class NewtonSearch:
     """Where Newton's method stands: the last accepted model, and the step from it that is being tried.
 
     Attributes:
-        norms: the lengths of the last accepted gradients.
         base: the last accepted model.
-        gradient: its gradient.
+        value: the lowest loss of an accepted model.
+        gradient: the gradient of ``base``.
         direction: where the step leads.
         length: the part of ``direction`` that is tried.
-        certain: the step shortens the gradient in any case.
+        certain: the step lowers the loss in any case.
 
     Theory section 16.
     """
 
-    norms: tuple[float, ...]
     base: Floats
+    value: float
     gradient: Floats
     direction: Floats
     length: float = 1.0
@@ -49,38 +50,57 @@ class NewtonSearch:
         """Where the step ends."""
         return self.base + self.length * self.direction
 
+    def accepts(self, value: float, gradient: Floats) -> bool:
+        """Return whether the step that was tried is good enough, by the loss and the gradient where it ended.
+
+        Theory section 16.
+        """
+        visible, promised = _VISIBLE * max(1.0, self.value), -self.length * float(self.gradient @ self.direction)
+        if self.certain or value < self.value - max(visible, _DECREASE * promised):
+            return True
+        shorter = np.linalg.norm(gradient) <= (1 - _DECREASE * self.length) * np.linalg.norm(self.gradient)
+        return bool(shorter and value <= self.value + visible)
+
 
 def newton_step(
-    search: NewtonSearch | None, theta: Floats, gradient: Floats, hessian: Floats, steepest: float
+    search: NewtonSearch | None,
+    theta: Floats,
+    value: float,
+    gradient: Floats,
+    hessian: Floats,
+    *,
+    steepest: float,
+    spread: float,
 ) -> NewtonSearch:
     """Return the next step: on from the model that was tried, or a shorter one from the model before.
 
     Args:
         search: the step that led here; None at the start.
         theta: the model that was tried.
+        value: its loss.
         gradient: its gradient.
         hessian: its Hessian, all eigenvalues above 0.
         steepest: beta, at least the largest eigenvalue anywhere.
+        spread: along a step of length 1 the Hessian grows at most by the factor e to this power.
 
     Returns:
         the next step; its ``target`` is to be tried.
 
     Theory section 16.
     """
-    norm = float(np.linalg.norm(gradient))
-    if search is None or search.certain or norm <= (1 - _DECREASE * search.length) * max(search.norms):
-        norms = ((*search.norms, norm) if search else (norm,))[-_WINDOW:]
+    if search is None or search.accepts(value, gradient):
+        lowest = value if search is None else min(value, search.value)
         try:
             factor = scipy.linalg.cho_factor(hessian)
         except np.linalg.LinAlgError:
-            return NewtonSearch(norms, theta, gradient, -gradient / steepest, certain=True)
-        return NewtonSearch(norms, theta, gradient, -scipy.linalg.cho_solve(factor, gradient))
+            return NewtonSearch(theta, lowest, gradient, -gradient / steepest, certain=True)
+        return NewtonSearch(theta, lowest, gradient, -scipy.linalg.cho_solve(factor, gradient))
+    rise = spread * float(np.linalg.norm(search.direction))
+    least = math.log1p(rise) / rise
     length = _shorten(
         search, float(gradient @ search.direction), float(search.direction @ hessian @ search.direction)
     )
-    if length < _SHORTEST:
-        return NewtonSearch(search.norms, search.base, search.gradient, -search.gradient / steepest, certain=True)
-    return NewtonSearch(search.norms, search.base, search.gradient, search.direction, length)
+    return replace(search, length=max(length, least), certain=length <= least)
 
 
 def _shorten(search: NewtonSearch, slope: float, curvature: float) -> float:

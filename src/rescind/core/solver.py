@@ -25,7 +25,7 @@ from rescind.core.gradient_rounding import gradient_rounding
 from rescind.core.newton import NewtonSearch, newton_step
 from rescind.core.quasi_newton import Bound, QuasiNewtonSearch, quasi_newton_begin, quasi_newton_step
 from rescind.core.regularity import LogisticL2, SoftmaxL2
-from rescind.core.sums import Sums, Wanted
+from rescind.core.sums import Sums, Wanted, logit_spread
 
 # A start is left for the model 0 if its loss is higher by more than this part.
 _HIGHER = 1e-9
@@ -156,7 +156,8 @@ def advance(state: State, theta: Floats, sums: Sums, *, fresh: bool = False) -> 
         hessian = sums.curvature / sums.rows
         hessian[np.diag_indices_from(hessian)] += solver.loss.l2
         before = state.search if isinstance(state.search, NewtonSearch) else None
-        newton = newton_step(before, theta, gradient, hessian, solver.loss.curvature.high)
+        steepest, spread = solver.loss.curvature.high, logit_spread(solver.loss)
+        newton = newton_step(before, theta, value, gradient, hessian, steepest=steepest, spread=spread)
         return replace(state, search=newton), Step(newton.target, norm, solved=False)
     if state.bound is None:
         # Others answer now, who were not asked for their features: a step that is safe without them.

@@ -261,10 +261,16 @@ def longest_row(loss: SoftmaxL2 | LogisticL2) -> float:
     return math.sqrt(loss.row_norm**2 + 1)
 
 
+def logit_spread(loss: SoftmaxL2 | LogisticL2) -> float:
+    """Return by how much two logits of a row part at most along a step of length 1, or one logit moves.
+
+    Theory section 16.
+    """
+    return longest_row(loss) * (1.0 if isinstance(loss, LogisticL2) else math.sqrt(2.0))
+
+
 def _doubt_loss(sums: Sums, loss: SoftmaxL2 | LogisticL2, classes: int, theta_norm: float) -> str | None:
-    # Two logits of a row differ by at most sqrt 2 ||theta|| R', and one logit is at most ||theta|| R'.
-    spread = 1.0 if isinstance(loss, LogisticL2) else math.sqrt(2.0)
-    most = sums.rows * (math.log(max(classes, 2)) + spread * theta_norm * longest_row(loss)) * (1 + SLACK)
+    most = sums.rows * (math.log(max(classes, 2)) + theta_norm * logit_spread(loss)) * (1 + SLACK)
     return None if 0 <= sums.loss <= most else "no rows have such a loss"
 
 
