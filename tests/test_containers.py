@@ -6,13 +6,22 @@ import json
 import os
 import re
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from benchmarks._documented import read_site
+from benchmarks._postgresql import server
+from rescind import History
+from rescind.cli import app as command_line
+from rescind.engines.stops import Rounds
+from rescind.forgetting import Revocable
+from rescind.testing.small import simulation
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "hospitals" / "containers"
@@ -161,6 +170,34 @@ def test_whoever_writes_the_metrics_can_only_read_the_history() -> None:
     assert granted == ["CONNECT", "USAGE", "SELECT"]
     (actions,) = re.findall(r'"watcher-store", "secretKey".*?\n.*?"actions": (\[.*?\])', PAGE)
     assert json.loads(actions) == ["Read:models", "List:models"]
+
+
+def test_signer_and_watcher_read_what_the_recorder_makes_and_can_do_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCIND_CHECKPOINTS", str(tmp_path / "models"))
+    with server({"fsync": "off"}) as address:
+        # No password is asked for on this server, which is there for this test only.
+        with closing(psycopg.connect(address, autocommit=True)) as connection:
+            connection.execute("CREATE DATABASE federation")
+        administrator = address.replace("/postgres", "/federation")
+        with closing(psycopg.connect(administrator, autocommit=True)) as connection:
+            connection.execute((FOLDER / "roles.sql").read_bytes())
+        places = {role: administrator.replace("rescind@", f"{role}@") for role in ("recorder", "signer", "watcher")}
+        secret = tmp_path / "secret"
+        with History(places["recorder"], checkpoints=str(tmp_path / "models"), secret=secret) as history:
+            Revocable(history, simulation(4, secret_noise=True)).train(Rounds(1))
+        for role in ("signer", "watcher"):
+            read = CliRunner().invoke(command_line, ["status", places[role], "--format", "prometheus"])
+            assert (read.exit_code, "rescind_recorded_rounds_total" in read.output) == (0, True), read.output
+            with closing(psycopg.connect(places[role], autocommit=True)) as connection:
+                tables = connection.execute(
+                    "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname LIKE 'rescind%'"
+                ).fetchall()
+                assert tables
+                for statement in [*(f"TRUNCATE {table}" for (table,) in tables), "CREATE SCHEMA other"]:
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        connection.execute(statement.encode())
 
 
 def images() -> dict[str, str]:
