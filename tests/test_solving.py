@@ -312,7 +312,8 @@ def test_rounds_of_a_solver_are_not_taken_for_rounds_of_training(history: Histor
 
         Revocable(other, alone, watch=watch).train(Rounds(60))
     needed = 1 + next(at for at, above in enumerate(losses) if above <= 1e-3 * losses[0])
-    assert needed / 2 <= retrained <= 2 * needed
+    # A solve leaves two models to guess from.
+    assert needed / 3 <= retrained <= 2 * needed
 
 
 def mean_loss(whole: Simulation, model: Mapping[str, Tensor]) -> float:
@@ -467,7 +468,7 @@ def test_a_certificate_says_whether_a_solve_ended_with_the_solution(history: His
     federation.solve(Solving(most_rounds=2))
     assert not history.timeline.solved
     federation.solve()
-    assert history.timeline.solved == {0}
+    assert history.timeline.solved == {history.newest}
     history.ask(["clinic-2"], BUDGET)
     federation.forget(Last(), Rounds(0))
     said = build_statement(history, 1).predicate

@@ -259,21 +259,40 @@ def test_with_noised_rounds_nothing_that_clients_tell_may_reach_what_they_are_to
 
 
 def test_nothing_is_strict_where_clients_were_told_what_may_follow_data(history: History) -> None:
-    strategy, own = plain(), FedAvg.configure_train
-
-    def configure_train(server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
-        # On the instance: its class is Flower's.
-        config["lr"] = 1.0 if server_round < 3 else 0.01
-        return own(strategy, server_round, arrays, config, grid)
-
-    strategy.configure_train = configure_train  # type: ignore[method-assign]
     grid = on_grid(network_app(CLINICS), CLINICS)
-    recorded = Recorded(strategy, history, server=NOISED)
+    rescind.flower.run(Recorded(plain(), history, server=NOISED), grid, network(), 2)
+    # Told by the name of a record: chosen, maybe, by what clients reported without noise.
+    recorded = Recorded(plain(configrecord_key="slow"), history, server=NOISED)
     rescind.flower.run(recorded, grid, network(), 4)
     assert any("told other settings" in obstacle for obstacle in history.facts.strict_obstacles)
     history.ask([LEAVER], Budget(8.0, 1e-3))
     rescind.flower.run(recorded, grid, network(), 4)
     assert certify(history).mode == "exact"
+
+
+def test_a_strategy_that_was_changed_is_not_flowers_own(history: History) -> None:
+    strategy = plain()
+    strategy.configure_train = strategy.configure_train  # type: ignore[method-assign]
+    assert not Recorded(strategy, history).is_plain
+    with pytest.raises(ValueError, match="must not reach what they are told"):
+        Recorded(strategy, history, server=NOISED)
+
+
+class Named(FedAvg):
+    """Tells clients by the name of a record what nobody looks at."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        self.configrecord_key = "slow" if server_round > 1 else "config"
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_what_is_told_by_names_is_recorded_and_of_no_other_strategy_anything_is_called_checked(
+    history: History,
+) -> None:
+    strategy = Named(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    rescind.flower.run(Recorded(strategy, history), on_grid(network_app(CLINICS), CLINICS), network(), 2)
+    assert not history.timeline.fixed_settings
+    assert history.run.facts.sources.server.value == "declared by the operator"
 
 
 def test_a_strict_claim_ends_where_clients_are_told_other_settings_later(history: History) -> None:

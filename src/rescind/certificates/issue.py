@@ -272,7 +272,7 @@ def _solving(timeline: Timeline, claim: Claim) -> Solving | None:
     settings = claim.planned.candidate.solving if claim.planned else None
     if settings is None or claim.restart is None:
         return None
-    return Solving(**asdict(settings), solved=claim.restart.number in timeline.solved)
+    return Solving(**asdict(settings), solved=ModelId(claim.restart.number, claim.rounds) in timeline.solved)
 
 
 def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:

@@ -499,7 +499,7 @@ class FlowerEngine:
                 f"{strategy}.configure_train does not write to whom it was shown: choosing "
                 "participants is up to fraction_train, or to Recorded(rate=...)"
             )
-        sent, told = [by_node[self.members[name].node] for name in names], dict[str, dict[str, Any]]()
+        sent, told = [by_node[self.members[name].node] for name in names], dict[str, tuple[Any, ...]]()
         models = {id(record): record for message in sent for record in message.content.array_records.values()}
         if not all(is_same_record(record, arrays) for record in models.values()):
             raise ValueError(
@@ -511,24 +511,29 @@ class FlowerEngine:
             if len(content.array_records) != 1 or len(content.config_records) != 1 or len(content) != 2:
                 raise ValueError(f"{strategy} sends more than one model and one record of settings")
             (key,), ((settings, values),) = content.array_records, content.config_records.items()
-            told[name] = dict(values)
+            # Names, order, kind and times of a message tell something, too.
+            about = message.metadata
+            written = _spell(scheduled, values, server_round)
+            told[name] = (*content, about.message_type, about.group_id, about.ttl, *written)
             message.content = RecordDict(
                 {key: arrays, settings: ConfigRecord({**values, **instructions[name].record()})}
             )
-        self._told = self._digest(told, scheduled, server_round)
+        self._told = self._digest(told)
         return sent
 
-    def _digest(self, told: Mapping[str, Mapping[str, Any]], scheduled: Mapping[str, Any], server_round: int) -> str:
-        """Return a digest of the schedule, and of what a strategy made of a round's settings.
+    def _digest(self, told: Mapping[str, tuple[Any, ...]]) -> str:
+        """Return a digest of all settings that were given for the run, and of what a strategy wrote beside them.
 
         It is the same in all rounds unless the strategy tells clients something that changes, or some of them
         something else than others. It is keyed: settings may follow data, and few of them are likely.
         """
-        number, expected = _spell({"server-round": server_round}), _spell(scheduled)
-        changed = {name: tuple(sorted(_spell(values) - number ^ expected)) for name, values in told.items()}
-        alike = set(changed.values())
+        mean, alike = find_average(self.original), set(told.values())
         spelt = repr(
-            ([sorted(_spell(record)) for record in self.schedule], *(alike if len(alike) == 1 else [changed]))
+            (
+                [_spell(record) for record in (*self.schedule, self.evaluate_config)],
+                (mean.weighted_by_key, mean.fraction_train, mean.min_train_nodes),
+                *(alike if len(alike) == 1 else sorted(told.items())),
+            )
         )
         return hmac.digest(self.settings.secret, b"settings\0" + spelt.encode(), "sha256").hex()
 
@@ -624,9 +629,15 @@ class FlowerEngine:
             raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
 
 
-def _spell(settings: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return settings in a spelling that tells 1 from 1.0 and from True."""
-    return {(key, repr(value)) for key, value in settings.items()}
+def _spell(scheduled: Mapping[str, Any], values: Mapping[str, Any] | None = None, number: int = 0) -> list[Any]:
+    """Spell settings, telling 1 from 1.0 and from True; with ``values``, how these differ and in what order they are.
+
+    The ``number`` of the round is no difference.
+    """
+    if values is None:
+        return [(key, repr(value)) for key, value in scheduled.items()]
+    differ = set(_spell(values)) - {("server-round", repr(number))} ^ set(_spell(scheduled))
+    return [tuple(values), *sorted(differ)]
 
 
 def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> dict[str, float]:

@@ -210,6 +210,12 @@ class Recorded:
         names = ("aggregate_train", "_check_and_log_replies")
         return issubclass(own, FedAvg) and all(getattr(own, name) is getattr(FedAvg, name) for name in names)
 
+    @property
+    def is_plain(self) -> bool:
+        """True if the strategy is Flower's own FedAvg or FedProx: one that is derived from them may do anything."""
+        own = type(self.strategy)
+        return own in (FedAvg, FedProx) and vars(self.strategy).keys() == vars(own()).keys()
+
     def facts(self, frozen: str, authenticated: bool) -> Facts:
         """Return what claims rest on, and on whose word.
 
@@ -244,7 +250,7 @@ class Recorded:
                 identity=Source.CHECKED if authenticated else Source.REPORTED,
                 distances=Source.REPORTED if self.masked else Source.CHECKED,
                 reachable=Source.DECLARED,
-                server=Source.CHECKED if self.is_mean else Source.DECLARED,
+                server=Source.CHECKED if self.is_plain else Source.DECLARED,
             ),
         )
 
@@ -436,7 +442,7 @@ def _refuse_with_noise(recorded: Recorded) -> None:
             "FedAvg or FedProx",
         ),
         (
-            type(recorded.strategy) not in (FedAvg, FedProx) or own,
+            not recorded.is_plain or own,
             "what clients tell beside their updates has no noise, and must not reach what they are told: with "
             "server=NoisedAverage(...) wrap Flower's own FedAvg or FedProx, without functions of yours for metrics",
         ),

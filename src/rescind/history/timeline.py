@@ -199,9 +199,9 @@ class Timeline:
         return len({event.digest for _, event in self.of(SettingsTold)}) <= 1
 
     @cached_property
-    def solved(self) -> frozenset[int]:
-        """The branches in which a solve ended with the solution."""
-        return frozenset(event.branch for _, event in self.of(HeadSolved))
+    def solved(self) -> frozenset[ModelId]:
+        """The models with which a solve ended as the solution."""
+        return frozenset(ModelId(event.branch, event.round) for _, event in self.of(HeadSolved))
 
     @cached_property
     def requests(self) -> tuple[FiledRequest, ...]:

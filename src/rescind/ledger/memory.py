@@ -51,6 +51,15 @@ class MemoryLedger(Ledger):
         self._held = False
         self._turn = threading.RLock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the lock, so that a history can be copied."""
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over a copied state, with a lock of its own."""
+        vars(self).update(state)
+        self._turn = threading.RLock()
+
     def close(self) -> None:
         self._held = False
 
