@@ -16,6 +16,7 @@ from rescind import Budget, History
 from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Predicate
 from rescind.engines.server import NoisedAverage
+from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
 from rescind.flower.arrays import is_same_record
 from rescind.history.events import SettingsTold
@@ -336,3 +337,15 @@ def test_frozen_tensors_stay_what_they_were_whatever_the_server_app_does_to_thos
     assert all(np.array_equal(model["body"].numpy(), before) for model in grid.models)
     assert np.array_equal(result.arrays["body"].numpy(), before)
     assert history.newest.round == 3
+
+
+def test_a_plainer_strategy_goes_on_and_a_less_plain_one_does_not(history: History) -> None:
+    grid = on_grid(network_app(CLINICS), CLINICS)
+    own = Named(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    rescind.flower.run(Recorded(own, history), grid, network(), 1)
+    rescind.flower.run(Recorded(plain(), history), grid, network(), 2)
+    assert history.facts.sources.server.value == "declared by the operator"
+    with History.in_memory() as other:
+        rescind.flower.run(Recorded(plain(), other), grid, network(), 1)
+        with pytest.raises(RunMismatchError, match="server"):
+            rescind.flower.run(Recorded(own, other), grid, network(), 2)
