@@ -210,7 +210,8 @@ class Favouring(FedAvg):
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
         messages = list(super().configure_train(server_round, arrays, config, grid))
-        chosen = messages[server_round % len(messages)]
+        # Flower hands them over in any order.
+        chosen = sorted(messages, key=lambda message: message.metadata.dst_node_id)[server_round % len(messages)]
         chosen.content = RecordDict({"arrays": arrays, "config": ConfigRecord({**config, "lr": 0.2})})
         return messages
 
