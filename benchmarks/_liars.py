@@ -275,7 +275,7 @@ def every_lie(rng: np.random.Generator) -> list[tuple[Lie, int]]:
         *((longest(shy), 1) for shy in (0.2, 0.9)),
         (one_way, 1),
         (steep(edge(0.2, 2)), 1),
-        (edge(0.2), 1000),
+        (edge(0.2), 10),
         (until(more), 1),
         (between(few + 1, more + 2), 1),
     ]
