@@ -178,5 +178,5 @@ def _released(setting: Setting, *, changed: bool, kept: bool = False) -> tuple[s
             shards[leaver] = Shard(own.features[going:], own.labels[going:])
         # Long enough for the client to be drawn again.
         (outcome,) = federate().forget(setting.method, Rounds(25 if records else 5))
-        assert outcome.branch is not None
-        return (outcome.branch.model, outcome.model) if outcome.modes[0] is Mode.EXACT else None
+        assert outcome.restart is not None
+        return (outcome.restart.branch.model, outcome.model) if outcome.mode is Mode.EXACT else None

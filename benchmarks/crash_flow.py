@@ -86,7 +86,7 @@ def forget_all(history: History) -> None:
             asked += 1
             if len(history.timeline.requests) < asked:
                 history.ask(group, Budget(8.0, 0.01))
-        served = {each.number for outcome in history.outcomes() for each in outcome.asked}
+        served = {outcome.asked.number for outcome in history.outcomes()}
         numbers = [each.number for each in history.timeline.requests][asked - len(groups) : asked]
         if not served.issuperset(numbers):
             revocable.forget(method, RETRAINED, level=level, together=True)
@@ -136,10 +136,7 @@ def snapshot(location: Location) -> dict[str, object]:
                 for each in ledger.rounds(span)
             ],
             "stretches": {number: each.remaining.tobytes() for number, each in ledger.stretches().items()},
-            "outcomes": [
-                replace(each, asked=tuple(replace(asked, forgotten=()) for asked in each.asked))
-                for each in history.outcomes()
-            ],
+            "outcomes": [replace(each, asked=replace(each.asked, forgotten=())) for each in history.outcomes()],
             "tampered": history.verify(),
         }
 

@@ -24,7 +24,7 @@ from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from rescind import History
 from rescind.cli import app as command_line
-from rescind.history.outcomes import find_finished
+from rescind.history.outcomes import find_outcomes
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"
 NAMES = ("cleveland", "hungary", "switzerland", "long_beach_va")
@@ -107,7 +107,7 @@ class Day:
 
     def await_served(self, number: int) -> None:
         """Wait until a request is served to its end."""
-        self.wait(lambda history: number in find_finished(history.timeline), f"request {number} served")
+        self.wait(lambda history: number in find_outcomes(history.timeline), f"request {number} served")
 
 
 def live(day: Day) -> Iterator[str]:

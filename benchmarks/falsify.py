@@ -70,7 +70,7 @@ from rescind.engines.server import Average, NoisedAverage, Server, compute_updat
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.lineage import branch_exits
-from rescind.history.outcomes import Outcome, claim_of
+from rescind.history.outcomes import Outcome, outcome_of
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, Span
 from rescind.methods import Scratch, Solve
 from rescind.methods.method import Certifying, Method
@@ -311,10 +311,11 @@ class Case:
         Infinite: noise that is not there, a model that is not what the recorded rounds make of it.
         """
         known, newest = history.timeline.branches, history.newest
-        if outcome.branch and self.kind != "DP-FedAvg" and not self.is_remade(history, outcome.branch):
+        restart = outcome.restart
+        if restart and self.kind != "DP-FedAvg" and not self.is_remade(history, restart.branch):
             yield np.inf
         for promise in self.promises:
-            claim, said = claim_of(history.timeline, promise.number), certified(history, promise.number)
+            claim, said = outcome_of(history.timeline, promise.number), certified(history, promise.number)
             # A request that was settled speaks of its own clients only.
             for group in promise.groups[:1] if claim.asked.settled else promise.groups:
                 if self.kind == "DP-FedAvg":
@@ -324,12 +325,13 @@ class Case:
                 if said.noise is None:
                     yield _share(distance(history.model(newest), other[newest]), 0.0)
                     continue
-                assert claim.restart is not None
-                assert claim.restart.parent is not None
-                apart = distance(self.tape.model(claim.restart.parent), other[claim.restart.parent])
+                assert claim.basis is not None
+                parent = claim.basis.branch.parent
+                assert parent is not None
+                apart = distance(self.tape.model(parent), other[parent])
                 yield _epsilon_share(apart / said.noise.sigma, said)
-                if claim.restart == outcome.branch:
-                    yield _share(apart, bound(group, claim.restart.parent))
+                if restart and claim.basis.branch == restart.branch:
+                    yield _share(apart, bound(group, parent))
 
     def is_remade(self, history: History, branch: Branch) -> bool:
         """Return whether a branch is what it is said to be: noise on its parent, then rounds of those who remain."""
@@ -376,13 +378,15 @@ class Case:
 
     def audited(self, history: History, outcome: Outcome, said: Predicate) -> float | None:
         """Release both worlds over and over, and give what was reached as a share of what the certificate allows."""
-        known, branch, promise = history.timeline.branches, outcome.branch, self.promises[-1]
+        known, promise = history.timeline.branches, self.promises[-1]
+        restart = outcome.restart
+        parent = restart.branch.parent if restart else None
         # A release of a crowd takes its time, and rounding is not what an audit can see; nor has the risk been shared
         # with solves.
         alone = self.kind == "crowd" or self.kind in SOLVE_KINDS
-        if said.guarantee is None or branch is None or branch.parent is None or alone:
+        if said.guarantee is None or restart is None or parent is None or alone:
             return None
-        parent, releases = branch.parent, self.releases // (2 if self.kind == "DP-FedAvg" else 1)
+        releases = self.releases // (2 if self.kind == "DP-FedAvg" else 1)
         if not able(said, releases, self.risk):
             return None
         if self.kind == "DP-FedAvg":
@@ -398,6 +402,7 @@ class Case:
                 risk=self.risk,
             )
             return exceeded(found, said)
+        branch = restart.branch
         if promise.number not in branch.hidden:
             return None
         model = self.tape.model(parent)
@@ -520,9 +525,9 @@ def pair(folder: str | None, over_all: bool = False) -> Pair:
         history.ask([leaver], PAIR_BUDGET)
         # Who takes part after the restart does not depend on where it is.
         (outcome,) = revocable.forget(Scratch(), Rounds(RETRAINED + 1), level=ErasureLevel.OUTPUT)
-        assert outcome.branch is not None
+        assert outcome.restart is not None
         without = dict(train_without(tape, history.timeline.branches, [leaver], parent))[parent]
-    return Pair(tape, leaver, shards[leaver], outcome.branch.number, tape.model(parent), without, bound)
+    return Pair(tape, leaver, shards[leaver], outcome.restart.branch.number, tape.model(parent), without, bound)
 
 
 def alarmed(task: tuple[str, str | None, float]) -> bool:

@@ -345,10 +345,10 @@ def served(case: Case, engine: Engine, history: History, leaving: Sequence[str],
     federation = revocable(history, engine)
     letter = federation.plan(PaperSifu(SIGMA), request).candidate if case.budget is CLASSIC else None
     (outcome,) = federation.forget(case.method, until, level=ErasureLevel.OUTPUT)
-    assert outcome.planned is not None
+    assert outcome.restart is not None
     assert outcome.scores is not None
     said = build_statement(history, request).predicate
-    chosen = outcome.planned.candidate
+    chosen = outcome.restart.planned.candidate
     return {
         "case": case.title,
         "method": case.method.name,

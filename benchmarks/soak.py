@@ -163,7 +163,7 @@ class Soak:
                 self.went_back += 1
                 self.say(f"the newest model was {self.newest}, and is {newest}")
             self.newest = newest
-            served = {asked.number for outcome in history.outcomes() for asked in outcome.asked}
+            served = {outcome.asked.number for outcome in history.outcomes()}
             for number in sorted(served & self.leaving.keys()):
                 self.say(f"request {number} is served: {self.leaving[number]}")
                 self.see_off(self.leaving.pop(number))

@@ -121,7 +121,7 @@ def forget(case: Case, method: Method) -> Forgotten:
         history.ask(case.leaving, BUDGET, scope=PrivacyScope.RECORDS if case.without else PrivacyScope.GROUP)
         federation = replace(federation, engine=case.without or case.engine)
         (outcome,) = federation.forget(method, until=Rounds(case.rounds))
-        if outcome.modes != (Mode.EXACT,):
+        if outcome.mode is not Mode.EXACT:
             raise RuntimeError(f"{case.name}: {outcome}")
         model = history.model(history.newest)
     remaining = [name for name in case.engine.clients if case.without or name not in case.leaving]

@@ -102,8 +102,8 @@ def test_after_a_purge_with_noise_only_those_who_remain_are_counted() -> None:
         federation.train(Rounds(8))
         history.ask(["clinic-0"], Budget(10.0, 0.1))
         (outcome,) = federation.forget(Sifu(), Rounds(2), level=ErasureLevel.PURGE)
-        assert outcome.branch is not None
-        assert outcome.branch.sigma > 0
+        assert outcome.restart is not None
+        assert outcome.restart.branch.sigma > 0
         found = overview(history, most=20)
     assert found.clients == len(found.influences) == 11
     assert all(each.sensitivity > 0 for each in found.influences)

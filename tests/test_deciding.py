@@ -27,7 +27,7 @@ from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
-from rescind.history.outcomes import Outcome, claim_of
+from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
@@ -70,7 +70,7 @@ def test_what_nobody_agreed_to_is_planned_and_not_carried_out(federation: Revoca
         serve(federation, Rounds(3), Exact(), approval=True)
     history.approve(number, "A. Officer")
     (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
-    assert outcome.asked[0].number == number
+    assert outcome.asked.number == number
     assert history.verify() == []
 
 
@@ -90,8 +90,8 @@ def test_an_approval_is_for_the_plan_that_was_shown(federation: Revocable) -> No
     history.approve(first, "A. Officer")
     # Retraining left both out, so that the second has nothing to be planned any more, and was agreed to.
     outcomes = federation.forget(Exact(), Rounds(3), approval=True)
-    assert [outcome.asked[0].number for outcome in outcomes] == [first, second]
-    assert [outcome.planned is None for outcome in outcomes] == [False, True]
+    assert [outcome.asked.number for outcome in outcomes] == [first, second]
+    assert [outcome.restart is None for outcome in outcomes] == [False, True]
 
 
 def test_whoever_is_approved_does_not_wait_for_somebody_who_is_not(federation: Revocable) -> None:
@@ -100,14 +100,14 @@ def test_whoever_is_approved_does_not_wait_for_somebody_who_is_not(federation: R
     federation.forget(Exact(), Rounds(3), approval=True)
     history.approve(second, "A. Officer")
     (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
-    assert outcome.asked[0].number == second
+    assert outcome.asked.number == second
     assert list(history.timeline.open_requests) == [first]
     # The new model never saw it: nothing is planned, and yet nothing is erased before somebody agrees.
     with pytest.raises(PendingRequestError, match="request 1 is planned"):
         serve(federation, Rounds(3), Exact(), approval=True)
     history.approve(first, "A. Officer")
     (settled,) = federation.forget(Exact(), Rounds(3), approval=True)
-    assert (settled.asked[0].number, settled.planned) == (first, None)
+    assert (settled.asked.number, settled.restart) == (first, None)
     assert build_statement(history, first).predicate.approved is not None
 
 
@@ -241,7 +241,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
         # Whoever agrees after that takes nothing from it.
         approve()
         (outcome,) = federation.forget(Exact(), Rounds(2), approval=listed)
-        assert outcome.asked[0].number == number
+        assert outcome.asked.number == number
         approved = build_statement(history, number).predicate.approved
         assert approved is not None
         assert approved.key == fingerprint(listed[0])
@@ -257,7 +257,7 @@ def test_whom_the_model_never_knew_is_not_settled_without_a_listed_key(federatio
     assert federation.forget(Exact(), Rounds(3), approval=listed) == []
     history.approve(first, "A. Officer", sign_by(load_signer(keys / "officer.key", "correct horse battery")))
     (settled,) = federation.forget(Exact(), Rounds(3), approval=listed)
-    assert (settled.asked[0].number, settled.planned) == (first, None)
+    assert (settled.asked.number, settled.restart) == (first, None)
 
 
 @pytest.mark.parametrize("approval", [[], (), None, "officer.key.pub", ["officer.key.pub"], 1])
@@ -348,7 +348,7 @@ def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
         history.approve(first, "X")
         monkeypatch.setattr(Recorder, "settle", closing(Recorder.settle))
     outcomes = federation.forget(method, Rounds(2))
-    assert [outcome.asked[0].number for outcome in outcomes] == ([] if moment == "settle" else [second])
+    assert [outcome.asked.number for outcome in outcomes] == ([] if moment == "settle" else [second])
     assert [asked.served for asked in history.timeline.requests] == [False, True]
     assert "clinic-1" in history.remaining(["clinic-1"])
     assert history.verify() == []
@@ -378,8 +378,8 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
     outcomes = replace(federation, after_round=lambda _: plan() if late else None).forget(
         method, Rounds(1), approval=True
     )
-    assert [(outcome.planned, outcome.modes) for outcome in outcomes] == [(planned, (planned.candidate.mode,))]
-    assert claim_of(history.timeline, number).mode is planned.candidate.mode is not Mode.EXACT
+    assert [(outcome.restart.planned, outcome.mode) for outcome in outcomes] == [(planned, planned.candidate.mode)]
+    assert outcome_of(history.timeline, number).mode is planned.candidate.mode is not Mode.EXACT
     assert history.timeline.approval_of(number) is not None
 
 
@@ -437,7 +437,7 @@ def test_what_is_dropped_while_its_plan_is_shown_is_not_carried_out(federation: 
             history.refuse(first, "A. Officer", "a law") if refused else history.withdraw(first)
 
     (outcome,) = replace(federation, planned=drop).forget(Exact(), Rounds(2))
-    assert outcome.asked[0].number == second
+    assert outcome.asked.number == second
     assert history.remaining(["clinic-1"]) == ["clinic-1"]
 
 
@@ -491,7 +491,7 @@ def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> N
             history.ask([name], BUDGET)
 
     serve(federation, Rounds(3), Exact(), served=served.append, rule=count(5), pause=pause)
-    assert [outcome.asked[0].number for outcome in served] == [1, 2]
+    assert [outcome.asked.number for outcome in served] == [1, 2]
     assert history.newest.branch == 2
     assert history.verify() == []
 
@@ -508,7 +508,7 @@ def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History
             history.ask([name], BUDGET)
 
     serve(federation, Rounds(3), Exact(), served=served.append, rule=count(5, lambda at: at != 2), pause=pause)
-    assert [outcome.asked[0].number for outcome in served] == [1, 2]
+    assert [outcome.asked.number for outcome in served] == [1, 2]
     # In the second turn nobody was forgotten, and nothing trained.
     assert seen[1] == 0
 
@@ -545,7 +545,7 @@ def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
             steps.pop(0)()
 
     model = serve(federation, Rounds(2), Exact(), served=served.append, approval=True, rule=count(9), pause=pause)
-    assert [outcome.asked[0].number for outcome in served] == [1]
+    assert [outcome.asked.number for outcome in served] == [1]
     assert model
     assert history.newest.branch == 1
 
@@ -559,7 +559,7 @@ def test_what_was_begun_is_finished_and_who_else_is_open_waits_until_it_is_due(f
     served: list[int] = []
 
     def note(outcome: Outcome) -> None:
-        served.append(outcome.asked[0].number)
+        served.append(outcome.asked.number)
 
     with pytest.raises(PendingRequestError, match="request 2 is open"):
         serve(federation, Rounds(3), Last(), served=note, rule=count(3, lambda _: False))

@@ -29,7 +29,7 @@ from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
-from rescind.history.outcomes import claim_of
+from rescind.history.outcomes import outcome_of
 from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Beginning, Exact, Heuristic, Last, OwnRounds, Scratch
@@ -148,17 +148,17 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
     federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
     before = history.ledger.entries()
     last = max(entry.sequence for entry in before)
-    assert claim_of(history.timeline, hidden).mode is Mode.INSTANCE
+    assert outcome_of(history.timeline, hidden).mode is Mode.INSTANCE
     federation.train(Rounds(2))
     exact = history.ask(["clinic-1"], BUDGET)
     federation.forget(Scratch(), Rounds(1), level=ErasureLevel.OUTPUT)
-    claim = claim_of(history.timeline, exact)
+    claim = outcome_of(history.timeline, exact)
     assert (claim.mode, claim.contradictions) == (Mode.EXACT, ())
-    assert [outcome.modes for outcome in history.outcomes()] == [(Mode.EXACT,), (Mode.EXACT,)]
+    assert [outcome.mode for outcome in history.outcomes()] == [Mode.EXACT, Mode.EXACT]
     # As it was before the doubt, and as it is before the second restart.
-    assert claim_of(history.timeline.until(last), hidden).mode is Mode.INSTANCE
+    assert outcome_of(history.timeline.until(last), hidden).mode is Mode.INSTANCE
     doubted = history.timeline.until(max(entry.sequence for entry in history.ledger.entries("doubt")))
-    claim = claim_of(doubted, hidden)
+    claim = outcome_of(doubted, hidden)
     assert claim.mode is Mode.HEURISTIC
     assert claim.contradictions == doubted.facts.doubts != ()
 
@@ -168,10 +168,10 @@ def test_the_mode_of_what_was_served_comes_back_when_its_doubt_is_lifted(history
     federation.train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     (outcome,) = federation.forget(Last(), Rounds(1))
-    assert outcome.modes == (Mode.HEURISTIC,)
+    assert outcome.mode is Mode.HEURISTIC
     history.lift_doubts("the four were asked, and had an old version")
-    assert history.outcomes()[0].modes == (Mode.INSTANCE,)
-    assert claim_of(history.timeline, number).mode is Mode.INSTANCE
+    assert history.outcomes()[0].mode is Mode.INSTANCE
+    assert outcome_of(history.timeline, number).mode is Mode.INSTANCE
 
 
 def test_a_doubt_stands_in_the_way_of_a_heads_strict_claim_and_not_of_dp_fedavg() -> None:
@@ -252,7 +252,7 @@ def test_a_server_that_does_not_average_is_seen_and_nothing_with_noise_is_proven
     federation = Revocable(history, honest(), server())
     federation.forget(Last(), Rounds(1))
     (outcome,) = history.outcomes()
-    assert outcome.modes == (Mode.HEURISTIC,)
+    assert outcome.mode is Mode.HEURISTIC
 
 
 def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(history: History) -> None:
@@ -260,10 +260,10 @@ def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(histo
     federation.train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     (outcome,) = federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
-    assert outcome.planned is not None
-    assert outcome.planned.candidate.mode is Mode.EXACT
-    assert outcome.modes == (Mode.HEURISTIC,)
-    claim = claim_of(history.timeline, number)
+    assert outcome.restart is not None
+    assert outcome.restart.planned.candidate.mode is Mode.EXACT
+    assert outcome.mode is Mode.HEURISTIC
+    claim = outcome_of(history.timeline, number)
     assert claim.mode is Mode.HEURISTIC
     assert "not the weighted mean" in claim.contradictions[0]
 
@@ -272,7 +272,7 @@ def test_a_branch_that_averages_again_is_exact(history: History) -> None:
     Revocable(history, honest(), Momentum()).train(Rounds(4))
     number = history.ask(["clinic-0"], BUDGET)
     Revocable(history, honest()).forget(Exact(), Rounds(2), level=ErasureLevel.OUTPUT)
-    assert claim_of(history.timeline, number).mode is Mode.EXACT
+    assert outcome_of(history.timeline, number).mode is Mode.EXACT
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

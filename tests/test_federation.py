@@ -248,7 +248,7 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
     assert (third["mode"], third["scope"]) == ("exact", "records")
     with History(history) as opened:
         about = whose_rows(opened, 3)
-        assert [outcome.modes for outcome in opened.outcomes()] == [(Mode.EXACT,)] * 3
+        assert [outcome.mode for outcome in opened.outcomes()] == [Mode.EXACT] * 3
         assert opened.verify() == []
     left = about.index({HUNGARY, "long_beach_va"})
     assert left in (1, 2)
@@ -480,13 +480,13 @@ def test_all_hospitals_train_and_are_known_by_their_keys(trained: Trained) -> No
 
 
 def test_one_hospital_leaves_by_a_plan_with_noise_from_a_later_round(happened: Happened) -> None:
-    assert happened.outcome.modes == (Mode.INSTANCE,)
-    assert happened.outcome.planned is not None
-    candidate = happened.outcome.planned.candidate
+    assert happened.outcome.mode is Mode.INSTANCE
+    assert happened.outcome.restart is not None
+    candidate = happened.outcome.restart.planned.candidate
     assert candidate.node.round > 0
     assert candidate.sigma > 0
     assert happened.outcome.rounds == 1
-    assert f"request {happened.outcome.asked[0].number} is served (instance)" in happened.second_log
+    assert f"request {happened.outcome.asked.number} is served (instance)" in happened.second_log
     assert "flwr supernode unregister" in happened.second_log
 
 

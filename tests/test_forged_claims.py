@@ -18,7 +18,7 @@ from rescind.core.summary import Node, Request, Summary
 from rescind.engines.stops import Rounds
 from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
-from rescind.history.outcomes import claim_of
+from rescind.history.outcomes import outcome_of
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last
 from rescind.methods.method import Beginning, Certifying, Heuristic
@@ -104,10 +104,10 @@ def test_a_strict_claim_does_not_survive_a_restart_that_looked_at_data() -> None
         federation.train(Rounds(5))
         first = history.ask(["clinic-1"], BUDGET)
         federation.forget(StrictNewest(), Rounds(4), level=ErasureLevel.OUTPUT)
-        assert claim_of(history.timeline, first).mode is Mode.STRICT
+        assert outcome_of(history.timeline, first).mode is Mode.STRICT
         history.ask(["clinic-2"], BUDGET)
         federation.forget(Peek(), Rounds(0), level=ErasureLevel.OUTPUT)
-        assert claim_of(history.timeline, first).mode is Mode.INSTANCE
+        assert outcome_of(history.timeline, first).mode is Mode.INSTANCE
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_recorded_plan_is_worth_what_follows_from_the_history(forged: dict[str
             federation.forget(Last(), Rounds(1), approved=recorded)
         # Where nobody insists on it, it is planned anew.
         (outcome,) = federation.forget(Last(), Rounds(1))
-        assert outcome.planned is not None
-        assert replace(outcome.planned, seen=plan.seen) == plan
+        assert outcome.restart is not None
+        assert replace(outcome.restart.planned, seen=plan.seen) == plan
 
 
 def test_a_trainer_of_ones_own_is_declared_not_executed() -> None:

@@ -85,12 +85,11 @@ def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
     history = revocable.history
     number = history.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = revocable.forget(Last(), Rounds(4))
-    (asked,) = outcome.asked
+    asked = outcome.asked
     assert (asked.number, asked.branch, outcome.rounds, outcome.model_id) == (number, 1, 4, ModelId(1, 4))
-    assert outcome.modes == (Mode.INSTANCE,)
-    assert outcome.planned is not None
-    assert outcome.branch is not None
-    assert outcome.branch.sigma == outcome.planned.candidate.sigma > 0
+    assert outcome.mode is Mode.INSTANCE
+    assert outcome.restart is not None
+    assert outcome.restart.branch.sigma == outcome.restart.planned.candidate.sigma > 0
     assert outcome.model == history.ledger.kept()[ModelId(1, 4)]
     assert outcome.erasure.requests == (number,)
     assert outcome.scores is not None
@@ -106,8 +105,8 @@ def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
 def test_requests_are_served_in_their_order(revocable: Revocable) -> None:
     first, second = (revocable.history.ask(pick_names(revocable, at), BUDGET) for at in (3, 1))
     served = revocable.forget(Last(), Rounds(2))
-    assert [each.asked[0].number for each in served] == [first, second]
-    assert [each.model_id for each in served] == [ModelId(1, 2), ModelId(2, 2)]
+    assert [each.asked.number for each in served] == [first, second]
+    assert [each.restart.model_id for each in served if each.restart] == [ModelId(1, 2), ModelId(2, 2)]
 
 
 def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> None:
@@ -123,8 +122,8 @@ def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> N
     withdraw(history.ledger, other, history._clock())
     assert pick_names(revocable, 4)[0] in history.remaining(revocable.engine.clients)
     # The second was settled: the model that the first left did not know it.
-    (settled,) = [each for each in history.outcomes() if each.asked[0].number == number]
-    assert (settled.branch, settled.planned, settled.modes, settled.rounds) == (None, None, (Mode.EXACT,), 0)
+    (settled,) = [each for each in history.outcomes() if each.asked.number == number]
+    assert (settled.restart, settled.mode, settled.rounds) == (None, Mode.EXACT, 0)
 
 
 def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable) -> None:
@@ -143,10 +142,11 @@ def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable
         group_sensitivity(edges, one | two)[end] / asked[numbers[1]].mu,
     )
     assert needed <= plan.candidate.sigma < needed * 1.4143
-    (outcome,) = revocable.forget(Last(), Rounds(2), together=True)
-    assert outcome.planned == plan
-    assert outcome.branch is not None
-    assert outcome.branch.requests == outcome.branch.hidden == numbers
+    outcome, other = revocable.forget(Last(), Rounds(2), together=True)
+    assert outcome.restart is not None
+    assert outcome.restart.planned == plan
+    assert outcome.restart == other.restart
+    assert outcome.restart.branch.requests == outcome.restart.branch.hidden == numbers
 
 
 def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable) -> None:
@@ -159,8 +159,9 @@ def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable
     plan = revocable.plan(Last(), second)
     served = revocable.forget(Last(), Rounds(2), approved=plan)
     # The approved one goes first.
-    assert [each.asked[0].number for each in served] == [second, first]
-    assert served[0].planned == plan
+    assert [each.asked.number for each in served] == [second, first]
+    assert served[0].restart is not None
+    assert served[0].restart.planned == plan
 
 
 def test_only_the_last_plan_of_a_request_can_be_approved(revocable: Revocable) -> None:
@@ -234,8 +235,8 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
                 revocable.train(Rounds(6))
                 history.ask(["clinic-1"], Budget(0.5, 1e-5))
                 (outcome,) = revocable.forget(PaperSifu(sigma=4.0), Rounds(1), level=ErasureLevel.OUTPUT)
-                assert outcome.branch is not None
-                starts.append((outcome.branch.parent, outcome.branch.sigma))
+                assert outcome.restart is not None
+                starts.append((outcome.restart.branch.parent, outcome.restart.branch.sigma))
                 models.append(history.model(history.newest))
                 if clients is everybody:
                     group = history.clients(["clinic-2"])
@@ -252,7 +253,7 @@ def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
     history = revocable.history
     history.ask(pick_names(revocable, 0), BUDGET)
     (first,) = revocable.forget(Last(), Rounds(3))
-    assert first.modes == (Mode.INSTANCE,)
+    assert first.mode is Mode.INSTANCE
     history.ask(pick_names(revocable, 1), BUDGET)
     revocable.forget(method, Rounds(9))
     edges = history.lineage().edges
@@ -260,13 +261,13 @@ def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
     others = history.clients(pick_names(revocable, 2, 3))
     assert np.isinf(group_sensitivity(edges, others)[-1])
     # What was promised before is no longer kept by anything that is proven.
-    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
+    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.HEURISTIC]
     assert any("nothing that was done to it bounds that" in each for each in history.outcomes()[1].erasure.stays)
     # Only retraining is left, and it is exact again.
     history.ask(pick_names(revocable, 2), BUDGET)
     (third,) = revocable.forget(Sifu(), Rounds(3))
-    assert third.branch is not None
-    assert (third.branch.parent, third.modes) == (ROOT, (Mode.EXACT,))
+    assert third.restart is not None
+    assert (third.restart.branch.parent, third.mode) == (ROOT, Mode.EXACT)
     assert history.verify() == []
 
 
@@ -274,11 +275,11 @@ def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: 
     history = revocable.history
     history.ask(pick_names(revocable, 0), BUDGET)
     (first,) = revocable.forget(FineTuning(), Rounds(3), level=ErasureLevel.OUTPUT)
-    assert first.modes == (Mode.HEURISTIC,)
+    assert first.mode is Mode.HEURISTIC
     history.ask(pick_names(revocable, 1), BUDGET)
     (second,) = revocable.forget(Last(), Rounds(3))
-    assert second.modes == (Mode.INSTANCE,)
-    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.INSTANCE,)]
+    assert second.mode is Mode.INSTANCE
+    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.INSTANCE]
     assert history.verify() == []
 
 
@@ -300,7 +301,7 @@ def test_no_release_has_two_noised_models(revocable: Revocable) -> None:
     plan = history.timeline.plans[number]
     (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert [branch.requests for branch in history.timeline.branches.values()] == [(), (number,)]
-    assert outcome.planned == plan
+    assert outcome.restart.planned == plan
     assert all(np.array_equal(tensor, drawn[name]) for name, tensor in history.model(ModelId(1, 0)).items())
 
 
@@ -353,7 +354,7 @@ def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revoca
     revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
     history.ask(pick_names(revocable, 1), BUDGET)
     revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.OUTPUT)
-    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,), (Mode.HEURISTIC,)]
+    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.HEURISTIC]
 
 
 def test_a_server_of_its_own_is_unbounded(revocable: Revocable) -> None:
@@ -424,13 +425,13 @@ def test_noised_rounds_prove_nothing_but_their_own_noise() -> None:
         revocable.train(Rounds(4))
         history.ask(pick_names(revocable, 0), BUDGET)
         (first,) = revocable.forget(Dp(), Rounds(2))
-        assert first.modes in {(Mode.STRICT,), (Mode.EXACT,)}
+        assert first.mode in {Mode.STRICT, Mode.EXACT}
         history.ask(pick_names(revocable, 1), BUDGET)
         revocable.forget(Last(), Rounds(2))
         # A plan that looked at data: what was strict is an instance now.
-        assert [each.modes for each in history.outcomes()] in (
-            [(Mode.INSTANCE,), (Mode.HEURISTIC,)],
-            [(Mode.EXACT,), (Mode.HEURISTIC,)],
+        assert [each.mode for each in history.outcomes()] in (
+            [Mode.INSTANCE, Mode.HEURISTIC],
+            [Mode.EXACT, Mode.HEURISTIC],
         )
 
 
@@ -455,8 +456,8 @@ def test_where_rounds_were_drawn_again_nobody_is_unknown(tmp_path: Path) -> None
         revocable.forget(Scratch(), Rounds(3))
         history.ask(["clinic-9"], BUDGET)
         (outcome,) = revocable.forget(Sifu(), Rounds(2))
-        assert outcome.branch is not None
-        assert (outcome.branch.parent, outcome.modes) == (ModelId(1, 0), (Mode.EXACT,))
+        assert outcome.restart is not None
+        assert (outcome.restart.branch.parent, outcome.mode) == (ModelId(1, 0), Mode.EXACT)
 
 
 def test_a_settled_request_is_not_exact_behind_something_unbounded(revocable: Revocable) -> None:
@@ -464,10 +465,10 @@ def test_a_settled_request_is_not_exact_behind_something_unbounded(revocable: Re
     for at in (0, 1):
         history.ask(pick_names(revocable, at), BUDGET)
     served = revocable.forget(Scratch(), Rounds(2))
-    assert [(each.branch is None, each.modes) for each in served] == [(False, (Mode.EXACT,)), (True, (Mode.EXACT,))]
+    assert [(each.restart is None, each.mode) for each in served] == [(False, Mode.EXACT), (True, Mode.EXACT)]
     history.ask(pick_names(revocable, 2), BUDGET)
     revocable.forget(FedAccum(), Rounds(2))
-    assert [each.modes for each in history.outcomes()] == [(Mode.HEURISTIC,)] * 3
+    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC] * 3
 
 
 @pytest.mark.parametrize("first", [Last(), FineTuning()])
@@ -494,7 +495,7 @@ def test_everybody_so_far_can_be_asked_for_after_any_method(revocable: Revocable
         late.forget(Sifu(), Rounds(2), level=ErasureLevel.OUTPUT)
         history.ask(["clinic-1"], BUDGET)
         (last,) = late.forget(Sifu(), Rounds(2))
-        assert last.modes[0] in (Mode.INSTANCE, Mode.EXACT)
+        assert last.mode in (Mode.INSTANCE, Mode.EXACT)
 
 
 def test_scores_of_nobody_are_none(revocable: Revocable) -> None:
@@ -584,8 +585,8 @@ def test_an_approved_node_is_not_erased_before_it_is_used(revocable: Revocable) 
     history.record_plan(revocable.plan(Halfway(), number))
     plan = revocable.plan(Halfway(), number)
     (outcome,) = revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.PURGE, approved=plan)
-    assert outcome.branch is not None
-    assert outcome.branch.parent == ModelId(0, 4)
+    assert outcome.restart is not None
+    assert outcome.restart.branch.parent == ModelId(0, 4)
 
 
 def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None:
@@ -711,10 +712,10 @@ def test_a_network_is_recorded_and_forgotten_without_a_claim() -> None:
         assert all(edge.rounding > 0 for edge in history.lineage().edges)
         history.ask(["phone-1"], Budget(10.0, 0.01))
         (last,) = revocable.forget(Last(), Rounds(1))
-        assert last.modes == (Mode.HEURISTIC,)
+        assert last.mode is Mode.HEURISTIC
         history.ask(["phone-2"], Budget(10.0, 0.01))
         (scratch,) = revocable.forget(Scratch(), Rounds(1))
-        assert scratch.modes == (Mode.EXACT,)
+        assert scratch.mode is Mode.EXACT
         assert history.verify() == []
 
 

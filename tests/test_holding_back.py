@@ -97,8 +97,8 @@ def test_a_request_ends_the_training_that_is_under_way(federation: Federation) -
     assert max(history.ledger.rounds_of(np.array(sorted(history.clients(["clinic-1"]))))) == ModelId(0, 3)
     assert shown == model_ids(0, 1, 2)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
-    assert outcome.branch is not None
-    assert outcome.branch.parent == ModelId(0, 3)
+    assert outcome.restart is not None
+    assert outcome.restart.branch.parent == ModelId(0, 3)
     assert shown == model_ids(0, 1, 2) + model_ids(1, 1, 2)
     assert history.verify() == []
 
@@ -174,7 +174,7 @@ def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federa
     served = asking.forget(Last(), Rounds(5), level=ErasureLevel.OUTPUT)
     # Who asked is part of the round that was under way, and of none after it.
     assert max(history.ledger.rounds_of(client)) == ModelId(1, 2)
-    assert [(outcome.asked[0].number, outcome.model_id) for outcome in served] == [
+    assert [(outcome.asked.number, outcome.model_id) for outcome in served] == [
         (first, ModelId(1, 5)),
         (later[0], ModelId(2, 5)),
     ]

@@ -109,9 +109,9 @@ def test_training_goes_back_to_before_the_first_round_and_no_further(history: Hi
     Revocable(history, engine()).train(Rounds(6))
     forget(history, Sifu())
     (outcome,) = history.outcomes()
-    assert outcome.branch is not None
-    assert outcome.branch.parent == ModelId(0, 3)
-    assert outcome.branch.sigma == 0
+    assert outcome.restart is not None
+    assert outcome.restart.branch.parent == ModelId(0, 3)
+    assert outcome.restart.branch.sigma == 0
 
 
 def test_no_noise_hides_rows_of_a_client_that_stays(history: History) -> None:
@@ -153,7 +153,7 @@ def test_a_client_without_its_rows_takes_part_again_and_can_leave_for_good(histo
     federation = Revocable(history, engine(3))
     federation.forget(Exact(), Rounds(2))
     assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
-    assert [outcome.modes[0].value for outcome in history.outcomes()] == ["exact"] * 3
+    assert [outcome.mode.value for outcome in history.outcomes()] == ["exact"] * 3
     assert history.verify() == []
     with pytest.raises(UnknownClientError, match="was forgotten"):
         history.clients(["clinic-2"])
@@ -317,7 +317,7 @@ def test_together_with_a_client_that_leaves(history: History, sampling: dict[str
     Revocable(history, make(0)).train(Rounds(5))
     history.ask(["clinic-2"], BUDGET, scope=RECORDS)
     history.ask(["clinic-4"], BUDGET)
-    (outcome,) = Revocable(history, make(2)).forget(Sifu(), Rounds(5), together=True)
-    assert {mode.value for mode in outcome.modes} == {"exact"}
+    outcomes = Revocable(history, make(2)).forget(Sifu(), Rounds(5), together=True)
+    assert [outcome.mode.value for outcome in outcomes] == ["exact"] * 2
     assert history.remaining(["clinic-2", "clinic-4"]) == ["clinic-2"]
     assert history.verify() == []

@@ -62,7 +62,7 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
     serve(federation, Rounds(2), outlet=shelf)
     serve(federation, Rounds(6), Exact(), outlet=shelf, served=served.append)
     assert history.newest_of(0) == ModelId(0, 4)
-    assert [outcome.asked[0].number for outcome in served] == [1]
+    assert [outcome.asked.number for outcome in served] == [1]
     assert shelf.told[0] == ModelId(0, 2)
     assert None in shelf.told[1:]
     # Between the request and the end of forgetting nothing is there, and then what was trained without it.

@@ -81,7 +81,7 @@ def test_a_client_is_forgotten_exactly_and_the_model_is_the_one_that_never_knew_
     history.ask(["clinic-2"], BUDGET)
     (outcome,) = federation.forget(Solve(), until=Rounds(4))
     other, rounds = solved(engine(without=["clinic-2"]))
-    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.mode is Mode.EXACT
     assert outcome.rounds == rounds <= 8
     # The same operations on the same numbers: the same bits.
     assert distance(history.model(history.newest), other) == 0
@@ -93,10 +93,10 @@ def test_whoever_left_with_noise_is_forgotten_exactly_once_others_are_solved_awa
     federation.train(Rounds(4))
     history.ask(["clinic-2"], BUDGET)
     (first,) = federation.forget(Last(), until=Rounds(2))
-    assert first.modes == (Mode.INSTANCE,)
+    assert first.mode is Mode.INSTANCE
     history.ask(["clinic-4"], BUDGET)
     federation.forget(Solve(), until=Rounds(2))
-    assert [outcome.modes for outcome in history.outcomes()] == [(Mode.EXACT,)] * 2
+    assert [outcome.mode for outcome in history.outcomes()] == [Mode.EXACT] * 2
 
 
 def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
@@ -104,7 +104,7 @@ def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
     federation.train(Rounds(1))
     history.ask(["clinic-7"], Budget(3.0, 1e-5))
     (outcome,) = federation.forget(Solve(), until=Rounds(20))
-    assert (outcome.modes, outcome.rounds) == ((Mode.EXACT,), 4)
+    assert (outcome.mode, outcome.rounds) == (Mode.EXACT, 4)
 
 
 def test_half_of_them_leave_together(history: History) -> None:
@@ -112,7 +112,7 @@ def test_half_of_them_leave_together(history: History) -> None:
     federation.train(Rounds(4))
     history.ask(["clinic-0", "clinic-2", "clinic-4"], BUDGET)
     (outcome,) = federation.forget(Solve(), until=Rounds(4))
-    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.mode is Mode.EXACT
     assert (
         distance(history.model(history.newest), solved(engine(without=["clinic-0", "clinic-2", "clinic-4"]))[0]) == 0
     )
@@ -159,7 +159,7 @@ def test_a_solve_that_was_cut_off_goes_on_and_ends_at_the_same_solution(history:
     with pytest.raises(ValueError, match="is being served by solve"):
         Revocable(history, whole).forget(Scratch(), until=Rounds(3))
     (outcome,) = Revocable(history, whole).forget(Solve(), until=Rounds(3))
-    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.mode is Mode.EXACT
     apart = distance(history.model(history.newest), solved(engine(without=["clinic-2"]))[0])
     assert apart <= 2 * Solving().tolerance / TRAINING.loss.l2  # type: ignore[attr-defined]
 
@@ -290,7 +290,7 @@ def test_a_later_leaver_is_hidden_by_noise_at_the_solution(history: History) -> 
     federation.train(Rounds(history.newest.round + 5))
     history.ask(["clinic-7"], BUDGET)
     (outcome,) = federation.forget(Last(), until=Rounds(3))
-    assert outcome.modes == (Mode.INSTANCE,)
+    assert outcome.mode is Mode.INSTANCE
     said = build_statement(history, 1).predicate
     assert "where the head was solved it is solved there for the others" in said.counterfactual
 

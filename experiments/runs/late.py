@@ -46,9 +46,9 @@ def run(configuration: Configuration) -> list[Row]:
         number = history.ask(list(history.ledger.pseudonyms(late)), Budget(1, 1e-5))
         back_to = revocable.plan(method, number).candidate.node.round
         (outcome,) = revocable.forget(method, Rounds(rounds - back_to), level=ErasureLevel.OUTPUT)
-        if outcome.planned is None:
+        if outcome.restart is None:
             raise RuntimeError("nobody who leaves was ever drawn")
-        claim = outcome.planned.candidate.mode.value
+        claim = outcome.restart.planned.candidate.mode.value
         return [
             {"back_to": back_to, "again": outcome.rounds, "mode": claim}
             | scores(engine, history.model(history.newest), late, [], others)

@@ -338,10 +338,10 @@ class Serving:
         if self._published:
             self._begin(number)
         (outcome,) = self.revocable.forget(self._method, until, level=ErasureLevel.OUTPUT)
-        if outcome.planned is None:
+        if outcome.restart is None:
             raise RuntimeError(f"the newest model knows nobody of {', '.join(known)}: there is nothing to measure")
         self.seen[outcome.rounds] = history.model(history.newest)
-        candidate = outcome.planned.candidate
+        candidate = outcome.restart.planned.candidate
         return {
             "way": "published" if self._published else "sound",
             "rounds": outcome.rounds,
@@ -378,9 +378,9 @@ class Serving:
 
 def claim(outcome: Outcome, number: int, *, public_rounds: bool) -> Mode:
     """Return what would be claimed right after a request was served, had its noise been drawn in secret."""
-    plan, branch = outcome.planned, outcome.branch
-    if plan is None or branch is None or plan.candidate.mode is Mode.EXACT:
+    if outcome.restart is None or outcome.restart.planned.candidate.mode is Mode.EXACT:
         return Mode.EXACT
+    plan, branch = outcome.restart.planned, outcome.restart.branch
     if not plan.candidate.obstacles or set(plan.candidate.obstacles) != {REPRODUCIBLE}:
         return plan.candidate.mode
     # Noise that only earlier requests need leaves this one as untouched as it was.

@@ -61,7 +61,7 @@ def run(configuration: Configuration) -> list[Row]:
     return [
         {
             "leavers": len(leaving),
-            "mode": outcome.modes[0].value,
+            "mode": outcome.mode.value,
             "solve": outcome.rounds,
             "solve_bytes": bytes_sent(*shape, choose(*shape, Solving().most_bytes), outcome.rounds),
             "scratch": arrived["accuracy"].rounds,

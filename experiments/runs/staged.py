@@ -389,7 +389,7 @@ def _solve_softmax(setting: Setting, rows: Federation, l2: float, known: Shard) 
         for leaving in (setting.leavers[:1], setting.leavers[1:]):
             history.ask(leaving, _BUDGET)
             (outcome,) = revocable.forget(Solve(solving), until=Rounds(own["most_rounds"]))
-            if outcome.modes != (Mode.EXACT,):
+            if outcome.mode is not Mode.EXACT:
                 raise RuntimeError(f"it was not forgotten exactly: {outcome}")
             left += leaving
             costs.append(cost(outcome.rounds, len(engine.clients) - len(left)))

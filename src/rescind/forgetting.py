@@ -226,7 +226,7 @@ class Revocable:
         if approved is not None and not isinstance(approved, RecordedPlan):
             raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
-        before = {asked.number for outcome in self.history.outcomes() for asked in outcome.asked}
+        before = {outcome.asked.number for outcome in self.history.outcomes()}
         with self._recording() as recorder:
             if approved is not None:
                 self._check_approved(approved, method)
@@ -257,8 +257,8 @@ class Revocable:
                     # Somebody took it back, or refused it, in this very moment: the others are served.
                     if approved is not None:
                         raise
-        served = [outcome for outcome in self.history.outcomes() if outcome.asked[0].number not in before]
-        return [replace(outcome, scores=scores.get(outcome.asked[0].number)) for outcome in served]
+        served = [outcome for outcome in self.history.outcomes() if outcome.asked.number not in before]
+        return [replace(outcome, scores=scores.get(outcome.asked.number)) for outcome in served]
 
     def release(self, path: str | os.PathLike[str]) -> ModelId:
         """Save the newest model as a safetensors file, for whoever may have it.

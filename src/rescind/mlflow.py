@@ -212,7 +212,7 @@ def _check_file(history: History, newest: ModelId, path: Path) -> dict[str, str]
 
 def _find_mode(history: History) -> str:
     """Return the weakest of what may be claimed now of those who were forgotten; empty if nobody was."""
-    modes = [mode for outcome in history.outcomes() for mode in outcome.modes]
+    modes = [outcome.mode for outcome in history.outcomes()]
     return max(modes, key=list(Mode).index).value if modes else ""
 
 
@@ -496,13 +496,12 @@ class _Registry:
             send()
         requests = [
             {
-                "request": filed.number,
+                "request": outcome.asked.number,
                 "completed": outcome.completed,
-                "mode": mode.value,
+                "mode": outcome.mode.value,
                 "erased": outcome.erasure.level.value,
             }
             for outcome in self._history.outcomes()
-            for filed, mode in zip(outcome.asked, outcome.modes, strict=True)
         ]
         if requests:
             self._log_text(run, json.dumps(requests, indent=1), "requests.json")

@@ -90,7 +90,7 @@ def preview(
     summary = history.summary(request.group)
     # An earlier plan may have looked at data.
     noised = isinstance(summary.facts.public, DpFedAvg)
-    strict = strict or (noised and all(earlier.public_plan for earlier in summary.forgotten))
+    strict = strict or (noised and all(earlier.public_plan for earlier in summary.owed))
     solved = None if summary.facts.solving_obstacles else Solve().plan(summary, request)
     if summary.facts.stages and solved:
         # Nothing else is done with a network in two stages.

@@ -93,10 +93,10 @@ def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
         revocable.train(Rounds(10))
         history.ask(["clinic-0"], Budget(8.0, 0.01))
         (outcome,) = revocable.forget(Sifu(), Rounds(4), level=ErasureLevel.OUTPUT)
-        assert outcome.branch is not None
-        assert outcome.branch.sigma > 0
+        assert outcome.restart is not None
+        assert outcome.restart.branch.sigma > 0
         found = {each.model_id: each for each in compare_worlds(history, tape, ["clinic-3"])}
-    parent = outcome.branch.parent
+    parent = outcome.restart.branch.parent
     assert parent is not None
     before, behind = found[parent], found[ModelId(1, 0)]
     assert behind.distance == pytest.approx(before.distance, rel=1e-9)

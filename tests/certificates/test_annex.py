@@ -71,19 +71,19 @@ def test_it_tells_where_training_restarted_and_how_much_was_hidden(
 ) -> None:
     history, certificate, found = issued
     outcome, _ = history.outcomes()
-    assert outcome.branch is not None
-    assert outcome.branch.parent is not None
-    assert outcome.planned is not None
+    assert outcome.restart is not None
+    assert outcome.restart.branch.parent is not None
+    assert outcome.restart is not None
     told = found.predicate.restart
     assert told is not None
-    assert ModelId(told.of_branch, told.round) == outcome.branch.parent
+    assert ModelId(told.of_branch, told.round) == outcome.restart.branch.parent
     assert (told.rounds, told.method) == (2, str(Sifu()))
-    path = history.lineage(outcome.branch.parent)
-    own = outcome.asked[0].request.group
+    path = history.lineage(outcome.restart.branch.parent)
+    own = outcome.asked.request.group
     assert len(own) == 2
     assert told.hidden is not None
     assert told.hidden.sensitivity == pytest.approx(group_sensitivity(path.edges, own)[-1], rel=1e-12)
-    assert 0 < told.hidden.mu == told.hidden.sensitivity / told.sigma <= outcome.asked[0].request.mu
+    assert 0 < told.hidden.mu == told.hidden.sensitivity / told.sigma <= outcome.asked.request.mu
     assert certificate.predicate.noise is not None
     assert told.sigma == certificate.predicate.noise.sigma
     checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
@@ -112,7 +112,7 @@ def test_each_scope_has_its_own_groups_to_hide(scope: PrivacyScope, jointly: lis
         (first, own), (second, later) = served(history, Sifu(), scope=scope)
         clients = {f"clinic-{number}": number + 1 for number in range(30)}
         known = history.outcomes()
-        assert known[0].asked[0].request.group == {clients["clinic-3"], clients["clinic-4"]}
+        assert known[0].asked.request.group == {clients["clinic-3"], clients["clinic-4"]}
         everybody = ["clinic-3", "clinic-4", "clinic-5"]
         both = [["clinic-5"], *([everybody] if scope is PrivacyScope.SEQUENCE else [])]
         for certificate, found, groups in ((first, own, jointly), (second, later, both)):

@@ -144,11 +144,11 @@ def test_what_may_not_be_told_in_instance_mode_is_not_in_it(history: tuple[Histo
     """The node, the sensitivity and the realised mu were computed from the leaver's data."""
     made, _ = history
     (outcome,) = made.outcomes()
-    assert outcome.planned is not None
+    assert outcome.restart is not None
     text = base64.b64decode(json.loads(content)["payload"]).decode()
     assert "clinic-3" not in text
     assert "node" not in text
-    assert f"{outcome.planned.candidate.releases_mu}" not in text
+    assert f"{outcome.restart.planned.candidate.releases_mu}" not in text
 
 
 def test_without_model_and_history_it_says_what_is_not_checked(content: bytes, keys: dict[str, Path]) -> None:

@@ -31,7 +31,7 @@ from rescind.core.noise import GRID
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.outcomes import claim_of
+from rescind.history.outcomes import outcome_of
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, Last, StrictSifu
 from rescind.testing.small import TRAINING, simulation
@@ -227,15 +227,14 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
             names = sorted(history.ledger.identities())[:6]
             numbers = [history.ask([name], Budget(0.7, 1e-5)) for name in names]
             federation.forget(StrictSifu(), Rounds(2), level=ErasureLevel.OUTPUT, together=True)
-            served = [each for each in history.outcomes() if each.branch is not None]
+            served = {each.restart.branch for each in history.outcomes() if each.restart is not None}
             counted = {
                 number: sum_
                 for each in served
-                if each.branch is not None
-                for number, sum_ in zip(each.branch.requests, each.branch.participations, strict=True)
+                for number, sum_ in zip(each.requests, each.participations, strict=True)
             }
             if {0} < set(counted.values()):
-                modes = {number: claim_of(history.timeline, number).mode for number in numbers if number in counted}
+                modes = {number: outcome_of(history.timeline, number).mode for number in numbers if number in counted}
                 assert {modes[number] for number, sum_ in counted.items() if sum_ == 0} == {Mode.EXACT}
                 assert {modes[number] for number, sum_ in counted.items() if sum_ > 0} == {Mode.STRICT}
                 for number in counted:

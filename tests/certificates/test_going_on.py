@@ -24,7 +24,7 @@ from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.events import ErasureFinished, TrainingDoubted, record
-from rescind.history.outcomes import claim_of, find_outcomes
+from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.ledger.commitments import NO_HEAD
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
@@ -79,7 +79,7 @@ def test_it_verifies_after_more_training_and_after_others_were_forgotten(federat
 def test_a_strict_claim_that_is_an_instance_today_verifies_and_says_so(federation: Revocable) -> None:
     number = forgotten(federation, "clinic-3", StrictSifu())
     content = certified(federation, number)
-    assert claim_of(federation.history.timeline, number).mode.value == "strict"
+    assert outcome_of(federation.history.timeline, number).mode.value == "strict"
     forgotten(federation, "clinic-4", Last())
     found = checked(content, federation)
     assert found.statement.predicate.mode == "strict"
@@ -104,8 +104,8 @@ def test_what_a_later_restart_made_exact_is_claimed_of_its_own_model(federation:
     """The first model has noise, and never becomes exact by what others do later."""
     number = forgotten(federation, "clinic-3", Sifu())
     content, (before,) = certified(federation, number), federation.history.outcomes()
-    assert before.branch is not None
-    assert before.branch.sigma > 0
+    assert before.restart is not None
+    assert before.restart.branch.sigma > 0
     forgotten(federation, "clinic-4", Scratch())
     assert checked(content, federation).statement.predicate.mode == "instance"
     today = checked(certified(federation, number), federation)
@@ -137,9 +137,7 @@ def settled(federation: Revocable, scope: PrivacyScope = PrivacyScope.GROUP) -> 
     federation.history.ask(["clinic-3"], BUDGET)
     number = federation.history.ask(["clinic-4"], BUDGET, scope=scope)
     federation.forget(Scratch(), Rounds(2))
-    assert {
-        asked.number for each in federation.history.outcomes() if each.branch is None for asked in each.asked
-    } == {number}
+    assert {each.asked.number for each in federation.history.outcomes() if each.restart is None} == {number}
     return number
 
 
@@ -217,7 +215,7 @@ def test_a_journal_can_be_read_as_it_was(federation: Revocable) -> None:
     timeline = federation.history.timeline
     before = next(entry.sequence for entry, _ in timeline.of(ErasureFinished)) - 1
     assert len(find_outcomes(timeline.until(timeline.last))) == 1
-    assert find_outcomes(timeline.until(before)) == []
+    assert find_outcomes(timeline.until(before)) == {}
     assert [entry.sequence for entry, _ in timeline.until(3).moments] == [1, 2, 3]
     assert timeline.until(3).requests == ()
 
@@ -322,7 +320,7 @@ def test_a_forgotten_client_that_trains_behind_the_noise_is_found(federation: Re
     (leaver,) = history.timeline.requests[0].request.group
     (present,) = [round_.participants for round_ in history.ledger.rounds(Span(1, 2, 2))]
     assert leaver not in present["client"]
-    claim = claim_of(history.timeline, number)
+    claim = outcome_of(history.timeline, number)
     assert has_touched(history, history.head, claim, ModelId(1, 2)) is False
     request = replace(claim.asked.request, group=frozenset({int(present["client"][0])}))
     other = replace(claim, asked=replace(claim.asked, request=request))

@@ -22,7 +22,7 @@ from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.regularity import Curvature, DeclaredLoss, NetworkLoss, SoftmaxL2
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.strict import HeadBound, release_mu, strict_sensitivity
-from rescind.core.summary import Forgotten, Node, Request, Summary
+from rescind.core.summary import Node, Obligation, Request, Summary
 from rescind.core.training import LocalTraining
 
 TRAINING = LocalTraining(steps=5, learning_rate=0.5, loss=SoftmaxL2(0.02, 1.0))
@@ -60,7 +60,17 @@ def summary_of(edges: Sequence[Edge], kept: Sequence[int] | None = None, **chang
     nodes = [Node(index, 0, index) for index in (kept if kept is not None else range(length + 1))]
     powers = 0.8 ** np.arange(length + 1)
     curve = RecoveryCurve(np.arange(length + 1.0), 10 * (powers - powers[-1]), 10 * (1 - powers), 1000.0)
-    values = {"edges": edges, "kept": nodes, "facts": FACTS, "curve": curve, "parameters": 40, **changes}
+    # Each noise is of a branch that has the number of the node behind it.
+    behind = {index: index for index in range(-1, 100)}
+    values = {
+        "behind_noise": behind,
+        "edges": edges,
+        "kept": nodes,
+        "facts": FACTS,
+        "curve": curve,
+        "parameters": 40,
+        **changes,
+    }
     return Summary(**values)  # type: ignore[arg-type]
 
 
@@ -75,11 +85,11 @@ def served(
     protected_from: int | None,
     spent: tuple[float, ...] | None = None,
     public_plan: bool | None = None,
-) -> Forgotten:
+) -> Obligation:
     """An earlier request as a careful history records it."""
     public = mode in (Mode.EXACT, Mode.STRICT) if public_plan is None else public_plan
     default = () if protected_from is None else (request.mu,)
-    return Forgotten(request, mode, public, protected_from, default if spent is None else spent)
+    return Obligation(1, request, mode, public, protected_from, default if spent is None else spent)
 
 
 def by_node(found: Sequence[Candidate]) -> dict[int, Candidate]:
@@ -160,7 +170,7 @@ def sequential() -> Summary:
     """Clients 0 and 1 have left: back to node 8, noise, training without them."""
     path = [*EDGES[:8], NoiseEdge(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 40))]
     first = Request(frozenset({0, 1}), BUDGET)
-    return summary_of(path, forgotten=[served(first, Mode.INSTANCE, protected_from=9, spent=(BUDGET.mu,))])
+    return summary_of(path, owed=[served(first, Mode.INSTANCE, protected_from=9, spent=(BUDGET.mu,))])
 
 
 def test_forgotten_clients_are_checked_again_where_their_noise_is_gone() -> None:
@@ -205,14 +215,14 @@ def test_a_budget_for_several_releases_covers_them_together() -> None:
     both = by_node(candidates(summary, request))
     assert request.mu == pytest.approx(BUDGET.mu / np.sqrt(2), rel=1e-3)
     # The first release has used the whole budget, so no further one under another noise fits.
-    covering = replace(summary.forgotten[0], request=replace(request, group=frozenset({0, 1})))
-    overspent = replace(summary, forgotten=[covering])
+    covering = replace(summary.owed[0], request=replace(request, group=frozenset({0, 1})))
+    overspent = replace(summary, owed=[covering])
     assert set(by_node(candidates(overspent, request))) == {0, *range(9, 20)}
     assert {each.node.index for each in left_out(overspent, request)} == set(range(1, 9))
     assert "earlier releases" in left_out(overspent, request)[0].reason
     assert set(both) == set(range(20))
     assert both[19].sigma >= single[19].sigma
-    frugal = replace(summary, forgotten=[replace(covering, spent=(request.mu,))])
+    frugal = replace(summary, owed=[replace(covering, spent=(request.mu,))])
     assert set(by_node(candidates(frugal, request))) == set(range(20))
 
 
@@ -221,7 +231,7 @@ def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
     tight = Budget(1.0, 1e-5)
     summary = sequential()
     first = Request(frozenset({0, 1}), tight)
-    strict_first = replace(summary, forgotten=[served(first, Mode.INSTANCE, 9, (tight.mu,))])
+    strict_first = replace(summary, owed=[served(first, Mode.INSTANCE, 9, (tight.mu,))])
     psi = group_sensitivity(summary.edges, [0, 1])
     for scope in (PrivacyScope.INDIVIDUAL, PrivacyScope.GROUP, PrivacyScope.SEQUENCE):
         found = by_node(candidates(strict_first, Request(frozenset({5}), BUDGET, scope)))
@@ -230,12 +240,12 @@ def test_an_earlier_promise_is_kept_on_its_own_terms() -> None:
     # Two requests that were promised joint cover of everybody so far keep it, too.
     second = served(Request(frozenset({2}), tight, PrivacyScope.SEQUENCE), Mode.INSTANCE, 15, (tight.mu,))
     twice = [*summary.edges[:14], NoiseEdge(0.5, 1e-5), *summary.edges[14:]]
-    both = summary_of(twice, forgotten=[*strict_first.forgotten, second])
+    both = summary_of(twice, owed=[*strict_first.owed, second])
     together = group_sensitivity(twice, [0, 1, 2])
     found = by_node(candidates(both, Request(frozenset({5}), BUDGET)))
     assert found[12].sigma >= together[12] / tight.mu
     assert frozenset({0, 1, 2}) in found[12].rechecked
-    classic = replace(summary, forgotten=[served(replace(first, budget=ClassicBudget(10, 0.01)), Mode.HEURISTIC, 9)])
+    classic = replace(summary, owed=[served(replace(first, budget=ClassicBudget(10, 0.01)), Mode.HEURISTIC, 9)])
     assert by_node(candidates(classic, Request(frozenset({5}), BUDGET)))[8].mode is Mode.HEURISTIC
     assert by_node(candidates(classic, Request(frozenset({5}), BUDGET)))[9].mode is Mode.INSTANCE
 
@@ -337,28 +347,28 @@ def test_nobody_who_was_erased_counts_as_never_seen() -> None:
     erased = ErasedStretch(np.arange(4), np.array([np.inf, 0.1, 0.2, 0.3]), np.full(4, 0.25), common_factor=True)
     path = [erased, *(round_of([1, 2, 3, 9], seed=number) for number in range(3))]
     earlier = served(Request(frozenset({0}), BUDGET), Mode.INSTANCE, protected_from=1)
-    summary = summary_of(path, forgotten=[earlier])
+    summary = summary_of(path, owed=[earlier])
     together = candidates(summary, Request(frozenset({9}), BUDGET, PrivacyScope.SEQUENCE))
     assert [each.node.index for each in together] == [0]
-    back = summary_of([erased, round_of([0, 1, 2])], forgotten=[earlier])
+    back = summary_of([erased, round_of([0, 1, 2])], owed=[earlier])
     assert [each.node.index for each in candidates(back, Request(frozenset({0}), BUDGET))] == [0]
     alone = by_node(candidates(summary, Request(frozenset({9}), BUDGET)))
     assert (alone[1].mode, alone[2].mode) == (Mode.EXACT, Mode.INSTANCE)
     unnamed = replace(erased, clients=np.array([5, 1, 2, 3]))
     with pytest.raises(ValueError, match="nobody of an earlier request took part before its noise"):
-        summary_of([unnamed, *path[1:]], forgotten=[earlier])
+        summary_of([unnamed, *path[1:]], owed=[earlier])
 
 
 def test_a_strict_plan_follows_strict_plans_only() -> None:
     path = [*EDGES[:8], NoiseEdge(0.5, 1e-5), *(round_of(range(2, 8), seed=number) for number in range(30, 34))]
     request = Request(frozenset({5}), BUDGET)
     first = served(Request(frozenset({0, 1}), BUDGET), Mode.STRICT, 9, (BUDGET.mu,))
-    summary = summary_of(path, facts=STRICT_FACTS, forgotten=[first])
+    summary = summary_of(path, facts=STRICT_FACTS, owed=[first])
     assert strict_candidates(summary, request)[-1].mode is Mode.STRICT
-    looked = summary_of(path, facts=STRICT_FACTS, forgotten=[replace(first, mode=Mode.INSTANCE, public_plan=False)])
+    looked = summary_of(path, facts=STRICT_FACTS, owed=[replace(first, mode=Mode.INSTANCE, public_plan=False)])
     # An exact restart may have been preferred for what the data showed, too.
-    never = Forgotten(Request(frozenset({7}), BUDGET), Mode.EXACT, public_plan=False, protected_from=None)
-    for history in (looked, replace(summary, forgotten=[never])):
+    never = Obligation(1, Request(frozenset({7}), BUDGET), Mode.EXACT, public_plan=False, branch=None)
+    for history in (looked, replace(summary, owed=[never])):
         with pytest.raises(ValueError, match="looked at data"):
             strict_candidates(history, request)
     assert by_node(candidates(summary, request))[12].weakened == (frozenset({0, 1}),)
@@ -381,8 +391,8 @@ def test_the_papers_rule_claims_no_more_than_the_planner() -> None:
     assert off_the_list.mode is Mode.HEURISTIC
     assert "public list" in off_the_list.obstacles[0]
     assert "does not fit the grid" in paper_choice(summary, request, sigma=128.0).obstacles[0]
-    covering = replace(summary.forgotten[0], request=replace(request, group=frozenset({0, 1}), releases=2))
-    spent = replace(summary, forgotten=[replace(covering, spent=(1.9, 1.9))])
+    covering = replace(summary.owed[0], request=replace(request, group=frozenset({0, 1}), releases=2))
+    spent = replace(summary, owed=[replace(covering, spent=(1.9, 1.9))])
     assert paper_choice(summary, request, sigma=2.0).node.index == 19
     early = replace(summary, kept=summary.kept[:9])
     assert paper_choice(early, request, sigma=2.0).node.index == 8
@@ -479,8 +489,8 @@ def test_impossible_plans_are_refused() -> None:
         (lambda: summary_of(EDGES, parameters=0), "parameters is 0"),
         (lambda: summary_of(EDGES, facts=STRICT_FACTS, parameters=41), "another number of parameters"),
         (lambda: summary_of(EDGES, facts=STRICT_FACTS, grid=2.0**-10), "another grid"),
-        (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, None)]), "served as instance has to name"),
-        (lambda: replace(sequential(), forgotten=[served(FIRST, Mode.INSTANCE, 9, ())]), "has spent some mu"),
+        (lambda: summary_of(EDGES, owed=[served(FIRST, Mode.INSTANCE, None)]), "served as instance has to name"),
+        (lambda: replace(sequential(), owed=[served(FIRST, Mode.INSTANCE, 9, ())]), "has spent some mu"),
         (
             lambda: summary_of([replace(EDGES[0], server_learning_rate=0.5)]),
             r"server learning rate 0\.5, the training 1",
@@ -502,8 +512,8 @@ def test_impossible_plans_are_refused() -> None:
             lambda: summary_of([*EDGES, ErasedStretch(np.arange(1), np.ones(1), np.ones(1), common_factor=True)]),
             "everybody",
         ),
-        (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
-        (lambda: summary_of(EDGES, forgotten=[served(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
+        (lambda: summary_of(EDGES, owed=[served(FIRST, Mode.INSTANCE, 5)]), "no noise lies before node 5"),
+        (lambda: summary_of(EDGES, owed=[served(FIRST, Mode.INSTANCE, 0)]), "no noise lies before node 0"),
         (lambda: paper_choice(summary_of(EDGES), Request(frozenset({0}), BUDGET), sigma=0.0), "sigma is 0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -588,7 +598,7 @@ def test_each_client_alone_means_the_one_who_moved_the_model_most() -> None:
 
 def test_an_earlier_request_without_noise_is_not_checked_again_but_stays_in_the_sequence() -> None:
     before = served(Request(frozenset({0, 1}), BUDGET), Mode.EXACT, protected_from=None)
-    summary = summary_of(EDGES, forgotten=[before])
+    summary = summary_of(EDGES, owed=[before])
     for scope in (PrivacyScope.INDIVIDUAL, PrivacyScope.GROUP):
         request = Request(frozenset({5}), BUDGET, scope)
         assert candidates(summary, request) == candidates(summary_of(EDGES), request)
@@ -605,7 +615,7 @@ def test_a_sequence_hides_the_newest_group_on_its_own_too() -> None:
     path: list[Edge] = [*[opposed] * 4, NoiseEdge(0.5, 0.0)]
     psi, together = group_sensitivity(path, [5]), group_sensitivity(path, [0, 5])
     assert psi[5] > 100 * together[5]
-    summary = summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, protected_from=5)])
+    summary = summary_of(path, owed=[served(FIRST, Mode.INSTANCE, protected_from=5)])
     found = by_node(candidates(summary, Request(frozenset({5}), BUDGET, PrivacyScope.SEQUENCE)))
     assert found[5].sigma >= psi[5] / BUDGET.mu
 
@@ -646,7 +656,7 @@ def test_between_equals_the_stronger_claim_and_then_the_later_node_is_taken() ->
 
 def test_a_classic_promise_of_long_ago_leaves_no_strict_plan() -> None:
     classic = Request(frozenset({1}), ClassicBudget(10.0, 0.01))
-    summary = summary_of(EDGES, facts=STRICT_FACTS, forgotten=[served(classic, Mode.EXACT, protected_from=None)])
+    summary = summary_of(EDGES, facts=STRICT_FACTS, owed=[served(classic, Mode.EXACT, protected_from=None)])
     with pytest.raises(ValueError, match="classic"):
         strict_candidates(summary, Request(frozenset({0}), BUDGET))
 
@@ -663,7 +673,7 @@ def test_releases_are_summed_up_within_what_is_left_after_the_reserve() -> None:
     earlier = replace(request, group=frozenset({0, 1}))
     for total, fits in ((request.ideal.mu * (1 - 1e-6), True), (request.ideal.mu * (1 + 1e-6), False)):
         spent = (float(np.sqrt(total**2 - request.mu**2)),)
-        found = candidates(replace(summary, forgotten=[served(earlier, Mode.INSTANCE, 9, spent)]), request)
+        found = candidates(replace(summary, owed=[served(earlier, Mode.INSTANCE, 9, spent)]), request)
         assert (8 in by_node(found)) is fits
 
 
@@ -733,9 +743,7 @@ def test_behind_its_noise_an_earlier_request_asks_for_nothing() -> None:
     """No noise keeps the smallest budget as it is drawn, so before its own noise only the start is left."""
     summary = sequential()
     smallest = Request(frozenset({0, 1}), Budget(1e-3, 0.1))
-    found = candidates(
-        replace(summary, forgotten=[served(smallest, Mode.INSTANCE, 9)]), Request(frozenset({5}), BUDGET)
-    )
+    found = candidates(replace(summary, owed=[served(smallest, Mode.INSTANCE, 9)]), Request(frozenset({5}), BUDGET))
     assert [each.node.index for each in found] == [0, *range(9, 20)]
 
 
@@ -743,13 +751,13 @@ def test_what_protects_an_earlier_request_is_noise_on_the_path() -> None:
     path: list[Edge] = [*EDGES[:3], NoiseEdge(0.5, 0.0)]
     for behind in (0, -1, 3, 5, 99):
         with pytest.raises(ValueError, match=f"no noise lies before node {behind}"):
-            summary_of(path, forgotten=[served(FIRST, Mode.INSTANCE, behind)])
+            summary_of(path, owed=[served(FIRST, Mode.INSTANCE, behind)])
     stretch = ErasedStretch(np.array([2, 3]), np.ones(2), np.full(2, 0.4), common_factor=True)
     with pytest.raises(ValueError, match="name everybody"):
         summary_of([EDGES[0], stretch, EDGES[1]])
     # Who was forgotten after the stretch need not be named in it.
-    later = summary_of([stretch, EDGES[0], NoiseEdge(0.5, 0.0)], forgotten=[served(FIRST, Mode.INSTANCE, 3)])
-    assert len(later.forgotten) == 1
+    later = summary_of([stretch, EDGES[0], NoiseEdge(0.5, 0.0)], owed=[served(FIRST, Mode.INSTANCE, 3)])
+    assert len(later.owed) == 1
 
 
 @pytest.mark.parametrize(

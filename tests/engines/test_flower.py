@@ -705,7 +705,7 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
     history.lift_doubts("three clinics trained by an old app")
     history.ask(["clinic-2"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
-    modes = [outcome.planned and outcome.planned.candidate.mode for outcome in history.outcomes()]
+    modes = [outcome.restart.planned and outcome.restart.planned.candidate.mode for outcome in history.outcomes()]
     assert modes == [Mode.HEURISTIC, Mode.EXACT, Mode.INSTANCE]
 
 
@@ -729,8 +729,8 @@ def test_what_was_begun_goes_on_by_its_own_method_though_it_is_doubted_since(his
     assert history.facts.doubts
     rescind.flower.run(strategy, on, initial(), num_rounds=3)
     (outcome,) = history.outcomes()
-    assert outcome.planned is not None
-    assert outcome.planned.method == str(Sifu())
+    assert outcome.restart is not None
+    assert outcome.restart.planned.method == str(Sifu())
 
 
 def test_an_array_in_the_other_order_is_the_same_array(history: History) -> None:
@@ -943,9 +943,9 @@ def test_what_the_theorem_does_not_cover_is_refused_or_recorded_as_heuristic(his
     history.ask(["clinic-5"], Budget(1.0, 1e-5))
     rescind.flower.run(chosen, on, initial(), num_rounds=2)
     (outcome,) = history.outcomes()
-    assert outcome.modes == (Mode.EXACT,)
-    assert outcome.planned is not None
-    assert (outcome.planned.candidate.node.round, outcome.planned.candidate.sigma) == (2, 0.0)
+    assert outcome.mode is Mode.EXACT
+    assert outcome.restart is not None
+    assert (outcome.restart.planned.candidate.node.round, outcome.restart.planned.candidate.sigma) == (2, 0.0)
 
 
 def test_a_strategy_that_aggregates_otherwise_is_seen_whatever_its_name(history: History) -> None:
@@ -988,7 +988,7 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     history.ask(["b"], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
     (outcome,) = history.outcomes()
-    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.mode is Mode.EXACT
     with pytest.raises(RunMismatchError):
         rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)
 
@@ -1339,7 +1339,7 @@ def asking(history: History, tmp_path: Path) -> Asking:
 def check_forgotten(asking: Asking, result: Result, branch: int, rounds: int) -> None:
     """Nothing but what was trained since the restart may have come out of the run."""
     (outcome,) = asking.history.outcomes()
-    assert outcome.asked[0].number == asking.number
+    assert outcome.asked.number == asking.number
     assert asking.history.newest == outcome.model_id == ModelId(branch, rounds)
     assert asking.evaluated == [ModelId(branch, at) for at in range(1, rounds + 1)]
     assert sorted(result.evaluate_metrics_serverapp) == sorted(result.train_metrics_clientapp)
@@ -1423,7 +1423,7 @@ def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_sam
     asking.run(grid(), num_rounds=2)
     first = asking.history.ask(["clinic-2"], Budget(8.0, 0.01))
     result = asking.run(grid(asking.on_reply(ModelId(1, 2))), num_rounds=3, method=Last())
-    assert [each.asked[0].number for each in asking.history.outcomes()] == [first, asking.number]
+    assert [each.asked.number for each in asking.history.outcomes()] == [first, asking.number]
     # The first one's branch knows who asked, and so it is finished and not looked at.
     assert asking.evaluated == [ModelId(2, 1), ModelId(2, 2), ModelId(2, 3)]
     assert asking.history.ledger.last_round(1) == 3
@@ -1449,7 +1449,7 @@ def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(
     assert asking.evaluated == [ModelId(0, 3), ModelId(0, 4), ModelId(0, 5)]
     assert sorted(result.evaluate_metrics_serverapp) == [3, 4, 5]
     (outcome,) = asking.history.outcomes()
-    assert (outcome.asked[0].number, outcome.branch) == (asking.number, None)
+    assert (outcome.asked.number, outcome.restart.branch) == (asking.number, None)
     assert asking.path.exists()
 
 

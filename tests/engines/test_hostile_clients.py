@@ -333,8 +333,8 @@ def test_who_spoils_masked_rounds_took_part_in_them(history: History) -> None:
     run(history, "masked", grid(attack), rounds=1)
     (outcome,) = history.outcomes()
     # By a restart, not by saying that the model never knew it.
-    assert outcome.branch is not None
-    assert outcome.planned is not None
+    assert outcome.restart is not None
+    assert outcome.restart is not None
 
 
 def test_rounding_follows_what_is_added_up_behind_masks(history: History) -> None:

@@ -350,7 +350,7 @@ def test_what_is_no_number_is_rejected_and_is_in_no_sum(history: History, update
     history.ask(["clinic-1"], BUDGET)
     start(history, 2, rate=None)
     (outcome,) = history.outcomes()
-    assert (outcome.modes, outcome.branch) == ((Mode.EXACT,), None)
+    assert (outcome.mode, outcome.restart) == (Mode.EXACT, None)
 
 
 def test_a_weight_is_one_whatever_a_client_tells_and_however_often_it_changes_that(history: History) -> None:
@@ -499,7 +499,7 @@ def test_after_a_purge_the_next_one_counts_as_if_it_had_taken_part_in_each_erase
         number = history.ask([name], BUDGET)
         newest = history.newest
     start(history, 1, rate=None)
-    assert [outcome.modes for outcome in history.outcomes()] == [(Mode.STRICT,), (Mode.STRICT,)]
+    assert [outcome.mode for outcome in history.outcomes()] == [Mode.STRICT, Mode.STRICT]
     assert history.timeline.branches[2].parent == newest
     noised = certified(history, number).rounds
     assert noised is not None
@@ -511,9 +511,9 @@ def test_whom_the_noise_does_not_hide_is_forgotten_from_further_back(history: Hi
     history.ask(["clinic-1", "clinic-2", "clinic-3"], Budget(1.0, 1e-5))
     start(history, 1, rate=None)
     (outcome,) = history.outcomes()
-    assert outcome.branch is not None
-    assert outcome.branch.parent == ModelId(0, 0)
-    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.restart is not None
+    assert outcome.restart.branch.parent == ModelId(0, 0)
+    assert outcome.mode is Mode.EXACT
 
 
 def test_who_took_part_in_no_round_is_not_known(history: History) -> None:

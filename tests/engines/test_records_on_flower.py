@@ -115,7 +115,7 @@ def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None
     history.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, num_rounds=2)
     (outcome,) = history.outcomes()
-    assert outcome.modes[0].value == "exact"
+    assert outcome.mode.value == "exact"
     assert all(len(edge.clients) == 5 for edge in history.lineage().edges)
     # Once it does, it is back; and that it deleted them is as good.
     start(history, {"removed": [], "request": 1}, num_rounds=5)

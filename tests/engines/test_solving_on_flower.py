@@ -93,7 +93,7 @@ def test_who_asks_is_forgotten_exactly_and_the_solution_is_not_trained_away(hist
     history.ask(["clinic-1"], Budget(1.0, 1e-5))
     start(history, num_rounds=30, method=Solve())
     (outcome,) = history.outcomes()
-    assert outcome.modes == (Mode.EXACT,)
+    assert outcome.mode is Mode.EXACT
     assert history.newest == ModelId(1, outcome.rounds)
     assert outcome.rounds < 10
     start(history, num_rounds=30, method=Solve())

@@ -165,7 +165,7 @@ def test_who_is_no_anchor_is_forgotten_exactly_by_solving_the_head_again(history
     for number, name in enumerate(("clinic-0", "clinic-5"), start=1):
         history.ask([name], BUDGET)
         start(history)
-        assert history.outcomes()[-1].modes == (Mode.EXACT,)
+        assert history.outcomes()[-1].mode is Mode.EXACT
         branch = history.timeline.branches[number]
         assert branch.parent in (ModelId(0, BODY_ROUNDS), ModelId(number - 1, 0))
         assert history.newest.branch == number
@@ -185,7 +185,7 @@ def test_an_anchor_costs_the_body(history: History) -> None:
     history.ask([ANCHORS[0]], BUDGET)
     asked: list[tuple[str, bool]] = []
     start(history, asked=asked)
-    assert history.outcomes()[-1].modes == (Mode.EXACT,)
+    assert history.outcomes()[-1].mode is Mode.EXACT
     assert history.timeline.branches[1].parent == ModelId(0, 0)
     assert [name for name, question in asked if not question] == [ANCHORS[1]] * BODY_ROUNDS
     assert body_of(history, history.newest) == body_of(history, ModelId(1, BODY_ROUNDS)) != before
@@ -249,7 +249,7 @@ def test_rows_of_an_anchor_cost_the_body_too(history: History) -> None:
     before = body_of(history, history.newest)
     history.ask([ANCHORS[0]], BUDGET, scope=PrivacyScope.RECORDS)
     start(history, removed={ANCHORS[0]: [0, 1]})
-    assert history.outcomes()[-1].modes == (Mode.EXACT,)
+    assert history.outcomes()[-1].mode is Mode.EXACT
     assert history.timeline.branches[1].parent == ModelId(0, 0)
     assert body_of(history, history.newest) != before
     # It stays, as an anchor too, under a pseudonym of its own.
@@ -633,7 +633,7 @@ def test_who_comes_in_the_middle_of_a_solve_is_forgotten_from_the_whole_body(his
     history.ask(["clinic-5"], BUDGET)
     start(history)
     assert history.timeline.branches[1].parent == ModelId(0, BODY_ROUNDS)
-    assert history.outcomes()[-1].modes == (Mode.EXACT,)
+    assert history.outcomes()[-1].mode is Mode.EXACT
     assert history.verify() == []
 
 

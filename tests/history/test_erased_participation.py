@@ -65,7 +65,7 @@ def test_the_second_to_leave_is_hidden_by_the_rounds_noise_although_the_first_wa
             number = history.ask([f"clinic-{at}"], Budget(3.0, 1e-5))
             newest = history.newest
             (outcome,) = revocable.forget(Dp(), Rounds(1), level=ErasureLevel.PURGE)
-            assert (outcome.branch.parent, outcome.modes) == (newest, (Mode.STRICT,))
+            assert (outcome.restart.branch.parent, outcome.mode) == (newest, Mode.STRICT)
             statement = build_statement(history, number)
             checked = verify(sign(statement, [SIGNER]), [SIGNER.public_key], history=history)
             assert f"add up to at most {statement.predicate.rounds.participations}" in " ".join(explain(checked))
@@ -100,7 +100,7 @@ def test_mu_is_never_below_what_it_is_without_a_purge(seed: int) -> None:
                     compared += 1
             statement = build_statement(history, number)
             verify(sign(statement, [SIGNER]), [SIGNER.public_key], history=history)
-            noised, parent = statement.predicate.rounds, outcome.branch.parent
+            noised, parent = statement.predicate.rounds, outcome.restart.branch.parent
             if noised is not None and parent is not None:
                 assert noised.participations >= counted(history, joined, parent, pseudonyms)
                 assert noised.mu <= history.timeline.requests[number - 1].request.mu

@@ -290,7 +290,7 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
         said = " ".join((*outcome.left, *history.verify()))
         assert said.count("trigger keep") == 2
         assert said.isprintable()
-        assert outcome.left == build_statement(history, outcome.asked[0].number).predicate.erasure.unreachable
+        assert outcome.left == build_statement(history, outcome.asked.number).predicate.erasure.unreachable
 
 
 FILES = ("ledger.sqlite.bak", "ledger.sqlite-journal.old", "checkpoints/old.db", f"updates/{'ab' * 32}.safetensors/x")

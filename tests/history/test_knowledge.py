@@ -52,7 +52,7 @@ def test_what_was_trained_behind_the_noise_knows_nobody(level: ErasureLevel) -> 
             (outcome,) = whole.forget(Sifu(), Rounds(3), level=level)
             assert find_known(history, history.newest) == ()
             assert find_known(history, before) != ()
-        assert outcome.branch is not None
+        assert outcome.restart is not None
 
 
 def test_a_method_that_proves_nothing_has_its_model_all_the_same() -> None:
@@ -75,9 +75,9 @@ def test_where_every_round_is_noised_a_later_restart_may_go_back_further() -> No
             history.ask([client], Budget(epsilon, 0.01))
             (outcome,) = whole.forget(Dp(), Rounds(1), level=ErasureLevel.OUTPUT)
         # It goes back to where the first one still took part, and is hidden by fewer rounds' noise.
-        assert outcome.branch is not None
-        assert ModelId(0, 0) < (outcome.branch.parent or ModelId(0, 0)) < ModelId(0, 4)
-        assert [served.modes for served in history.outcomes()] == [(Mode.STRICT,), (Mode.STRICT,)]
+        assert outcome.restart is not None
+        assert ModelId(0, 0) < (outcome.restart.branch.parent or ModelId(0, 0)) < ModelId(0, 4)
+        assert [served.mode for served in history.outcomes()] == [Mode.STRICT, Mode.STRICT]
         assert find_known(history, history.newest) == ()
         assert find_known(history, ModelId(0, 1)) == (1, 2)
 

@@ -166,7 +166,7 @@ def test_a_frozen_history_is_upgraded_and_its_certificate_verifies(place: Locati
     with place.open() as history:
         assert history.verify() == []
         assert verify(certificate, [KEY], history=history)
-        anew = sign(build_statement(history, history.outcomes()[0].asked[0].number), [SIGNER])
+        anew = sign(build_statement(history, history.outcomes()[0].asked.number), [SIGNER])
         assert verify(anew, [KEY], history=history)
 
 

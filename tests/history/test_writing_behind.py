@@ -367,7 +367,7 @@ def test_written_behind_a_run_ends_alike(tmp_path: Path) -> None:
             entries = [(entry.kind, entry.body.get("round")) for entry in history.ledger.entries()]
             spans = [Span(number, 1, 99) for number in history.timeline.branches]
             rounds = [(round_.model_id, round_.model) for span in spans for round_ in history.ledger.rounds(span)]
-            numbers.append((entries, rounds, history.ledger.kept(), [str(out.modes) for out in history.outcomes()]))
+            numbers.append((entries, rounds, history.ledger.kept(), [str(out.mode) for out in history.outcomes()]))
             assert history.verify() == []
     assert numbers[0] == numbers[1]
 

@@ -65,9 +65,9 @@ def test_an_exact_release_does_not_depend_on_the_leavers_data(goal: Goal | None,
             if cheapest.mode is Mode.EXACT:
                 planned.add(ModelId(cheapest.node.branch, cheapest.node.round))
             (outcome,) = revocable.forget(Exact(), Rounds(3))
-            assert outcome.branch is not None
-            assert outcome.modes == (Mode.EXACT,)
-            released.add((outcome.branch.parent, outcome.model))
+            assert outcome.restart is not None
+            assert outcome.mode is Mode.EXACT
+            released.add((outcome.restart.branch.parent, outcome.model))
     assert len(released) == 1
     ((parent, _),) = released
     assert parent > ROOT or capacity < 4

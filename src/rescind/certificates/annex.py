@@ -22,7 +22,7 @@ from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode, encode
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
-from rescind.history.outcomes import Claim, claim_of
+from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ErasurePlan
@@ -104,8 +104,8 @@ def build_annex(history: History, certificate: Statement) -> Annex:
     """Return the annex of a certificate that this history gave."""
     predicate = certificate.predicate
     timeline = history.timeline_at(bytes.fromhex(certificate.subject[1].digest.sha256))
-    claim = claim_of(timeline, predicate.request)
-    salt, log = deletion_log(history, claim.outcome, timeline)
+    outcome = outcome_of(timeline, predicate.request)
+    salt, log = deletion_log(history, outcome, timeline)
     return Annex(
         type_=STATEMENT_TYPE,
         subject=(_subject(certificate),),
@@ -115,7 +115,7 @@ def build_annex(history: History, certificate: Statement) -> Annex:
             version=1,
             run=predicate.run,
             request=predicate.request,
-            restart=_restart(history, timeline, claim),
+            restart=_restart(history, timeline, outcome),
             salt=salt.hex(),
             log=log.decode(),
         ),
@@ -179,19 +179,20 @@ def _subject(certificate: Statement) -> CertificateSubject:
     return CertificateSubject(name="payload of the certificate", digest=Sha256(sha256=digest))
 
 
-def _restart(history: History, timeline: Timeline, claim: Claim) -> Restart | None:
-    branch, planned = claim.restart, claim.planned
-    if branch is None or planned is None or branch.parent is None:
+def _restart(history: History, timeline: Timeline, outcome: Outcome) -> Restart | None:
+    basis = outcome.basis
+    parent = basis.branch.parent if basis else None
+    if basis is None or parent is None:
         return None
-    chosen = planned.candidate
-    sensitivity = _sensitivity(history, timeline, claim) if claim.noise else None
+    branch, chosen = basis.branch, basis.planned.candidate
+    sensitivity = _sensitivity(history, timeline, outcome) if outcome.noise else None
     hidden = None if sensitivity is None else Hidden(sensitivity=sensitivity, mu=sensitivity / branch.sigma)
     return Restart(
         branch=branch.number,
-        of_branch=branch.parent.branch,
-        round=branch.parent.round,
-        rounds=claim.rounds,
-        method=planned.method,
+        of_branch=parent.branch,
+        round=parent.round,
+        rounds=basis.rounds,
+        method=basis.planned.method,
         sigma=branch.sigma,
         predicted_rounds=chosen.predicted_rounds,
         rechecked=tuple(len(group) for group in chosen.rechecked),
@@ -199,21 +200,22 @@ def _restart(history: History, timeline: Timeline, claim: Claim) -> Restart | No
         declared=chosen.declared,
         obstacles=chosen.obstacles,
         hidden=hidden,
-        unknown=None if hidden else _ERASED if claim.noise else _NO_NOISE,
+        unknown=None if hidden else _ERASED if outcome.noise else _NO_NOISE,
     )
 
 
-def _sensitivity(history: History, timeline: Timeline, claim: Claim) -> float | None:
+def _sensitivity(history: History, timeline: Timeline, outcome: Outcome) -> float | None:
     """Compute the bound by which the noise hides the clients; ``None`` if the numbers for it are gone."""
-    assert claim.restart is not None  # noqa: S101, what is hidden by noise has a restart
-    assert claim.restart.parent is not None  # noqa: S101, and that went back somewhere
-    groups, parent = groups_of(timeline, claim.asked), claim.restart.parent
+    assert outcome.basis is not None  # noqa: S101, what is hidden by noise has a restart
+    parent = outcome.basis.branch.parent
+    assert parent is not None  # noqa: S101, and that went back somewhere
+    groups = groups_of(timeline, outcome.asked)
     try:
         path = history.lineage(parent, frozenset().union(*groups))
     except BrokenHistoryError:
         return None
     node = path.index[parent]
-    if claim.mode is Mode.STRICT:
+    if outcome.mode is Mode.STRICT:
         head = history.run.facts.head_bound()
         bounds = [float(strict_sensitivity(path.edges, group, head)[node]) for group in groups]
     else:

@@ -49,7 +49,7 @@ from rescind.history.codec import encode
 from rescind.history.events import RowsNamed
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits, find_body
-from rescind.history.outcomes import Claim, Outcome, claim_of
+from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.senders import Asker
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
@@ -111,24 +111,24 @@ def gather_claims(
     """
     timeline = history.timeline_at(head)
     facts = timeline.facts
-    claim = claim_of(timeline, number)
-    model_ids = find_covered(history, claim, head)
+    outcome = outcome_of(timeline, number)
+    model_ids = find_covered(history, outcome, head)
     if model_id is None:
         # Of the end of a restart the journal has the digest, also when its round is erased.
         erased = history.digest_of(model_ids[-1]) is None
-        model_id = claim.model_id if erased and claim.model_id else model_ids[-1]
+        model_id = outcome.model_id if erased and outcome.model_id else model_ids[-1]
     if model_id not in model_ids:
         raise ValueError(
             f"{model_id} is not among those that request {number} led to: {model_ids[0]} to {model_ids[-1]}"
         )
-    outcome, asked, mode = claim.outcome, claim.asked, claim.mode
+    asked, mode = outcome.asked, outcome.mode
     # What was settled without a restart hides nobody else.
     scope = (
         PrivacyScope.GROUP if asked.settled and asked.request.scope is PrivacyScope.SEQUENCE else asked.request.scope
     )
     training, parameters = describe_training(facts.training), history.run.parameters
-    noise, rounds = _noise(history, timeline, claim), _rounds(facts, timeline, claim)
-    solving = _solving(timeline, claim)
+    noise, rounds = _noise(history, timeline, outcome), _rounds(facts, timeline, outcome)
+    solving = _solving(timeline, outcome)
     recorded, frozen = describe_facts(facts, parameters), facts.frozen or None
     predicate = Predicate(
         **write_texts(
@@ -176,10 +176,10 @@ def gather_claims(
             stays=outcome.erasure.stays,
             unreachable=outcome.left,
         ),
-        reasons=_reasons(claim) if mode is Mode.HEURISTIC else (),
+        reasons=_reasons(outcome) if mode is Mode.HEURISTIC else (),
         evidence=tuple(evidence),
     )
-    return predicate, claim.model if model_id == claim.model_id else history.digest_of(model_id)
+    return predicate, outcome.model if model_id == outcome.model_id else history.digest_of(model_id)
 
 
 def deletion_log(history: History, outcome: Outcome, timeline: Timeline) -> tuple[bytes, bytes]:
@@ -198,9 +198,9 @@ def deletion_digest(salt: bytes, listed: bytes) -> str:
     return hashlib.sha256(salt + listed).hexdigest()
 
 
-def _reasons(claim: Claim) -> tuple[str, ...]:
-    planned = claim.planned.candidate.obstacles if claim.planned else ()
-    return (*claim.contradictions, *planned) or ("a later restart used something that no bound covers",)
+def _reasons(outcome: Outcome) -> tuple[str, ...]:
+    planned = outcome.basis.planned.candidate.obstacles if outcome.basis else ()
+    return (*outcome.contradictions, *planned) or ("a later restart used something that no bound covers",)
 
 
 def build_guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
@@ -255,24 +255,24 @@ def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) ->
     raise ValueError("neither noise on the model nor noise in every round hides anybody")
 
 
-def _noise(history: History, timeline: Timeline, claim: Claim) -> Noise | None:
-    if not claim.noise or claim.restart is None:
+def _noise(history: History, timeline: Timeline, outcome: Outcome) -> Noise | None:
+    if not outcome.noise or outcome.basis is None:
         return None
     known = timeline.branches
-    cut = branch_exits(known, ModelId(claim.restart.number - 1, 0))
+    cut = branch_exits(known, ModelId(outcome.basis.branch.number - 1, 0))
     return Noise(
-        sigma=claim.noise,
+        sigma=outcome.noise,
         grid=history.run.grid,
         source=NOISE_SOURCE if history.run.facts.secret_noise else SEED,
         earlier=sum(known[model_id.branch].sigma > 0 for model_id in cut),
     )
 
 
-def _solving(timeline: Timeline, claim: Claim) -> Solving | None:
-    settings = claim.planned.candidate.solving if claim.planned else None
-    if settings is None or claim.restart is None:
+def _solving(timeline: Timeline, outcome: Outcome) -> Solving | None:
+    settings = outcome.basis.planned.candidate.solving if outcome.basis else None
+    if settings is None or outcome.basis is None:
         return None
-    return Solving(**asdict(settings), solved=ModelId(claim.restart.number, claim.rounds) in timeline.solved)
+    return Solving(**asdict(settings), solved=outcome.basis.model_id in timeline.solved)
 
 
 def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
@@ -293,13 +293,18 @@ def _body(timeline: Timeline, model_id: ModelId) -> Body | None:
     return None if body is None else Body(model=f"{body.branch}.{body.round}", anchors=len(body.clients))
 
 
-def _rounds(facts: Facts, timeline: Timeline, claim: Claim) -> NoisedRounds | None:
+def _rounds(facts: Facts, timeline: Timeline, outcome: Outcome) -> NoisedRounds | None:
     """Return what hides in DP-FedAvg, where a restart needs no noise of its own."""
-    branch = claim.outcome.branch
-    if not isinstance(facts.public, DpFedAvg) or claim.mode not in _NOISED or branch is None or branch.parent is None:
+    branch = outcome.restart.branch if outcome.restart else None
+    if (
+        not isinstance(facts.public, DpFedAvg)
+        or outcome.mode not in _NOISED
+        or branch is None
+        or branch.parent is None
+    ):
         return None
     # Later restarts are from before this one or have only rounds without these clients, so this sum is the largest.
-    counted = dict(zip(branch.requests, branch.participations, strict=True))[claim.asked.number]
+    counted = dict(zip(branch.requests, branch.participations, strict=True))[outcome.asked.number]
     before = sum(model_id.round for model_id in branch_exits(timeline.branches, branch.parent))
     return describe_noised_rounds(facts.public.sigma, facts.public.clip, facts.public.denominator, before, counted)
 

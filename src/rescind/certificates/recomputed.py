@@ -10,42 +10,42 @@ from rescind.errors import BrokenHistoryError
 from rescind.history.events import EndByData
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
-from rescind.history.outcomes import Claim
+from rescind.history.outcomes import Outcome
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ModelId
 
 
-def find_unfounded(timeline: Timeline, claim: Claim, knows_them: bool | None) -> Iterator[str]:
+def find_unfounded(timeline: Timeline, outcome: Outcome, knows_them: bool | None) -> Iterator[str]:
     """Say why the recorded facts and rounds do not bear a claim in its mode; ``knows_them`` is ``has_touched``."""
-    number, facts = claim.asked.number, timeline.facts
-    if knows_them and claim.mode is Mode.EXACT:
+    number, facts = outcome.asked.number, timeline.facts
+    if knows_them and outcome.mode is Mode.EXACT:
         yield f"clients of request {number} took part on the way to a model that is said never to have seen them"
     elif knows_them:
         yield f"clients of request {number} took part after the noise that hides them"
-    if claim.mode is Mode.INSTANCE and facts.strict_obstacles:
+    if outcome.mode is Mode.INSTANCE and facts.strict_obstacles:
         yield from (f"what is recorded proves no instance: {obstacle}" for obstacle in facts.obstacles)
-    if claim.mode is Mode.STRICT:
+    if outcome.mode is Mode.STRICT:
         yield from (f"what is recorded proves nothing strict: {obstacle}" for obstacle in facts.strict_obstacles)
-        plans = (claim.outcome.planned, claim.planned if claim.noise else None)
-        seen = max((plan.seen for plan in plans if plan is not None), default=0)
+        restarts = (outcome.restart, outcome.basis if outcome.noise else None)
+        seen = max((restart.planned.seen for restart in restarts if restart is not None), default=0)
         if any(entry.sequence <= seen for entry, _ in timeline.of(EndByData)):
             yield "a rule that looks at data had ended training before it was planned, so it is not strict"
 
 
-def has_touched(history: History, head: bytes, claim: Claim, model_id: ModelId) -> bool | None:
+def has_touched(history: History, head: bytes, outcome: Outcome, model_id: ModelId) -> bool | None:
     """Return whether a client of the request took part on the way to a model, since the noise if some hides it.
 
     ``None`` if that is erased.
     """
-    restart = claim.restart
-    groups = [claim.asked.request.group] if restart is None else groups_of(history.timeline_at(head), claim.asked)
+    asked, branch = outcome.asked, outcome.basis.branch if outcome.basis else None
+    groups = [asked.request.group] if branch is None else groups_of(history.timeline_at(head), asked)
     try:
         path = history.lineage(model_id, frozenset().union(*groups))
     except BrokenHistoryError:
         return None
     first: int | None = 0
-    if restart is not None and claim.mode is not Mode.EXACT:
-        first = path.behind_noise.get(restart.number, path.index.get(ModelId(restart.number, 0)))
+    if branch is not None and outcome.mode is not Mode.EXACT:
+        first = path.behind_noise.get(branch.number, path.index.get(ModelId(branch.number, 0)))
     if first is None:
         return None
     since = path.edges[first : path.index[model_id]]

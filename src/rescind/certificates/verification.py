@@ -64,7 +64,7 @@ from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.obligations import groups_of
-from rescind.history.outcomes import claim_of
+from rescind.history.outcomes import outcome_of
 from rescind.history.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
 from rescind.history.requests import blind_name
 from rescind.history.senders import Asker
@@ -286,7 +286,7 @@ def find_weakened(predicate: Predicate, history: History) -> Iterator[str]:
         a sentence, if the claim is weaker today.
     """
     order = [mode.value for mode in Mode]
-    now = claim_of(history.timeline, predicate.request)
+    now = outcome_of(history.timeline, predicate.request)
     today = now.mode
     if order.index(today.value) <= order.index(predicate.mode):
         return
@@ -307,10 +307,10 @@ def find_superseded(predicate: Predicate, history: History) -> Iterator[str]:
     Yields:
         a sentence, if there is a newer model.
     """
-    certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
-    if claim.readmitted is not None:
+    certified, outcome = read_model_id(predicate), outcome_of(history.timeline, predicate.request)
+    if outcome.readmitted is not None:
         yield "somebody who was forgotten was readmitted: models that were recorded later may know them again"
-    newest = find_covered(history, claim, history.head)[-1]
+    newest = find_covered(history, outcome, history.head)[-1]
     if newest.branch != certified.branch:
         yield "it is about an earlier model: a later request made another one, which has no certificate here"
     elif newest.round > certified.round:
@@ -626,13 +626,13 @@ def _compare_remarks(
 
 def _find_descendant(predicate: Predicate, history: History, model: str) -> ModelId | None:
     """Return the later model of this digest for which the claim holds as well; ``None`` if there is none."""
-    certified, claim = read_model_id(predicate), claim_of(history.timeline, predicate.request)
-    covered = find_covered(history, claim, history.head)
+    certified, outcome = read_model_id(predicate), outcome_of(history.timeline, predicate.request)
+    covered = find_covered(history, outcome, history.head)
     later = [model_id for model_id in covered if model_id.branch == certified.branch]
     descendant = find_by_digest(history, [model_id for model_id in later if model_id.round > certified.round], model)
     if descendant is None or any(find_weakened(predicate, history)):
         return None
-    return None if has_touched(history, history.head, claim, descendant) is not False else descendant
+    return None if has_touched(history, history.head, outcome, descendant) is not False else descendant
 
 
 def _check_history(statement: Statement, history: History, witnessed: Collection[bytes]) -> list[str]:
@@ -656,9 +656,9 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
     if different:
         raise HistoryMismatchError(f"the history says something else about {', '.join(different)}")
     timeline = history.timeline_at(head)
-    claim = claim_of(timeline, predicate.request)
-    knows_them = False if claim.mode is Mode.HEURISTIC else has_touched(history, head, claim, model_id)
-    for wrong in find_unfounded(timeline, claim, knows_them):
+    outcome = outcome_of(timeline, predicate.request)
+    knows_them = False if outcome.mode is Mode.HEURISTIC else has_touched(history, head, outcome, model_id)
+    for wrong in find_unfounded(timeline, outcome, knows_them):
         raise HistoryMismatchError(wrong)
     unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.entry_times(head))]
     if not model:
@@ -699,15 +699,16 @@ def _took_part_as_stated(statement: Statement, history: History | None) -> bool:
     if history is None or rounds is None:
         return False
     timeline = history.timeline_at(bytes.fromhex(statement.subject[1].digest.sha256))
-    claim = claim_of(timeline, predicate.request)
-    groups, branch = groups_of(timeline, claim.asked), claim.outcome.branch
-    if branch is None or branch.parent is None:
+    outcome = outcome_of(timeline, predicate.request)
+    parent = outcome.restart.branch.parent if outcome.restart else None
+    if parent is None:
         return False
+    groups = groups_of(timeline, outcome.asked)
     try:
-        path = history.lineage(branch.parent, frozenset().union(*groups))
+        path = history.lineage(parent, frozenset().union(*groups))
     except BrokenHistoryError:
         return False
-    counted = max(float(participations(path.edges, group)[path.index[branch.parent]]) for group in groups)
+    counted = max(float(participations(path.edges, group)[path.index[parent]]) for group in groups)
     if math.isinf(counted):
         return False
     # Of rounds that were erased since, only the most that it can be is known.

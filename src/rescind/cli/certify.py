@@ -35,13 +35,13 @@ def certify(
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer
         from rescind.certificates.models import find_model
-        from rescind.history.outcomes import claim_of
+        from rescind.history.outcomes import outcome_of
         from rescind.private_files import open_private, read_bounded, warn_if_packed
 
         measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
-        claim = claim_of(opened.timeline, number)
+        outcome = outcome_of(opened.timeline, number)
         again = read_signed(output, opened, number)
-        chosen = None if model is None else find_model(opened, claim, model)
+        chosen = None if model is None else find_model(opened, outcome, model)
         head, model_id = again or (None, chosen)
         if chosen not in (None, model_id):
             raise ValueError(f"{output} is about {model_id}, and {model} is {chosen}: choose another --output")

@@ -102,13 +102,13 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     Example: rescind request list hospital-history
     """
     with open_existing(history) as opened:
-        from rescind.history.outcomes import find_finished
+        from rescind.history.outcomes import find_outcomes
 
         warn_of_changes(opened.stamp_problems())
         timeline = opened.timeline
         everything = timeline.requests
         names = opened.describe_groups([asked.request.group for asked in everything])
-        done = find_finished(timeline)
+        done = find_outcomes(timeline)
         rows: list[dict[str, Any]] = [
             {
                 "request": asked.number,

@@ -172,8 +172,8 @@ def assess(summary: Summary, *requests: Request, node: Node, sigma: float, stric
 def _check_strict(summary: Summary, requests: Sequence[Request]) -> None:
     """Refuse a strict plan, whoever made it, where the facts or an earlier plan do not carry one."""
     obstacles = tuple(obstacle for obstacle in summary.facts.strict_obstacles if obstacle != REPRODUCIBLE)
-    obstacles += _classic_budgets([*requests, *(earlier.request for earlier in summary.forgotten)])
-    if not all(earlier.public_plan for earlier in summary.forgotten):
+    obstacles += _classic_budgets([*requests, *(earlier.request for earlier in summary.owed)])
+    if not all(earlier.public_plan for earlier in summary.owed):
         obstacles += ("an earlier request was served by a plan that looked at data",)
     if obstacles:
         raise ValueError("no strict plan: " + "; ".join(obstacles))
@@ -203,7 +203,7 @@ def _owed(
 ) -> list[_Debt]:
     """List every promise: each request's group, and everybody up to it where the request asked for that."""
     promises: list[tuple[Request, Mode | None, float | None, tuple[float, ...]]] = [
-        *((earlier.request, earlier.mode, earlier.protected_from, earlier.spent) for earlier in summary.forgotten),
+        *((owed.request, owed.mode, summary.protected_from(owed), owed.spent) for owed in summary.owed),
         *((request, None, math.inf, ()) for request in requests),
     ]
     if not requests:
@@ -392,7 +392,7 @@ def _candidate(
         declared=summary.facts.training.declared if hidden and not strict else (),
         weakened=()
         if strict
-        else tuple(earlier.request.group for earlier in summary.forgotten if earlier.mode is Mode.STRICT),
+        else tuple(earlier.request.group for earlier in summary.owed if earlier.mode is Mode.STRICT),
     )
 
 

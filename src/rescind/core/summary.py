@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -126,11 +126,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """An earlier request that was served in some mode, and the first node that lies behind its noise.
+class Obligation:
+    """What is owed to an earlier request, which was served in some mode: ``branch`` is the one whose noise hides it.
 
-    ``public_plan`` says whether it was planned without looking at data (by ``strict_candidates``). ``protected_from``
-    is ``None`` if nobody whom it hides had touched the node it restarted from, if every round was noised anyway
+    ``public_plan`` says whether it was planned without looking at data (by ``strict_candidates``). ``branch`` is
+    ``None`` if nobody whom it hides had touched the node it restarted from, if every round was noised anyway
     (DP-FedAvg), or if nothing hides it (``heuristic``), and only then. ``spent`` holds the mu that each separate
     release since then was calibrated to. What was promised then, its budget and its scope, is owed until the client
     takes part again.
@@ -138,22 +138,23 @@ class Forgotten:
     Paper: Eq. (40). Theory section 11.
     """
 
+    number: int
     request: Request
     mode: Mode
     public_plan: bool
-    protected_from: int | None
+    branch: int | None
     spent: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """All that planning sees of a history: the path H(u), what is kept of it, who was forgotten, the facts.
+    """All that planning sees of a history: the path H(u), what is kept of it, what is owed, the facts.
 
     ``parameters`` is d, ``head_parameters`` how many of them a solver would find; ``curve`` is the measured approach
-    to the last model, over the path's nodes; ``forgotten`` holds the earlier requests in the order in which they were
-    served; ``grid`` is the noise's. ``noise_edges`` counts the noises on the path, once: it is asked for at every
-    kept node. ``needed`` remembers the noise that each promise asks for: a plan is made and then assessed, and Psi
-    along a long path is computed once.
+    to the last model, over the path's nodes; ``owed`` is for the earlier requests, in the order in which they were
+    served; ``behind_noise`` gives the first node behind the noise of a branch; ``grid`` is the noise's.
+    ``noise_edges`` counts the noises on the path, once: it is asked for at every kept node. ``needed`` remembers the
+    noise that each promise asks for: a plan is made and then assessed, and Psi along a long path is computed once.
 
     Paper: Eq. (19). Theory section 12.
     """
@@ -163,7 +164,8 @@ class Summary:
     facts: Facts
     curve: RecoveryCurve
     parameters: int
-    forgotten: Sequence[Forgotten] = ()
+    owed: Sequence[Obligation] = ()
+    behind_noise: Mapping[int, int] = field(default_factory=dict)
     grid: float = GRID
     head_parameters: int | None = None
     noise_edges: int = field(init=False)
@@ -171,7 +173,7 @@ class Summary:
 
     def __post_init__(self) -> None:
         # What is remembered belongs to these, so they must not change under it.
-        for name in ("edges", "kept", "forgotten"):
+        for name in ("edges", "kept", "owed"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "noise_edges", sum(map(_noises, self.edges)))
         indices = [node.index for node in self.kept]
@@ -187,17 +189,21 @@ class Summary:
             self._check_training(edge)
         _check_stretches(self.edges)
         everybody = frozenset[int]()
-        for earlier in self.forgotten:
+        for earlier in self.owed:
             everybody |= earlier.request.group
             self._check_protection(earlier, everybody)
+
+    def protected_from(self, earlier: Obligation) -> int | None:
+        """Return the first node behind the noise that hides an earlier request, if noise does."""
+        return None if earlier.branch is None else self.behind_noise[earlier.branch]
 
     def _check_training(self, edge: Edge) -> None:
         rate = self.facts.training.server_learning_rate
         if isinstance(edge, RoundEdge) and not edge.solver and edge.server_learning_rate != rate:
             raise ValueError(f"a round has server learning rate {edge.server_learning_rate:g}, the training {rate:g}")
 
-    def _check_protection(self, earlier: Forgotten, everybody: Group) -> None:
-        behind = earlier.protected_from
+    def _check_protection(self, earlier: Obligation, everybody: Group) -> None:
+        behind = self.protected_from(earlier)
         noised_rounds = isinstance(self.facts.public, DpFedAvg)
         if behind is None:
             if earlier.mode not in (Mode.EXACT, Mode.HEURISTIC) and not noised_rounds:

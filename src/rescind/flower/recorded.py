@@ -580,19 +580,19 @@ def _hint_at_ending(engine: FlowerEngine) -> None:
 
 
 def _tell(outcome: Outcome, *, keys: bool) -> None:
-    """Say in the run's log what became of requests, and what is left to do by hand."""
-    for asked, mode in zip(outcome.asked, outcome.modes, strict=True):
-        if outcome.planned is None:
-            _LOG.info("rescind: request %d is settled: the model does not know its clients", asked.number)
-        else:
-            candidate = outcome.planned.candidate
-            _LOG.info(
-                "rescind: request %d is served (%s): back to model %d.%d, noise %g, %d rounds of retraining",
-                *(asked.number, mode.value, candidate.node.branch, candidate.node.round),
-                *(candidate.sigma, outcome.rounds),
-            )
+    """Say in the run's log what became of a request, and what is left to do by hand."""
+    asked, restart = outcome.asked, outcome.restart
+    if restart is None:
+        _LOG.info("rescind: request %d is settled: the model does not know its clients", asked.number)
+    else:
+        candidate = restart.planned.candidate
+        _LOG.info(
+            "rescind: request %d is served (%s): back to model %d.%d, noise %g, %d rounds of retraining",
+            *(asked.number, outcome.mode.value, candidate.node.branch, candidate.node.round),
+            *(candidate.sigma, outcome.rounds),
+        )
     # Without anybody's number: beside a request's it would tell who left, in a log that is kept.
-    if keys and any(asked.request.scope is not PrivacyScope.RECORDS for asked in outcome.asked):
+    if keys and asked.request.scope is not PrivacyScope.RECORDS:
         _LOG.info(
             "rescind: the keys of those who left are still registered; flwr supernode list FEDERATION shows their "
             "numbers, and flwr supernode unregister NUMBER FEDERATION bars them"

@@ -15,7 +15,7 @@ from rescind.history.events import ClientsReadmitted, RepliesRejected
 from rescind.history.history import History
 from rescind.history.lineage import find_body
 from rescind.history.naming import is_key_name
-from rescind.history.outcomes import find_finished
+from rescind.history.outcomes import find_outcomes
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ROUND, Ledger
@@ -128,7 +128,7 @@ def count_states(ledger: Ledger, timeline: Timeline) -> Counter[ClientState]:
 
 def _find_others(ledger: Ledger, timeline: Timeline, known: Collection[int]) -> dict[int, ClientState]:
     """Return the clients that are not just active."""
-    done, leaving, rows = find_finished(timeline), set[int](), set[int]()
+    done, leaving, rows = find_outcomes(timeline), set[int](), set[int]()
     for filed in timeline.requests:
         if not filed.dropped and filed.number not in done:
             (rows if filed.request.scope is PrivacyScope.RECORDS else leaving).update(filed.request.group)

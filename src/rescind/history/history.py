@@ -723,7 +723,8 @@ class History:
             curve=self._curve(path, {node: on_path[model_id] for node, model_id in kept.items()}, run),
             parameters=run.parameters,
             head_parameters=count_parameters(run.head),
-            forgotten=[obligation.forgotten(path) for obligation in owed],
+            owed=owed,
+            behind_noise=path.behind_noise,
             grid=run.grid,
         )
 
@@ -735,12 +736,12 @@ class History:
         return exact_places(kept, timeline.branches, self.ledger.last_round, run.capacity)
 
     def outcomes(self) -> list[Outcome]:
-        """Return what became of all requests that were served to the end.
+        """Return what became of all requests that were served to the end, and what may be claimed of them.
 
         Returns:
             the outcomes, in the order in which the requests were served.
         """
-        return list(self.timeline.derive(find_outcomes))
+        return list(find_outcomes(self.timeline).values())
 
     def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
         """Return in words everything that does not agree with the chain.

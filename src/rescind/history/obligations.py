@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
 from rescind.core.facts import Mode, PrivacyScope
-from rescind.core.summary import Forgotten, Request
+from rescind.core.summary import Obligation, Request
 from rescind.history.events import RecordedPlan
-from rescind.history.lineage import Lineage, branch_exits
+from rescind.history.lineage import branch_exits
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import ROOT, Branch
 
 _WEAKEST_LAST = list(Mode)
-
-
-@dataclass(frozen=True, slots=True)
-class Obligation:
-    """What an earlier request is owed now: ``branch`` is the one whose noise hides it, if noise does."""
-
-    number: int
-    request: Request
-    mode: Mode
-    public_plan: bool
-    branch: int | None
-    spent: tuple[float, ...]
-
-    def forgotten(self, lineage: Lineage) -> Forgotten:
-        """Return it as planning wants it, on a lineage."""
-        behind = None if self.branch is None else lineage.behind_noise[self.branch]
-        return Forgotten(self.request, self.mode, self.public_plan, behind, self.spent)
 
 
 def find_obligations(timeline: Timeline) -> tuple[Obligation, ...]:

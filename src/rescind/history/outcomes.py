@@ -1,4 +1,4 @@
-"""What became of requests, as the journal has it: all that a certificate states."""
+"""What became of requests, and what may be claimed of them: decided here, from the journal alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode, PrivacyScope
+from rescind.core.summary import Obligation
+from rescind.errors import BrokenHistoryError
 from rescind.history.events import BranchRetrained, ClientsReadmitted, RecordedPlan, RequestSettled
-from rescind.history.obligations import Obligation, find_obligations
-from rescind.history.timeline import FiledRequest, Timeline
+from rescind.history.obligations import find_obligations
+from rescind.history.timeline import Deletion, FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasurePlan, ModelId
 
 
@@ -26,123 +28,79 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of requests that were served together: all that a certificate states, as the journal has it.
+class Restart:
+    """A restart that was trained to its end: its plan, its branch, the rounds, and the model that came out of it."""
 
-    ``planned`` says from where, with how much noise and why; ``modes`` is what may be claimed for each request now,
-    after everything since. ``model_id`` and ``model`` name the model that came out of it, ``rounds``
-    were trained for it, ``erasure`` is what was erased, the furthest that was done, ``completed`` when, and ``left``
-    what could not be reached. A request that was settled, because the newest model did not know its clients, has no
-    plan and no branch. ``scores`` are measured and kept nowhere.
-    """
-
-    asked: tuple[FiledRequest, ...]
-    planned: RecordedPlan | None
-    modes: tuple[Mode, ...]
-    branch: Branch | None
-    model_id: ModelId | None
-    model: str
+    planned: RecordedPlan
+    branch: Branch
     rounds: int
-    erasure: ErasurePlan
-    completed: str
-    left: tuple[str, ...]
-    scores: Scores | None = None
-
-    def __str__(self) -> str:
-        numbers = " and ".join(str(filed.number) for filed in self.asked)
-        subject = f"request {numbers} is" if len(self.asked) == 1 else f"requests {numbers} are"
-        done = f"back to {self.branch.parent}, {self.rounds} rounds since" if self.branch else "it knew none of them"
-        return f"{subject} served ({', '.join(mode.value for mode in self.modes)}): {done}"
+    model_id: ModelId
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What may be claimed of a request, in a ``mode``, and of which model.
+class Outcome:
+    """What became of a request that was served to the end, and what may be claimed of it: the only verdict there is.
 
-    It holds for ``model_id``, with which the last restart was trained to its end, and for whatever was trained on
-    from there. That restart is the request's own or a later one, which may have weakened the claim or gone back to
-    where the clients had never been. The claim rests on ``restart``: the branch whose noise hides the clients, or the
-    last one if none has to; with its plan and the rounds trained after it. A request that was settled rests on no
-    restart, and has no ``model_id``: it is about the newest branch. ``model`` is the model's digest.
-    ``readmitted`` is the number of the entry from which on models may know one of its clients again: of these nothing
-    is claimed. ``contradictions`` are what the journal holds against the run's declarations: the reasons, where the
-    mode is ``heuristic`` because of them.
+    ``restart`` is the one that served it, with whoever was served together with it; None if the request was settled,
+    because the newest model did not know its clients. ``erasure`` is what was erased, the furthest that was done,
+    ``completed`` when, and ``left`` what could not be reached.
+
+    The claim, in a ``mode``, holds for ``model_id``, with which the last restart was trained to its end, and for
+    whatever was trained on from there. That restart is the request's own or a later one, which may have weakened the
+    claim or gone back to where the clients had never been. The claim rests on ``basis``: the restart whose noise
+    hides the clients, or the last one if none has to. What was settled rests on no restart, and has no ``model_id``:
+    it is about the newest branch. ``model`` is the model's digest. ``readmitted`` is the number of the entry from
+    which on models may know one of its clients again: of these nothing is claimed. ``contradictions`` are what the
+    journal holds against the run's declarations: the reasons, where the mode is ``heuristic`` because of them.
+
+    ``scores`` are measured and kept nowhere.
     """
 
-    outcome: Outcome
     asked: FiledRequest
     mode: Mode
+    restart: Restart | None
+    erasure: ErasurePlan
+    completed: str
+    left: tuple[str, ...]
     model_id: ModelId | None = None
     model: str = ""
-    restart: Branch | None = None
-    planned: RecordedPlan | None = None
-    rounds: int = 0
+    basis: Restart | None = None
     readmitted: int | None = None
     contradictions: tuple[str, ...] = ()
+    scores: Scores | None = None
+
+    def __str__(self) -> str:
+        back = self.restart and f"back to {self.restart.branch.parent}, {self.rounds} rounds since"
+        done = back or "the model knew none of them"
+        return f"request {self.asked.number} is served ({self.mode.value}): {done}"
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that were trained to serve it."""
+        return self.restart.rounds if self.restart else 0
 
     @property
     def noise(self) -> float:
         """The noise that hides the clients (sigma), 0 if none has to."""
-        return self.restart.sigma if self.restart and self.asked.number in self.restart.hidden else 0.0
+        branch = self.basis.branch if self.basis else None
+        return branch.sigma if branch and self.asked.number in branch.hidden else 0.0
 
 
-def find_outcomes(timeline: Timeline) -> list[Outcome]:
-    """Return what became of all requests that were served to the end, in the order in which they were."""
-    asked = {filed.number: filed for filed in timeline.requests}
-    modes = {owed.number: owed.mode for owed in find_obligations(timeline)}
-    modes |= _settled(timeline)
-    against = _Against.of(timeline)
-    modes = {number: Mode.HEURISTIC if against.claim(mode, asked[number]) else mode for number, mode in modes.items()}
-    outcomes: dict[int, Outcome] = {}
-    for deletion in timeline.deletions:
-        if not deletion.completed:
-            continue
-        done_here = set[int]()
-        for number in deletion.plan.requests:
-            if number in done_here:
-                continue
-            branch = None if (at := asked[number].branch) is None else timeline.branches[at]
-            done = timeline.retrained.get(branch.number) if branch else None
-            if branch and not done:
-                continue
-            together = branch.requests if branch else (number,)
-            done_here.update(together)
-            # A later erasure goes further than one before it, and takes its place.
-            outcomes[together[0]] = Outcome(
-                asked=tuple(asked[member] for member in together),
-                planned=timeline.plans[together[0]] if branch else None,
-                modes=tuple(modes[member] for member in together),
-                branch=branch,
-                model_id=done.model_id if done else None,
-                model=done.model if done else "",
-                rounds=done.rounds if done else 0,
-                erasure=deletion.plan,
-                completed=deletion.completed,
-                left=deletion.left,
-            )
-    return list(outcomes.values())
+def find_outcomes(timeline: Timeline) -> dict[int, Outcome]:
+    """Return by number all requests that were served to the end, in the order in which they were."""
+    return timeline.derive(_find_outcomes)
 
 
-def find_finished(timeline: Timeline) -> set[int]:
-    """Return the numbers of all requests that were served to the end."""
-    return {filed.number for outcome in timeline.derive(find_outcomes) for filed in outcome.asked}
-
-
-def claim_of(timeline: Timeline, number: int) -> Claim:
-    """Return what may be claimed of a request that was served to the end.
+def outcome_of(timeline: Timeline, number: int) -> Outcome:
+    """Return what became of a request that was served to the end, and what may be claimed of it.
 
     Raises:
         ValueError: there is no such request, or it was withdrawn or refused, or it has not been served to the end.
     """
-    if number in (served := timeline.derive(_find_served)):
-        outcome, filed = served[number]
-        readmitted = timeline.readmitted(number)
-        if filed.settled:
-            claim = Claim(outcome, filed, timeline.derive(_settled)[number], readmitted=readmitted)
-        else:
-            claim = _claim(timeline, outcome, filed, readmitted)
-        contradictions = (*_Against.of(timeline).claim(claim.mode, filed), *_find_back_before(timeline, filed))
-        return replace(claim, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else claim
+    outcomes = find_outcomes(timeline)
+    if number in outcomes:
+        return outcomes[number]
     filed_requests = {filed.number: filed for filed in timeline.requests}
     if number not in filed_requests:
         raise ValueError(f"there is no request {number}: `rescind request list` shows all")
@@ -154,32 +112,68 @@ def claim_of(timeline: Timeline, number: int) -> Claim:
     )
 
 
-def _claim(timeline: Timeline, outcome: Outcome, filed: FiledRequest, readmitted: int | None) -> Claim:
-    before = timeline if readmitted is None else timeline.until(readmitted)
-    *_, (entry, last) = before.of(BranchRetrained)
-    # A restart that is not trained to its end yet has no model that something could be claimed of.
-    then = timeline.until(entry.sequence)
-    owed = then.derive(_find_owed).get(filed.number)
-    if owed is None:
-        raise ValueError(f"request {filed.number} was served after the last restart was trained to its end")
-    restart = then.branches[last.branch if owed.branch is None else owed.branch]
-    return Claim(
-        outcome=outcome,
+def _find_outcomes(timeline: Timeline) -> dict[int, Outcome]:
+    asked = {filed.number: filed for filed in timeline.requests}
+    against = _Against.of(timeline)
+    outcomes: dict[int, Outcome] = {}
+    for deletion in timeline.deletions:
+        if not deletion.completed:
+            continue
+        for number in deletion.plan.requests:
+            filed = asked[number]
+            if filed.branch is None or filed.branch in timeline.retrained:
+                # A later erasure goes further than one before it, and takes its place.
+                outcomes[number] = _judge(timeline, filed, deletion, against)
+    return outcomes
+
+
+def _judge(timeline: Timeline, filed: FiledRequest, deletion: Deletion, against: _Against) -> Outcome:
+    """Return the verdict on a request that was served to the end."""
+    outcome = Outcome(
         asked=filed,
+        mode=Mode.HEURISTIC,
+        restart=None if filed.branch is None else _restart(timeline, filed.branch),
+        erasure=deletion.plan,
+        completed=deletion.completed,
+        left=deletion.left,
+        readmitted=timeline.readmitted(filed.number),
+    )
+    if filed.branch is None:
+        outcome = replace(outcome, mode=timeline.derive(_settled)[filed.number])
+    else:
+        outcome = _follow_restarts(timeline, outcome)
+    contradictions = (
+        *outcome.contradictions,
+        *against.claim(outcome.mode, filed),
+        *_find_back_before(timeline, filed),
+    )
+    return replace(outcome, mode=Mode.HEURISTIC, contradictions=contradictions) if contradictions else outcome
+
+
+def _follow_restarts(timeline: Timeline, outcome: Outcome) -> Outcome:
+    """Return an outcome with what the last restart that was trained to its end leaves of its claim."""
+    before = timeline if outcome.readmitted is None else timeline.until(outcome.readmitted)
+    retrained = list(before.of(BranchRetrained))
+    # A restart that is not trained to its end yet has no model that something could be claimed of.
+    then = before.until(retrained[-1][0].sequence) if retrained else before
+    owed = then.derive(_find_owed).get(outcome.asked.number)
+    if owed is None or not retrained:
+        return replace(outcome, contradictions=("somebody was readmitted before the request was served to its end",))
+    last = retrained[-1][1]
+    return replace(
+        outcome,
         mode=owed.mode,
         model_id=last.model_id,
         model=last.model,
-        restart=restart,
-        planned=then.plans[restart.requests[0]],
-        rounds=then.retrained[restart.number].rounds,
-        readmitted=readmitted,
+        basis=_restart(then, last.branch if owed.branch is None else owed.branch),
     )
 
 
-def _find_served(timeline: Timeline) -> dict[int, tuple[Outcome, FiledRequest]]:
-    """Return by number the requests that were served to the end, each with what became of it."""
-    outcomes = timeline.derive(find_outcomes)
-    return {filed.number: (outcome, filed) for outcome in outcomes for filed in outcome.asked}
+def _restart(timeline: Timeline, number: int) -> Restart:
+    branch, done = timeline.branches[number], timeline.retrained.get(number)
+    if done is None:
+        raise BrokenHistoryError(f"branch {number} is followed by others, and was not trained to its end")
+    return Restart(timeline.plans[branch.requests[0]], branch, done.rounds, done.model_id, done.model)
 
 
 def _find_owed(timeline: Timeline) -> dict[int, Obligation]:

@@ -13,7 +13,7 @@ from rescind.history.bounds import read_bounds
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
 from rescind.history.lineage import find_body, newest_model
-from rescind.history.outcomes import find_finished, find_outcomes
+from rescind.history.outcomes import find_outcomes
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
 from rescind.texts import natural_order
@@ -79,7 +79,8 @@ def _overview(history: History, most: int | None) -> Overview:
     values = bounds.tracker.sensitivities(everybody)
     order = np.argsort(-values, kind="stable")[:most]
     chosen = np.sort(everybody[order]).tolist()
-    looked = any(outcome.planned and not outcome.planned.public_plan for outcome in timeline.derive(find_outcomes))
+    restarts = (outcome.restart for outcome in find_outcomes(timeline).values())
+    looked = any(restart and not restart.planned.public_plan for restart in restarts)
     names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
     body = find_body(timeline, newest)
     # Before it is whole, those who may train it.
@@ -106,7 +107,7 @@ def _overview(history: History, most: int | None) -> Overview:
 def find_unfinished(history: History) -> tuple[FiledRequest, ...]:
     """Return the requests that are not served to the end: those that are open, or that a run broke off with."""
     timeline = history.timeline
-    done = find_finished(timeline)
+    done = find_outcomes(timeline)
     return tuple(asked for asked in timeline.requests if not asked.dropped and asked.number not in done)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rescind.checkpoints import tensors
 from rescind.history.history import History
-from rescind.history.outcomes import find_finished
+from rescind.history.outcomes import find_outcomes
 from rescind.ledger.records import ModelId
 
 DIGEST, HEAD, RUN, MODEL, REQUESTS = (f"rescind.{name}" for name in ("digest", "head", "run", "model", "requests"))
@@ -38,7 +38,7 @@ def describe_release(history: History, model_id: ModelId) -> dict[str, str]:
     recorded = history.digest_of(model_id)
     if recorded is None:
         raise ValueError(f"{model_id} was erased: only the newest model is released")
-    served = sorted(find_finished(history.timeline))
+    served = sorted(find_outcomes(history.timeline))
     remarks = {
         DIGEST: recorded,
         RUN: history.identifier,

@@ -36,7 +36,7 @@ from rescind.history.events import (
 from rescind.history.lineage import branch_exits, lineage_of, newest_model
 from rescind.history.naming import check_names
 from rescind.history.obligations import find_obligations, hidden_together
-from rescind.history.outcomes import claim_of, find_finished
+from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.history.run import Run
 from rescind.history.senders import OPERATOR, Sender
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
@@ -240,7 +240,7 @@ def readmit(ledger: Ledger, name: str, reason: str, time: datetime) -> tuple[int
 
 def _check_served(timeline: Timeline, clients: Collection[int]) -> None:
     """Refuse clients of a request that has not been served to its end, with the erasure."""
-    done = find_finished(timeline)
+    done = find_outcomes(timeline)
     erasing = {number for deletion in timeline.unfinished_deletions for number in deletion.plan.requests}
     for filed in timeline.requests:
         asked = not filed.dropped and not filed.request.group.isdisjoint(clients)
@@ -256,7 +256,7 @@ def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
 
     If they came back and left again, nothing would cover both traces together.
     """
-    done = find_finished(timeline)
+    done = find_outcomes(timeline)
     for filed in timeline.requests:
         sequence = filed.request.scope is PrivacyScope.SEQUENCE
         if sequence and not filed.dropped and filed.number not in done:
@@ -265,7 +265,7 @@ def _check_exact(timeline: Timeline, clients: Collection[int]) -> None:
                 "start the federation's next run, then readmit"
             )
         if filed.served and not filed.request.group.isdisjoint(clients):
-            mode = claim_of(timeline, filed.number).mode
+            mode = outcome_of(timeline, filed.number).mode
             if mode is not Mode.EXACT:
                 raise ValueError(
                     f"by request {filed.number} this client was not forgotten exactly ({mode.value}): the model may "

@@ -28,7 +28,6 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.overview import OpenRequest
 from rescind.history.senders import Asker
-from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
 
 _NO_REASON = ", and no reason was given"
@@ -47,7 +46,6 @@ _LISTS = {
 class Served:
     """A request that was served: what may be claimed of it today, what was done for it, what was certified of it."""
 
-    asked: FiledRequest
     outcome: Outcome
     predicate: Predicate
     certificate: VerifiedCertificate | None
@@ -57,7 +55,7 @@ class Served:
     @property
     def name(self) -> str:
         """What it is called on the page."""
-        return f"request {self.asked.number}"
+        return f"request {self.outcome.asked.number}"
 
     @property
     def summary(self) -> Summary:
@@ -99,14 +97,12 @@ def find_served(history: History, certificates: Sequence[VerifiedCertificate]) -
     """Return the requests that were served, each with its certificate if one was given."""
     verified = {certificate.statement.predicate.request: certificate for certificate in certificates}
     claims = [
-        (asked, outcome, gather_claims(history, asked.number, history.head)[0])
-        for outcome in history.outcomes()
-        for asked in outcome.asked
+        (outcome, gather_claims(history, outcome.asked.number, history.head)[0]) for outcome in history.outcomes()
     ]
-    common = _common([predicate for _, _, predicate in claims])
+    common = _common([predicate for _, predicate in claims])
     return [
-        Served(asked, outcome, predicate, verified.get(asked.number), len(claims) > 1, common)
-        for asked, outcome, predicate in claims
+        Served(outcome, predicate, verified.get(outcome.asked.number), len(claims) > 1, common)
+        for outcome, predicate in claims
     ]
 
 
@@ -173,7 +169,7 @@ def describe_dropped(history: History) -> list[str]:
 
 def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> Markup:
     """Draw when a request was asked, served, certified and due."""
-    asked, predicate = request.asked, request.predicate
+    asked, predicate = request.outcome.asked, request.predicate
     days = {
         "asked": day_of(predicate.asked),
         "served": day_of(predicate.erasure.completed),
@@ -202,9 +198,10 @@ def compare_accuracies(
 ) -> Iterator[tuple[str, ...]]:
     """Say how good the model was before and after each request; an officer sees whole percents of held-out data."""
     for request in served:
-        branch = request.outcome.branch
-        if branch is None or not measured:
+        restart = request.outcome.restart
+        if restart is None or not measured:
             continue
+        branch = restart.branch
         before = max((model_id for model_id in measured if model_id.branch < branch.number), default=None)
         own = (model_id for model_id in measured if model_id.branch == branch.number)
         after = max((model_id for model_id in own if model_id.round <= request.outcome.rounds), default=None)
@@ -212,4 +209,4 @@ def compare_accuracies(
             shares = [None if model_id is None else getattr(measured[model_id], part) for model_id in (before, after)]
             if any(share is not None for share in shares):
                 told = ("not measured" if share is None else f"{share:.{digits}%}" for share in shares)
-                yield str(request.asked.number), label, *told
+                yield str(request.outcome.asked.number), label, *told

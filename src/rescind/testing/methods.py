@@ -96,13 +96,13 @@ class MethodConformance:
             revocable = make_revocable(history)
             (first, second) = forget_in_sequence(revocable, method)
             for outcome in (first, second):
-                assert outcome.planned is not None
-                candidate = outcome.planned.candidate
+                assert outcome.restart is not None
+                candidate = outcome.restart.planned.candidate
                 if isinstance(method, Heuristic):
-                    assert (candidate.mode, candidate.sigma, outcome.modes) == (
+                    assert (candidate.mode, candidate.sigma, outcome.mode) == (
                         Mode.HEURISTIC,
                         0.0,
-                        (Mode.HEURISTIC,),
+                        Mode.HEURISTIC,
                     )
                     assert method.why in candidate.obstacles
                 # Noise that can be drawn again hides nobody.
@@ -123,8 +123,9 @@ class MethodConformance:
             revocable = make_revocable(history)
             revocable.train(TRAINED)
             numbers = [history.ask(pick_names(revocable, at), BUDGET) for at in (1, 3)]
-            (outcome,) = revocable.forget(method, RETRAINED, together=True)
-            assert [asked.number for asked in outcome.asked] == numbers
+            outcomes = revocable.forget(method, RETRAINED, together=True)
+            assert [outcome.asked.number for outcome in outcomes] == numbers
+            assert len({outcome.restart for outcome in outcomes}) == 1
             assert history.verify() == []
 
     def test_a_run_that_was_cut_off_ends_with_the_same_model(
@@ -147,7 +148,9 @@ class MethodConformance:
             cut = history.outcomes()
             model = history.model(history.newest)
         assert all(np.array_equal(model[name], expected[name]) for name in expected)
-        assert [outcome.model for outcome in cut] == [outcome.model for outcome in whole]
-        assert [outcome.planned and outcome.planned.candidate for outcome in cut] == [
-            outcome.planned and outcome.planned.candidate for outcome in whole
+        assert [outcome.restart and outcome.restart.model for outcome in cut] == [
+            outcome.restart and outcome.restart.model for outcome in whole
+        ]
+        assert [outcome.restart and outcome.restart.planned.candidate for outcome in cut] == [
+            outcome.restart and outcome.restart.planned.candidate for outcome in whole
         ]
