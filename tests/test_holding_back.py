@@ -174,7 +174,7 @@ def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federa
     served = asking.forget(Last(), Rounds(5), level=ErasureLevel.OUTPUT)
     # Who asked is part of the round that was under way, and of none after it.
     assert max(history.ledger.rounds_of(client)) == ModelId(1, 2)
-    assert [(outcome.asked.number, outcome.model_id) for outcome in served] == [
+    assert [(outcome.asked.number, outcome.restart and outcome.restart.model_id) for outcome in served] == [
         (first, ModelId(1, 5)),
         (later[0], ModelId(2, 5)),
     ]
@@ -204,7 +204,7 @@ def test_a_request_about_clients_whom_the_model_does_not_know_stops_nothing(fede
     assert revocable.train(Rounds(7)) == ModelId(1, 7)
     assert federation.shown == model_ids(0, 1, 3) + model_ids(1, 1, 7)
     (settled,) = revocable.forget(Scratch(), Rounds(2))
-    assert settled.branch is None
+    assert settled.restart is None
 
 
 def test_who_is_part_of_the_round_that_is_under_way_is_known_once_it_is_recorded(federation: Federation) -> None:
@@ -243,6 +243,6 @@ def test_who_takes_a_request_back_while_its_branch_is_begun_is_forgotten(
 
     monkeypatch.setattr(history.models, "put", withdrawing)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
-    (filed,) = outcome.asked
+    filed = outcome.asked
     assert (filed.served, filed.withdrawn) == (True, False)
     assert history.verify() == []

@@ -92,7 +92,7 @@ def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> 
     serve(federation, TotalRounds(history, 10))
     history.ask([late], BUDGET)
     serve(federation, TotalRounds(history, 10), Exact(), served=served.append)
-    assert (str(served[-1].branch and served[-1].branch.parent), served[-1].rounds) == ("model 0.7", 3)
+    assert (str(served[-1].restart and served[-1].restart.branch.parent), served[-1].rounds) == ("model 0.7", 3)
     # Rounds of the branch before count; after noise they count anew.
     serve(federation, TotalRounds(history, 12), served=served.append)
     assert history.newest == ModelId(1, 5)

@@ -210,10 +210,10 @@ def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: H
         other.ask(["clinic-2"], Budget(8.0, 0.01))
         revocable.forget(Sifu(), rescind.flower.Rounds(12), **options)
         (own,), (simulated,) = history.outcomes(), other.outcomes()
-        assert own.planned is not None
-        assert simulated.planned is not None
-        assert own.planned.candidate.node == simulated.planned.candidate.node
-        assert own.planned.candidate.sigma == simulated.planned.candidate.sigma
+        assert own.restart is not None
+        assert simulated.restart is not None
+        assert own.restart.planned.candidate.node == simulated.restart.planned.candidate.node
+        assert own.restart.planned.candidate.sigma == simulated.restart.planned.candidate.sigma
         assert own.model_id == simulated.model_id == ModelId(1, 12)
         for name, tensor in other.model(other.newest).items():
             np.testing.assert_allclose(history.model(history.newest)[f"head.{name}"], tensor, rtol=1e-9, atol=1e-12)
@@ -1449,7 +1449,7 @@ def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(
     assert asking.evaluated == [ModelId(0, 3), ModelId(0, 4), ModelId(0, 5)]
     assert sorted(result.evaluate_metrics_serverapp) == [3, 4, 5]
     (outcome,) = asking.history.outcomes()
-    assert (outcome.asked.number, outcome.restart.branch) == (asking.number, None)
+    assert (outcome.asked.number, outcome.restart) == (asking.number, None)
     assert asking.path.exists()
 
 

@@ -183,18 +183,16 @@ def test_a_grid_and_the_simulator_make_the_same_noised_rounds_and_claims(history
         (own,) = history.outcomes()
         for model_id in (ModelId(0, 5), ModelId(1, 4)):
             assert distance(history.model(model_id), other.model(model_id)) <= 1e-12
-        assert own.planned is not None
-        assert simulated.planned is not None
+        assert own.restart is not None
+        assert simulated.restart is not None
         # Who executes the training is another's word; nothing else that a claim rests on differs.
         facts, expected = history.facts, other.facts
         assert replace(facts, sources=expected.sources, training=expected.training) == expected
         assert (facts.training == expected.training) is (training is TRAINING)
         assert facts.training.clips_updates
-        assert own.planned.candidate == simulated.planned.candidate
-        assert own.planned.public_plan
-        assert own.branch is not None
-        assert simulated.branch is not None
-        assert own.branch.participations == simulated.branch.participations
+        assert own.restart.planned.candidate == simulated.restart.planned.candidate
+        assert own.restart.planned.public_plan
+        assert own.restart.branch.participations == simulated.restart.branch.participations
         for branch in (0, 1):
             names = [{number: name for name, number in each.ledger.identities().items()} for each in (history, other)]
             took_part = [

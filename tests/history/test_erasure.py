@@ -85,8 +85,9 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
         train(recorder, clients, 1, range(6))
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(1, 6))
-    (owed,) = history.summary(others[:1]).forgotten
-    assert owed.protected_from == 1
+    view = history.summary(others[:1])
+    (owed,) = view.owed
+    assert view.protected_from(owed) == 1
     assert history.verify() == []
 
 
@@ -148,8 +149,9 @@ def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> N
     assert history.ledger.last_round(0) == 5
     assert list(history.ledger.rounds(plan.abandoned[0])) == []
     assert history.verify() == []
-    (owed,) = history.summary(history.clients([name(1)])).forgotten
-    assert (owed.mode, owed.protected_from) == (Mode.EXACT, None)
+    view = history.summary(history.clients([name(1)]))
+    (owed,) = view.owed
+    assert (owed.mode, view.protected_from(owed)) == (Mode.EXACT, None)
 
 
 def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> None:
@@ -175,7 +177,8 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
     others = sorted(history.ledger.identities().values())
     expected = client_sensitivities(before.edges, others, [len(before.edges)])[0]
     np.testing.assert_allclose(client_sensitivities(history.lineage().edges, others, [1])[0], expected, rtol=1e-8)
-    assert [each.protected_from for each in history.summary(others[:1]).forgotten] == [1, 1]
+    view = history.summary(others[:1])
+    assert list(map(view.protected_from, view.owed)) == [1, 1]
     assert history.verify() == []
 
 

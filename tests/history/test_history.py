@@ -164,14 +164,16 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     assert [type(edge) for edge in path.edges] == [RoundEdge] * 3 + [NoiseEdge] + [RoundEdge] * 4
     assert path.trained == (0, 1, 2, 3, 3, 4, 5, 6, 7)
     assert path.behind_noise == {1: 4}
-    (owed,) = history.summary(second).forgotten
-    assert (owed.protected_from, owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
+    view = history.summary(second)
+    (owed,) = view.owed
+    assert (view.protected_from(owed), owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
     # Back to before the noise: the first client has to be hidden again.
     branch = served(history, frozenset(second), ModelId(0, 2))
     one, two = find_obligations(history.timeline)
     assert one.branch == two.branch == branch
     assert one.spent == (one.request.mu,) * 2
-    assert [each.protected_from for each in history.summary({*second, 3}).forgotten] == [3, 3]
+    view = history.summary({*second, 3})
+    assert list(map(view.protected_from, view.owed)) == [3, 3]
     # Back to the start: nobody needs noise any more.
     third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT)
     assert [(each.mode, each.branch) for each in find_obligations(history.timeline)] == [(Mode.EXACT, None)] * 3

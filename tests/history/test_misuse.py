@@ -196,7 +196,8 @@ def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: Histor
         with pytest.raises(ValueError, match="stays so there"):
             recorder.restart(ModelId(0, 3), history.model(ModelId(0, 3)))
         recorder.restart(ModelId(branch, 1), history.model(ModelId(branch, 1)))
-    assert [each.protected_from for each in history.summary([2]).forgotten] == [5]
+    view = history.summary([2])
+    assert list(map(view.protected_from, view.owed)) == [5]
     with pytest.raises(ValueError, match="not kept on this line"), history.recording(FACTS, START) as recorder:
         recorder.restart(ModelId(0, 6), history.model(ModelId(0, 6)))
 
@@ -210,7 +211,8 @@ def test_noise_that_only_earlier_clients_need_is_not_the_leavers(history: Histor
     first, late = find_obligations(history.timeline)
     assert (first.mode, first.branch, len(first.spent)) == (Mode.INSTANCE, 2, 2)
     assert (late.mode, late.branch, late.spent) == (Mode.EXACT, None, ())
-    assert [each.protected_from for each in history.summary([2]).forgotten] == [3, None]
+    view = history.summary([2])
+    assert list(map(view.protected_from, view.owed)) == [3, None]
 
 
 def test_a_promise_to_a_sequence_is_kept(history: History) -> None:
@@ -238,7 +240,7 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
     with history.recording(facts, START) as recorder:
         recorder.restart(model_id, history.model(model_id), requests=(number,))
     later = history.summary(history.clients([name(1)]))
-    assert [(each.mode, each.protected_from) for each in later.forgotten] == [(Mode.STRICT, None)]
+    assert [(each.mode, each.branch) for each in later.owed] == [(Mode.STRICT, None)]
     whole = history.lineage()
     both = [*group, *history.clients([name(1)])]
     assert group_sensitivity(later.edges, both) == pytest.approx(group_sensitivity(whole.edges, both))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescind import Budget
-from rescind.certificates.issue import build_statement
+from rescind.certificates.issue import gather_claims
 from rescind.core.facts import Mode
 from rescind.engines.stops import Rounds
 from rescind.flower.recorded import _tell
@@ -31,7 +31,7 @@ METHODS: tuple[Method, ...] = (Exact(), FineTuning(), Last(), Scratch(), Sifu())
 
 def check_all_say_the_same(history: History, caplog: pytest.LogCaptureFixture | None = None) -> None:
     decided = {number: outcome.mode for number, outcome in find_outcomes(history.timeline).items()}
-    assert {number: Mode(build_statement(history, number).predicate.mode) for number in decided} == decided
+    assert {number: Mode(gather_claims(history, number, history.head)[0].mode) for number in decided} == decided
     assert {each.outcome.asked.number: Mode(each.predicate.mode) for each in find_served(history, ())} == decided
     assert _find_mode(history) == (max(decided.values(), key=list(Mode).index).value if decided else "")
     if caplog is not None:
