@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -321,6 +322,13 @@ class Chatty(FedAvg):
 def test_a_strategy_sends_nothing_by_itself(history: History) -> None:
     chosen = Chatty(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     with pytest.raises(ValueError, match="a strategy writes messages"):
+        rescind.flower.run(Recorded(chosen, history), on_grid(network_app(CLINICS), CLINICS), network(), 1)
+
+
+def test_a_strategy_that_cannot_be_copied_is_refused_in_words(history: History) -> None:
+    chosen = plain()
+    chosen.lock = Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"FedAvg cannot be copied .*lock.*take locks"):
         rescind.flower.run(Recorded(chosen, history), on_grid(network_app(CLINICS), CLINICS), network(), 1)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
-from rescind.core.calibration import composed_mu
+from rescind.core.calibration import composed_mu, smallest_sigma
 from rescind.core.edges import NO_BOUND
 from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
@@ -181,13 +181,13 @@ def _check_strict(summary: Summary, requests: Sequence[Request]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Debt:
-    """A group that some request promised to hide, and the noise that takes at each kept node before ``until``."""
+    """A group that some request promised to hide, and its sensitivity at each kept node before ``until``."""
 
     group: Group
     request: Request
     until: float
     spent: tuple[float, ...]
-    sigmas: Floats
+    sensitivities: Floats
     untouched_until: int
 
     def at(self, node: Node) -> bool:
@@ -199,7 +199,7 @@ class _Debt:
 
 
 def _owed(
-    summary: Summary, requests: Sequence[Request], noise: Callable[[Summary, Request, Group], Floats]
+    summary: Summary, requests: Sequence[Request], bound: Callable[[Summary, Request, Group], Floats]
 ) -> list[_Debt]:
     """List every promise: each request's group, and everybody up to it where the request asked for that."""
     promises: list[tuple[Request, Mode | None, float | None, tuple[float, ...]]] = [
@@ -220,47 +220,47 @@ def _owed(
         groups = {promise.group, everybody} if promise.scope is PrivacyScope.SEQUENCE else {promise.group}
         for group in sorted(groups, key=len):
             # What was promised whatever the data are is not re-checked by looking at them.
-            rule = _strictly if mode is Mode.STRICT else noise
+            rule = _strictly if mode is Mode.STRICT else bound
             # No noise that is calibrated to clients hides rows of one that stays.
             rule = _never if promise.scope is PrivacyScope.RECORDS else rule
-            if (rule, promise, group) not in summary.needed:
-                least = rule(summary, promise, group)
-                least.flags.writeable = False
-                summary.needed[rule, promise, group] = least
-            sigmas = summary.needed[rule, promise, group]
-            owed.append(_Debt(group, promise, until, spent, sigmas, first_joined(summary.edges, group)))
+            if (rule, promise, group) not in summary.bounds:
+                found = rule(summary, promise, group)
+                found.flags.writeable = False
+                summary.bounds[rule, promise, group] = found
+            bounds = summary.bounds[rule, promise, group]
+            owed.append(_Debt(group, promise, until, spent, bounds, first_joined(summary.edges, group)))
     return owed
 
 
 def _measured(summary: Summary, request: Request, group: Group) -> Floats:
-    """Return the noise that the measured sensitivity asks for at the kept nodes."""
+    """Return the measured sensitivity at the kept nodes."""
     kept = [node.index for node in summary.kept]
     if request.scope is PrivacyScope.INDIVIDUAL:
-        return np.asarray(client_sensitivities(summary.edges, group, kept).max(axis=1) / request.mu)
-    return group_sensitivity(summary.edges, group)[kept] / request.mu
+        return np.asarray(client_sensitivities(summary.edges, group, kept).max(axis=1))
+    return group_sensitivity(summary.edges, group)[kept]
 
 
 def _strictly(summary: Summary, request: Request, group: Group) -> Floats:
-    """Return the noise that re-checks a strict promise; infinite where the facts no longer carry a strict bound."""
+    """Return the sensitivity that re-checks a strict promise; infinite where the facts carry none."""
     if summary.facts.strict_obstacles:
         return _never(summary, request, group)
     return _public(summary, request, group)
 
 
 def _never(summary: Summary, _request: Request, _group: Group) -> Floats:
-    """Return infinite noise at every kept node."""
+    """Return an infinite sensitivity at every kept node."""
     return np.full(len(summary.kept), np.inf)
 
 
 def _public(summary: Summary, request: Request, group: Group) -> Floats:
-    """Return the noise that the strict bound asks for; for DP-FedAvg none where there is enough, else infinite."""
+    """Return the strict bound; for DP-FedAvg 0 where the rounds have noise enough, else infinite."""
     facts, kept = summary.facts, [node.index for node in summary.kept]
     if request.scope is PrivacyScope.INDIVIDUAL and len(group) > 1:
         return np.asarray(np.max([_public(summary, request, frozenset({client})) for client in group], axis=0))
     if isinstance(facts.public, DpFedAvg):
         shift = release_mu(summary.edges, group, facts.public.noise_multiplier)[kept]
         return np.where(shift <= request.mu, 0.0, np.inf)
-    return strict_sensitivity(summary.edges, group, facts.head_bound())[kept] / request.mu
+    return strict_sensitivity(summary.edges, group, facts.head_bound())[kept]
 
 
 def _public_curve(summary: Summary) -> RecoveryCurve:
@@ -275,11 +275,10 @@ def _public_curve(summary: Summary) -> RecoveryCurve:
 
 def _needed(node: Node, position: int, owed: list[_Debt]) -> float:
     """Return the noise that every promise asks for at a node; a bound that is not a number counts as infinite."""
-    sigmas = [float(debt.sigmas[position]) for debt in owed if debt.at(node)]
-    if not all(math.isfinite(sigma) for sigma in sigmas):
+    bounds = [(float(debt.sensitivities[position]), debt.request) for debt in owed if debt.at(node)]
+    if not all(math.isfinite(bound) for bound, _ in bounds):
         return math.inf
-    largest = max(sigmas, default=0.0)
-    return math.nextafter(largest, math.inf) if largest else 0.0
+    return max((smallest_sigma(bound, request) for bound, request in bounds), default=0.0)
 
 
 def _within_releases(node: Node, owed: list[_Debt]) -> bool:

@@ -153,8 +153,8 @@ class Summary:
     ``parameters`` is d, ``head_parameters`` how many of them a solver would find; ``curve`` is the measured approach
     to the last model, over the path's nodes; ``owed`` is for the earlier requests, in the order in which they were
     served; ``behind_noise`` gives the first node behind the noise of a branch; ``grid`` is the noise's.
-    ``noise_edges`` counts the noises on the path, once: it is asked for at every kept node. ``needed`` remembers the
-    noise that each promise asks for: a plan is made and then assessed, and Psi along a long path is computed once.
+    ``noise_edges`` counts the noises on the path, once: it is asked for at every kept node. ``bounds`` remembers the
+    sensitivities behind each promise: a plan is made and then assessed, and Psi along a long path is computed once.
 
     Paper: Eq. (19). Theory section 12.
     """
@@ -169,7 +169,7 @@ class Summary:
     grid: float = GRID
     head_parameters: int | None = None
     noise_edges: int = field(init=False)
-    needed: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict, repr=False, compare=False)
+    bounds: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # What is remembered belongs to these, so they must not change under it.

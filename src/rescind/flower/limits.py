@@ -57,7 +57,7 @@ class Limits:
     batch: int | None = None
     steps: int = 1_000
     learning_rate: float = 2.0
-    length: float = 5.0
+    length: float = 10.0
     messages: int = 1_000
     share: float | None = None
 

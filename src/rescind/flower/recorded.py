@@ -503,8 +503,7 @@ def _engine(
             most_examples=strategy.most_examples,
             anchors=frozenset(strategy.anchors),
         ),
-        # A copy: what other code of the server app does to its own reaches no message.
-        original=copy.deepcopy(strategy.strategy),
+        original=_copy_strategy(strategy.strategy),
         grid=grid,
         arrays=copy_record(arrays),
         nodes=nodes,
@@ -516,6 +515,17 @@ def _engine(
         evaluate_config=copy.deepcopy(evaluate_config or ConfigRecord()),
         timeout=timeout,
     )
+
+
+def _copy_strategy(strategy: Strategy) -> Strategy:
+    """Copy a strategy: what other code of the server app does to its own reaches no message."""
+    try:
+        return copy.deepcopy(strategy)
+    except TypeError as unfit:
+        raise ValueError(
+            f"{type(strategy).__name__} cannot be copied ({unfit}), and each line of training needs its own copy: "
+            "take locks, files and connections out of the strategy"
+        ) from unfit
 
 
 def _fix_schedule(train_config: ConfigRecord | Sequence[ConfigRecord] | None) -> list[ConfigRecord]:
