@@ -225,9 +225,5 @@ class _Against:
 
 
 def _settled(timeline: Timeline) -> dict[int, Mode]:
-    """Return what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
-    last = max((entry.sequence for entry, branch in timeline.of(Branch) if branch.unbounded), default=0)
-    return {
-        event.request: Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
-        for entry, event in timeline.of(RequestSettled)
-    }
+    """Return what may be claimed of requests that were settled."""
+    return {event.request: Mode.EXACT for _, event in timeline.of(RequestSettled)}
