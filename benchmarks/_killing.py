@@ -44,9 +44,13 @@ class Location:
     run: str
 
     def open(self) -> History:
+        return History(self.address, **self.places())
+
+    def places(self) -> dict[str, Any]:
+        """Return what has to be said beside the address."""
         if self.backend == "sqlite":
-            return History(self.address)
-        return History(self.address, checkpoints=self.folder, run=self.run, secret=Path(self.folder, "secret"))
+            return {}
+        return {"checkpoints": self.folder, "run": self.run, "secret": Path(self.folder, "secret")}
 
     def folders(self) -> list[Path]:
         """Return what belongs to the run and to no other; PostgreSQL's models are in a folder with a longer name."""

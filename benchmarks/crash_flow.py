@@ -32,15 +32,15 @@ from benchmarks._killing import (
     watch,
 )
 from benchmarks._measure import progress
+from benchmarks._objects import keep_objects
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.errors import LockedError
 from rescind.forgetting import Revocable
-from rescind.history.erasure import stored_updates
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
 from rescind.ledger.records import ErasureLevel, Span
-from rescind.methods import FedAccum, FedEraser, FineTuning, Last, Method, Scratch, Sifu
+from rescind.methods import FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -50,11 +50,9 @@ STEPS: tuple[tuple[Method, tuple[tuple[str, ...], ...], ErasureLevel], ...] = (
     (Last(), (("clinic-0",),), ErasureLevel.OUTPUT),
     (Sifu(), (("clinic-1", "clinic-2"),), ErasureLevel.PURGE),
     (FineTuning(), (("clinic-3",),), ErasureLevel.PURGE),
-    (FedEraser(), (("clinic-4",),), ErasureLevel.PURGE),
-    (FedAccum(), (("clinic-5",),), ErasureLevel.OUTPUT),
     (Scratch(), (("clinic-6",), ("clinic-7", "clinic-8")), ErasureLevel.PURGE),
 )
-STEPS_OF_AN_ERASURE = ("identities", "rounds", "updates", "keys", "files", "space and log")
+STEPS_OF_AN_ERASURE = ("identities", "rounds", "objects", "keys", "files", "space and log")
 MOMENTS = (
     *(moment for moment in BEGINNINGS if moment != "opening"),
     *("plan", "after plan", "end of training", "after end of training"),
@@ -77,11 +75,13 @@ def work(reports: Connection, location: Location) -> None:
 
 
 def forget_all(history: History) -> None:
-    revocable = Revocable(history, simulation(12), capacity=4, update_interval=2, seed=b"crash")
+    revocable = Revocable(history, simulation(12), capacity=4, seed=b"crash")
     asked = 0
     for method, groups, level in STEPS:
         if not history.timeline.requests:
             revocable.train(TRAINED)
+            names = history.ledger.identities()
+            keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
         for group in groups:
             asked += 1
             if len(history.timeline.requests) < asked:
@@ -121,7 +121,7 @@ def snapshot(location: Location) -> dict[str, object]:
                 for entry in ledger.entries()
             ],
             "kept": ledger.kept(),
-            "updates": stored_updates(ledger, history.timeline.branches),
+            "objects": ledger.objects(),
             "identities": ledger.identities(),
             "numbers": [
                 (

@@ -31,12 +31,12 @@ from benchmarks._measure import progress
 from benchmarks.crash_flow import patiently
 from benchmarks.next_schema import next_schema
 from rescind.history.upgrading import upgrade_history
-from rescind.ledger.schema import SCHEMA_VERSION
+from rescind.ledger.schema import FIRST_RELEASED
 
 FAILURES = ("torn", "different", "broken", "left_over")
 # Of so many kills one is at a random time.
 TIMED = 4
-FILES = {"ledger.sqlite", "ledger.sqlite.lock", "checkpoints", "updates"}
+FILES = {"ledger.sqlite", "ledger.sqlite.lock", "checkpoints", "objects"}
 
 
 def work(reports: Connection, location: Location, cut: int | None) -> None:
@@ -60,8 +60,7 @@ def work(reports: Connection, location: Location, cut: int | None) -> None:
 
 
 def upgrade(location: Location) -> None:
-    on_server = {} if location.backend == "sqlite" else {"run": location.run, "secret": f"{location.folder}/secret"}
-    patiently(lambda: upgrade_history(location.address, **on_server))
+    patiently(lambda: upgrade_history(location.address, **location.places()))
 
 
 def digest(location: Location) -> str:
@@ -103,7 +102,7 @@ class Ordeal:
 
     def __init__(self, context: ForkServerContext, location: Location) -> None:
         self._context, self.found, self.instants, self.seconds = context, Counter[str](), 0, 0.0
-        restore(SCHEMA_VERSION, location)
+        restore(FIRST_RELEASED, location)
         self._before = digest(location)
         life = Life(context, work, location, None)
         life.listen(PATIENCE_WITH_A_STEP)
@@ -117,7 +116,7 @@ class Ordeal:
 
     def kill(self, location: Location, cut: int | None, seconds: float) -> str:
         """Kill an upgrade at an instant or after a time, and tell what the history was then."""
-        restore(SCHEMA_VERSION, location)
+        restore(FIRST_RELEASED, location)
         life = Life(self._context, work, location, cut)
         life.listen(PATIENCE_WITH_A_STEP, until="upgrading")
         life.listen(PATIENCE_WITH_A_STEP if cut is not None else seconds)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from rescind.cli import app
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
-from rescind.core.summary import Node, Summary
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.server import Average, NoisedAverage, RoundResult, average
 from rescind.engines.stops import Rounds
@@ -32,7 +31,7 @@ from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
 from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId, Span
-from rescind.methods import Beginning, Exact, Heuristic, Last, OwnRounds, Scratch
+from rescind.methods import Exact, Last, Scratch
 from rescind.testing.small import TRAINING, simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -310,29 +309,6 @@ def test_a_server_that_says_it_is_no_mean_is_not_compared(history: History) -> N
 
     assert planned(history, Told(), Momentum()) is Mode.HEURISTIC  # type: ignore[arg-type]
     assert history.timeline.missed_means == ()
-
-
-def test_an_unbounded_branch_is_not_compared_as_nothing_is_claimed_of_it(history: History) -> None:
-    @dataclass(frozen=True)
-    class OwnWay(Heuristic):
-        name: ClassVar[str] = "own way"
-        why: ClassVar[str] = "nothing bounds it"
-
-        def node(self, summary: Summary) -> Node:
-            return summary.kept[0]
-
-        def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
-            return Beginning(history.model(parent), unbounded=True)
-
-        def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds:  # noqa: ARG002
-            return OwnRounds(Derived(), least=1)
-
-    federation = Revocable(history, honest())
-    federation.train(Rounds(2))
-    history.ask(["clinic-0"], BUDGET)
-    federation.forget(OwnWay(), Rounds(2))
-    assert history.newest == ModelId(1, 2)
-    assert history.facts == history.run.facts
 
 
 def made(model: Tensor, replies: Tensor, weights: Tensor, new: Tensor) -> RoundResult:

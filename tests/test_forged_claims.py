@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,9 +18,9 @@ from rescind.engines.stops import Rounds
 from rescind.errors import StalePlanError
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last
-from rescind.methods.method import Beginning, Certifying, Heuristic
+from rescind.methods.method import Certifying, Heuristic
 from rescind.simulation import Simulation
 from rescind.simulation.loop import Loop
 from rescind.testing.small import TRAINING, simulation
@@ -67,9 +66,6 @@ class Peek(Heuristic):
 
     def node(self, summary: Summary) -> Node:
         return summary.kept[-1]
-
-    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
-        return Beginning(history.model(parent), unbounded=False)
 
 
 def test_a_public_method_is_not_strict_after_a_plan_that_looked_at_data() -> None:

@@ -15,7 +15,6 @@ from rescind.audit.replay import distance
 from rescind.checkpoints.tensors import digest, read
 from rescind.core import planning
 from rescind.core.calibration import Budget
-from rescind.core.edges import UnboundedEdge
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
 from rescind.core.planning import Candidate, candidates
 from rescind.core.regularity import NetworkLoss
@@ -23,7 +22,7 @@ from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.engine import Engine, Replies
 from rescind.engines.server import Average, NoisedAverage, RoundResult
-from rescind.engines.stops import Accuracy, NotBefore, Rounds
+from rescind.engines.stops import Accuracy, Rounds
 from rescind.engines.training import train
 from rescind.errors import (
     ForgottenClientError,
@@ -35,18 +34,14 @@ from rescind.errors import (
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.requests import withdraw
-from rescind.ledger.records import ROOT, ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import (
-    Beginning,
     Certifying,
     Dp,
-    FedAccum,
-    FedEraser,
     FineTuning,
     Heuristic,
     Last,
     Method,
-    OwnRounds,
     PaperSifu,
     Scratch,
     Sifu,
@@ -69,7 +64,7 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 @pytest.fixture
 def revocable(history: History) -> Revocable:
-    trained = Revocable(history, simulation(secret_noise=True), update_interval=1)
+    trained = Revocable(history, simulation(secret_noise=True))
     trained.train(Rounds(6))
     return trained
 
@@ -77,7 +72,7 @@ def revocable(history: History) -> Revocable:
 def add_round(revocable: Revocable) -> None:
     """Record one more round, as a training does that was under way when somebody asked."""
     engine, history = revocable.engine, revocable.history
-    with history.recording(engine.facts, engine.start(), update_interval=revocable.update_interval) as recorder:
+    with history.recording(engine.facts, engine.start()) as recorder:
         train(engine, recorder, lambda: engine.clients, Rounds(recorder.model_id.round + 1), revocable.server)
 
 
@@ -188,7 +183,7 @@ def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> N
     (outcome,) = revocable.forget(Last(), Rounds(4))
     assert outcome.rounds == 4
     assert revocable.train(Rounds(6)) == ModelId(1, 6)
-    with history.recording(revocable.engine.facts, revocable.engine.start(), update_interval=1) as recorder:
+    with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
         made = revocable.server.round(
             revocable.engine, recorder.model(), ModelId(1, 7), pick_names(revocable, 0, 1, 2)
         )
@@ -246,31 +241,6 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
         assert 0 < distance(*models) <= bound
 
 
-@pytest.mark.parametrize("method", [FedEraser(), FedAccum()])
-def test_behind_an_unbounded_beginning_nothing_is_known_of_anybody(
-    revocable: Revocable, method: FedEraser | FedAccum
-) -> None:
-    history = revocable.history
-    history.ask(pick_names(revocable, 0), BUDGET)
-    (first,) = revocable.forget(Last(), Rounds(3))
-    assert first.mode is Mode.INSTANCE
-    history.ask(pick_names(revocable, 1), BUDGET)
-    revocable.forget(method, Rounds(9))
-    edges = history.lineage().edges
-    assert any(isinstance(edge, UnboundedEdge) for edge in edges)
-    others = history.clients(pick_names(revocable, 2, 3))
-    assert np.isinf(group_sensitivity(edges, others)[-1])
-    # What was promised before is no longer kept by anything that is proven.
-    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.HEURISTIC]
-    assert any("nothing that was done to it bounds that" in each for each in history.outcomes()[1].erasure.stays)
-    # Only retraining is left, and it is exact again.
-    history.ask(pick_names(revocable, 2), BUDGET)
-    (third,) = revocable.forget(Sifu(), Rounds(3))
-    assert third.restart is not None
-    assert (third.restart.branch.parent, third.mode) == (ROOT, Mode.EXACT)
-    assert history.verify() == []
-
-
 def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: Revocable) -> None:
     history = revocable.history
     history.ask(pick_names(revocable, 0), BUDGET)
@@ -316,9 +286,6 @@ def test_rules_end_a_branch() -> None:
     assert rule.reached(8, never)
     assert not rule.reached(4, lambda: 0.89)
     assert rule.reached(4, lambda: 0.9)
-    later = NotBefore(Accuracy(0.5, most=8), 6)
-    assert [later.reached(rounds, lambda: 0.6) for rounds in (0, 5, 6)] == [False, False, True]
-    assert (later.most, later.reached(8, never)) == (8, True)
     for wrong in (
         lambda: Rounds(-1),
         lambda: Accuracy(1.5),
@@ -339,13 +306,9 @@ class Halfway(Heuristic):
     name: ClassVar[str] = "Halfway"
     why: ClassVar[str] = "for tests"
     at: int = 4
-    unbounded: bool = False
 
     def node(self, summary: Summary) -> Node:
         return next(each for each in summary.kept if (each.branch, each.round) == (0, self.at))
-
-    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: object) -> Beginning:  # noqa: ARG002
-        return Beginning(history.model(parent), self.unbounded)
 
 
 def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revocable: Revocable) -> None:
@@ -355,16 +318,6 @@ def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revoca
     history.ask(pick_names(revocable, 1), BUDGET)
     revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.HEURISTIC]
-
-
-def test_a_server_of_its_own_is_unbounded(revocable: Revocable) -> None:
-    class Own(Halfway):
-        def rounds(self, history: History, tip: ModelId, leaving: object) -> OwnRounds:  # noqa: ARG002
-            return OwnRounds(Average(), 0)
-
-    revocable.history.ask(pick_names(revocable, 0), BUDGET)
-    with pytest.raises(ValueError, match="rounds of its own, which nothing bounds"):
-        revocable.forget(Own(), Rounds(2))
 
 
 def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -> None:
@@ -396,7 +349,7 @@ def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -
     history.record_plan(RecordedPlan((number,), exact, public_plan=False))
     facts, start = revocable.engine.facts, revocable.engine.start()
     with (
-        history.recording(facts, start, update_interval=1) as recorder,
+        history.recording(facts, start) as recorder,
         pytest.raises(ValueError, match=r"says exact, and model 0\.6 knows clients"),
     ):
         recorder.restart(ModelId(0, 6), recorder.model(), requests=(number,))
@@ -460,15 +413,15 @@ def test_where_rounds_were_drawn_again_nobody_is_unknown(tmp_path: Path) -> None
         assert (outcome.restart.branch.parent, outcome.mode) == (ModelId(1, 0), Mode.EXACT)
 
 
-def test_a_settled_request_is_not_exact_behind_something_unbounded(revocable: Revocable) -> None:
+def test_a_settled_request_is_not_exact_behind_a_model_that_is_no_mean(revocable: Revocable) -> None:
     history = revocable.history
     for at in (0, 1):
         history.ask(pick_names(revocable, at), BUDGET)
     served = revocable.forget(Scratch(), Rounds(2))
     assert [(each.restart is None, each.mode) for each in served] == [(False, Mode.EXACT), (True, Mode.EXACT)]
-    history.ask(pick_names(revocable, 2), BUDGET)
-    revocable.forget(FedAccum(), Rounds(2))
-    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC] * 3
+    with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
+        recorder.record_other_mean()
+    assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC] * 2
 
 
 @pytest.mark.parametrize("first", [Last(), FineTuning()])
@@ -565,18 +518,6 @@ def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) ->
         revocable.forget(StrictSifu(), Rounds(1), approved=plan)
 
 
-def test_what_a_branch_in_work_needs_is_not_erased(revocable: Revocable) -> None:
-    history = revocable.history
-    history.ask(pick_names(revocable, 0), BUDGET)
-    with pytest.raises(CutOffError):
-        replace(revocable, engine=Cut(revocable.engine, ModelId(1, 3))).forget(FedEraser(), Rounds(6))
-    with pytest.raises(ValueError, match="branch 1 may still need stored updates"):
-        history.plan_erasure()
-    assert history.outcomes() == []
-    (outcome,) = revocable.forget(FedEraser(), Rounds(6))
-    assert outcome.rounds == 6
-
-
 def test_an_approved_node_is_not_erased_before_it_is_used(revocable: Revocable) -> None:
     history = revocable.history
     history.ask(pick_names(revocable, 0), BUDGET)
@@ -661,9 +602,6 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
 
         def node(self, summary: Summary) -> Node:
             return summary.kept[0]
-
-        def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: object) -> Beginning:  # noqa: ARG002
-            return Beginning(history.model(parent), unbounded=True)
 
     for call, message in (
         (lambda: revocable.forget(Last(), 3), r"until is 3; give a rule such as Rounds\(10\)"),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A schema that is never released: what an upgrade is tried with, as long as there is only one schema."""
+"""A schema that is never released: what upgrades are tried with beside those that are."""
 
 from __future__ import annotations
 

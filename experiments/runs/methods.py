@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from experiments.harness import Configuration, Row
+from experiments.taped.fedaccum import FedAccum
+from experiments.taped.federaser import FedEraser
+from experiments.taped.tape import TapeMethod
 from rescind import methods
 from rescind.core.facts import Mode
 from rescind.methods import Certifying, Heuristic, Method
+
+_TAPED = (FedAccum, FedEraser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +177,13 @@ WORDS = {
 }
 
 
-def available() -> Iterator[tuple[str, type[Method]]]:
+def available() -> Iterator[tuple[str, type[Method | TapeMethod]]]:
     """Return every method that there is, by the name of its class; those that have words come in their order."""
     for name in sorted(methods.__all__, key=[*WORDS, *methods.__all__].index):
         found = getattr(methods, name)
         if inspect.isclass(found) and issubclass(found, Method) and not inspect.isabstract(found):
             yield name, found
+    yield from ((taped.__name__, taped) for taped in _TAPED)
 
 
 def run(configuration: Configuration) -> list[Row]:  # noqa: ARG001, there is nothing to choose
@@ -192,7 +198,7 @@ def run(configuration: Configuration) -> list[Row]:  # noqa: ARG001, there is no
                 "method": method.name,
                 "certifies": issubclass(method, Certifying),
                 "public_plan": issubclass(method, Certifying) and method.public_plan,
-                "why": method.why if issubclass(method, Heuristic) else "",
+                "why": method.why if issubclass(method, Heuristic | TapeMethod) else "",
                 "theory": theory[1] if theory else "",
                 "modes": [mode.value for mode in words.modes],
                 "paper": words.paper,

@@ -6,7 +6,8 @@ the method trains on until the remaining clients' mean accuracy on their own dat
 
 There are two ways to have SIFU. ``sound`` is the product's: exact noise, the group jointly, a proven B. ``published``
 is the paper's, with the weights put right: B = 1 taken as given, the largest Psi of a single client, the classic
-formula, and sigma to the letter. The others are the same in both.
+formula, and sigma to the letter. The others are the same in both. FedEraser, FedAccum and the noised start go back by
+a tape, without a history.
 
 Everything is drawn by the configuration's seed, noise too, and noise that can be drawn again is never certified. So
 ``mode`` is what the same plan claims with secret noise: the product's own answer, with that one obstacle left out.
@@ -16,39 +17,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from experiments.harness import Configuration, Row
 from experiments.runs import marks
 from experiments.runs.membership import Compared, together, told_apart
 from experiments.runs.restarts import trained_on
+from experiments.taped import tape
+from experiments.taped.fedaccum import FedAccum
+from experiments.taped.federaser import FedEraser
 from public_data.federations import federation_of, trained_by
 from rescind import History, Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
-from rescind.core.noise import grid_rounding, public_sigma
+from rescind.core.noise import GRID, grid_rounding, public_sigma
 from rescind.core.regularity import NetworkLoss
 from rescind.core.solving import Solving
-from rescind.core.summary import Node, Summary
 from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, norm
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.methods import Dp, FedAccum, FedEraser, FineTuning, Last, Method, PaperSifu, Scratch, Sifu, Solve
-from rescind.methods.method import Beginning, Heuristic
+from rescind.methods import Dp, FineTuning, Last, Method, PaperSifu, Scratch, Sifu, Solve
 from rescind.simulation import Federation, Simulation
 
 PUBLISHED = "SIFU as published"
 # As exact; but noise can no longer be planned from where it ends.
 LOOSE = "solve to 0.01"
-# FedEraser and FedAccum go back by stored updates; those of every tenth round are kept.
-UPDATE_INTERVAL = 10
+# FedEraser and FedAccum go back by what clients sent in every tenth round.
+TAPE_INTERVAL = 10
 # What says how to forget, not how to train: runs that differ only in these have their training in common.
 FORGETTING = ("method", "fixed_sigma", "epsilon", "delta", "shares", "reference")
 # What does not matter to the attack's reference either, which is trained for a number of rounds, and never by DP.
@@ -57,8 +60,11 @@ ENDING = ("capacity", "clip", "noise_multiplier", "threshold", "least", "most", 
 TRAININGS = 3
 
 
+Training = TypeVar("Training", History, tape.Tape)
+
+
 @dataclass(frozen=True, slots=True)
-class NoisedStart(Heuristic):
+class NoisedStart(tape.TapeMethod):
     """Trains again from the start under the paper's noise: a control, for what noise by itself does to training."""
 
     sigma: float
@@ -66,19 +72,15 @@ class NoisedStart(Heuristic):
     name: ClassVar[str] = "Scratch, noised start"
     why: ClassVar[str] = "there is nobody to hide in the start, and no plan has noise there"
 
-    def node(self, summary: Summary) -> Node:
-        """Take theta_0^0."""
-        return summary.kept[0]
-
-    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
+    def begin(self, start: tape.Model, rounds: Sequence[tape.TapedRound], branch: int) -> tape.Beginning:  # noqa: ARG002
         """Add the noises of all branches so far: the published rule mostly goes back to a model that has had them."""
-        model: Mapping[str, Tensor] = history.model(parent)
-        for branch in range(1, tip.branch + 2):
-            model = draw_noise(model, self.sigma, self.seed, "restart", branch, grid=history.run.grid)
-        return Beginning(model, unbounded=True)
+        model: Mapping[str, Tensor] = start
+        for number in range(1, branch + 1):
+            model = draw_noise(model, self.sigma, self.seed, "restart", number, grid=GRID)
+        return tape.Beginning(model)
 
 
-METHODS: Mapping[str, Callable[[Configuration], Method]] = {
+METHODS: Mapping[str, Callable[[Configuration], Method | tape.TapeMethod]] = {
     Scratch.name: lambda _: Scratch(),
     NoisedStart.name: lambda asked: NoisedStart(asked["fixed_sigma"], noise_seed(asked)),
     Sifu.name: lambda _: Sifu(),
@@ -124,8 +126,8 @@ class Assuming(Departing):
 class BrokenDownError(Exception):
     """Noise has made the weights so large that nobody can train on."""
 
-    def __init__(self, newest: ModelId) -> None:
-        super().__init__(f"training broke down under its own noise after round {newest.round}")
+    def __init__(self, round_: int) -> None:
+        super().__init__(f"training broke down under its own noise after round {round_}")
 
 
 def run(configuration: Configuration) -> list[Row]:
@@ -146,40 +148,27 @@ def in_turn(configuration: Configuration) -> list[Row]:
     everybody, leaving, found = engine.clients, configuration["leaving"], list[Row]()
     until = Accuracy(**{key: configuration[key] for key in ("threshold", "least", "most", "every")})
 
-    def serving(history: History) -> Serving:
-        return Serving(history, engine, server, method, configuration)
-
-    def train(history: History) -> None:
-        try:
-            serving(history).revocable.train(until)
-        except ValueError as error:
-            if not isinstance(method, Dp):
-                raise
-            raise BrokenDownError(history.newest) from error
-
-    with trained(configuration, engine, train) as history:
-        served, training = serving(history), history.newest.round
-        first = history.model(history.newest)
+    with ExitStack() as stack:
+        served: Serving | TapeServing
+        if isinstance(method, tape.TapeMethod):
+            served = TapeServing(trained_tape(configuration, engine, until), engine, method)
+        else:
+            history = stack.enter_context(trained(configuration, engine, server, method, until))
+            served = Serving(history, engine, server, method, configuration)
+        training, first = served.newest
         shares = {share: Rounds.share(share, training).most for share in configuration.get("shares", ())}
         gone: list[str] = []
         for number, group in enumerate(configuration["groups"], 1):
             names = list(everybody[group * leaving : (group + 1) * leaving])
             said: Row = {"method": configuration["method"], "request": number, "trained": training}
-            before = history.newest.branch
             try:
                 # The models at the smaller shares lie on the way to the largest one.
                 said |= served.forget(names, Rounds(max(shares.values())) if shares else until, shares.values())
-            except ValueError as refusal:
-                # Weights under noise, or noise, that no grid holds: what comes after it cannot be served either.
-                begun = history.timeline.branches[history.newest.branch]
-                noisy = begun.sigma > 0 or isinstance(method, Dp | NoisedStart)
-                if begun.number > before and noisy:
-                    why: Exception = BrokenDownError(history.newest)
-                elif isinstance(method, Last):
-                    why = refusal
-                else:
+            except (BrokenDownError, ValueError) as refusal:
+                if isinstance(refusal, ValueError) and not isinstance(method, Last):
                     raise
-                found.append(said | {"refusal": str(why)})
+                # What comes after it cannot be served either.
+                found.append(said | {"refusal": str(refusal)})
                 break
             ends: dict[float | None, int] = {**shares} or {None: said["rounds"]}
             for share, rounds in ends.items():
@@ -203,39 +192,57 @@ def in_turn(configuration: Configuration) -> list[Row]:
     return found
 
 
-_trained: dict[str, History] = {}
+_trained: dict[str, History | tape.Tape] = {}
 _references: dict[str, Mapping[str, Tensor]] = {}
 
 
-def trained(configuration: Configuration, engine: Departing, train: Callable[[History], object]) -> History:
+def trained(configuration: Configuration, engine: Departing, server: Server, method: Method, until: Stop) -> History:
     """Return a history of the training; one that this process has trained already is copied."""
+
+    def train() -> History:
+        history = History.in_memory()
+        try:
+            Serving(history, engine, server, method, configuration).revocable.train(until)
+        except ValueError as error:
+            if not isinstance(method, Dp):
+                raise
+            raise BrokenDownError(history.newest.round) from error
+        return history
+
+    return copied(_remember(configuration, engine, History, train))
+
+
+def trained_tape(configuration: Configuration, engine: Departing, until: Stop) -> tape.Tape:
+    """Return a tape of the training."""
+    start = tape.Tape(engine.start(), TAPE_INTERVAL)
+    return _remember(configuration, engine, tape.Tape, lambda: tape.train(engine, start, engine.clients, until))
+
+
+def _remember(
+    configuration: Configuration, engine: Departing, kind: type[Training], train: Callable[[], Training]
+) -> Training:
+    """Return what a training leaves; if this process has trained alike already, that of then."""
     later = FORGETTING if configuration.get("marked") else (*FORGETTING, "groups")
-    stores = _update_interval(configuration["method"])
-    key = f"{engine.facts} {stores} {_without(configuration, later)}"
+    key = f"{engine.facts} {kind.__name__} {_without(configuration, later)}"
     if key not in _trained:
         while len(_trained) >= TRAININGS:
-            _trained.pop(next(iter(_trained))).close()
-        history = History.in_memory()
-        train(history)
-        _trained[key] = history
-    return copied(_trained[key])
+            oldest = _trained.pop(next(iter(_trained)))
+            if isinstance(oldest, History):
+                oldest.close()
+        _trained[key] = train()
+    return cast(Training, _trained[key])
 
 
 def _without(configuration: Configuration, names: Collection[str]) -> str:
     return json.dumps({name: value for name, value in configuration.items() if name not in names})
 
 
-def _update_interval(method: str) -> int:
-    return UPDATE_INTERVAL if method in (FedEraser.name, FedAccum.name) else 0
-
-
 def copied(history: History) -> History:
     """Return another history of the same."""
     copy = History.in_memory()
     copy.ledger = deepcopy(history.ledger)
-    for own, new in ((history.models, copy.models), (history.updates, copy.updates)):
-        for digest in own.digests():
-            new.put(own.load(digest))
+    for digest in history.models.digests():
+        copy.models.put(history.models.load(digest))
     return copy
 
 
@@ -322,14 +329,29 @@ class Serving:
             engine,
             server,
             capacity=self._capacity,
-            update_interval=_update_interval(method.name),
             seed=self._seed,
             watch=self._watch,
             scored=False,
         )
 
+    @property
+    def newest(self) -> tuple[int, Mapping[str, Tensor]]:
+        """The number of the newest branch's rounds, and the newest model."""
+        return self._history.newest.round, self._history.model(self._history.newest)
+
     def forget(self, names: Sequence[str], until: Stop, wanted: Collection[int]) -> Row:
         """Serve one request and tell how; the model of the last round is seen, and those of the rounds wanted."""
+        history, before = self._history, self._history.newest.branch
+        try:
+            return self._forget(names, until, wanted)
+        except ValueError as error:
+            # Weights under noise, or noise, that no grid holds.
+            begun = history.timeline.branches[history.newest.branch]
+            if begun.number > before and (begun.sigma > 0 or isinstance(self._method, Dp)):
+                raise BrokenDownError(history.newest.round) from error
+            raise
+
+    def _forget(self, names: Sequence[str], until: Stop, wanted: Collection[int]) -> Row:
         history, engine = self._history, self._engine
         known = list(history.ledger.pseudonyms(names))
         engine.gone |= set(names).difference(known)
@@ -346,8 +368,7 @@ class Serving:
             "way": "published" if self._published else "sound",
             "rounds": outcome.rounds,
             "from": f"{candidate.node.branch}.{candidate.node.round}",
-            # The control's noise hides nobody, and is in no plan.
-            "sigma": self._method.sigma if isinstance(self._method, NoisedStart) else candidate.sigma,
+            "sigma": candidate.sigma,
             "mode": claim(outcome, number, public_rounds=history.facts.public_rounds).value,
         }
 
@@ -369,11 +390,52 @@ class Serving:
         parameters = sum(tensor.size for tensor in model.values())
         rounding = grid_rounding(parameters, norm(noised), unit, grid)
         # The same facts and numbers as the federation's own recording.
-        options: dict[str, Any] = {"capacity": self._capacity, "goal": None, "update_interval": 0}
+        options: dict[str, Any] = {"capacity": self._capacity, "goal": None}
         with history.recording(engine.facts, engine.start(), **options) as recorder:
             recorder.restart(
                 parent, noised, requests=plan.requests, sigma=sigma, noise_rounding=rounding, unit_roundoff=unit
             )
+
+
+class TapeServing:
+    """A method at work on a tape; ``seen`` holds the models that the last request's branch was asked for."""
+
+    def __init__(self, start: tape.Tape, engine: Departing, method: tape.TapeMethod) -> None:
+        self._tape, self._engine, self._method = start, engine, method
+        self._gone: set[str] = set()
+        self.seen: dict[int, Mapping[str, Tensor]] = {}
+
+    @property
+    def newest(self) -> tuple[int, Mapping[str, Tensor]]:
+        """The number of the newest branch's rounds, and the newest model."""
+        return self._tape.round, self._tape.model
+
+    def forget(self, names: Sequence[str], until: Stop, wanted: Collection[int]) -> Row:
+        """Serve one request and tell how; the model of the last round is seen, and those of the rounds wanted."""
+        self._gone |= set(names)
+        if self._gone.isdisjoint(self._tape.joined):
+            raise RuntimeError(f"nobody of {', '.join(names)} took part: there is nothing to measure")
+        self.seen = {}
+
+        def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+            if model_id.round in wanted:
+                self.seen[model_id.round] = model
+
+        try:
+            self._tape = tape.forget(self._engine, self._tape, self._method, self._gone, until, watch)
+        except tape.DivergedError as error:
+            if isinstance(self._method, NoisedStart):
+                raise BrokenDownError(error.round) from error
+            raise
+        self.seen[self._tape.round] = self._tape.model
+        return {
+            "way": "sound",
+            "rounds": self._tape.round,
+            "from": "0.0",
+            # The control's noise hides nobody.
+            "sigma": self._method.sigma if isinstance(self._method, NoisedStart) else 0.0,
+            "mode": Mode.HEURISTIC.value,
+        }
 
 
 def claim(outcome: Outcome, number: int, *, public_rounds: bool) -> Mode:

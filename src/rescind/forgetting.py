@@ -25,7 +25,7 @@ from rescind.core.training import UNIT_ROUNDOFF
 from rescind.engines.engine import Engine, StagedEngine
 from rescind.engines.server import Average, Server, check_server, draw_noise, norm
 from rescind.engines.solving import check_solvable, solve
-from rescind.engines.stops import NotBefore, Rounds, Stop
+from rescind.engines.stops import Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
 from rescind.errors import ROWS_NEED, ClosedRequestError, PendingRequestError, StalePlanError
 from rescind.history.events import RecordedPlan
@@ -36,7 +36,7 @@ from rescind.history.remarks import describe_release
 from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
-from rescind.methods.method import Certifying, Heuristic, Method
+from rescind.methods.method import Certifying, Method
 
 _AS_USUAL = Solving()
 
@@ -51,7 +51,6 @@ class Revocable:
         server: what makes the rounds.
         capacity: see ``History.recording``.
         goal: see ``History.recording``.
-        update_interval: see ``History.recording``.
         seed: makes the noise reproducible, for experiments; then nothing is certified, and the engine's facts have to
             say so. None draws the noise from the operating system's generator.
         watch: is shown every model once its round is recorded, except models that know somebody who waits to be
@@ -61,8 +60,8 @@ class Revocable:
         scored: whether accuracies are measured once a request is served, the forgotten clients' too, whom nobody
             would ask in a real federation.
         write_behind: whether a round is written while clients train the next one. If the process dies, the round that
-            was being written is trained again. What ``watch``, a rule about accuracies, DP-FedAvg, a solver or stored
-            updates need is written first in any case.
+            was being written is trained again. What ``watch``, a rule about accuracies, DP-FedAvg or a solver needs
+            is written first in any case.
 
     Raises:
         ValueError: ``seed`` is not bytes, the engine's facts contradict ``seed`` or ``server``, or the server noises
@@ -74,7 +73,6 @@ class Revocable:
     server: Server = field(default_factory=Average)
     capacity: int = 32
     goal: Goal | None = None
-    update_interval: int = 0
     seed: bytes | None = None
     watch: Watch = ignore
     after_round: Callable[[ModelId], None] = lambda _: None
@@ -251,7 +249,7 @@ class Revocable:
                             self._check_following(approved, method)
                         model = self.history.model(_parent(plan))
                     self.planned(plan)
-                    self._restart(recorder, method, plan, model)
+                    self._restart(recorder, plan, model)
                     approved = None
                 except ClosedRequestError:
                     # Somebody took it back, or refused it, in this very moment: the others are served.
@@ -380,24 +378,12 @@ class Revocable:
             numbers = " and ".join(map(str, plan.requests))
             raise StalePlanError(f"the plan of request {numbers} does not follow from the history: plan again")
 
-    def _restart(self, recorder: Recorder, method: Method, plan: RecordedPlan, model: Mapping[str, Tensor]) -> None:
+    def _restart(self, recorder: Recorder, plan: RecordedPlan, model: Mapping[str, Tensor]) -> None:
         """Begin the branch of a plan at a kept model.
 
         The noised model, once drawn, is there with the branch or not at all.
         """
-        parent = _parent(plan)
-        if isinstance(method, Heuristic):
-            leaving = self._leaving(plan.requests)
-            beginning = method.begin(self.history, recorder.model_id, parent, leaving)
-            own = method.rounds(self.history, recorder.model_id, leaving)
-            if own and not beginning.unbounded:
-                raise ValueError(
-                    f"{method.name} has rounds of its own, which nothing bounds: it has to say unbounded"
-                )
-            check_server(self.engine, own.server if own else self.server)
-            recorder.restart(parent, beginning.model, requests=plan.requests, unbounded=beginning.unbounded)
-            return
-        sigma = plan.candidate.sigma
+        parent, sigma = _parent(plan), plan.candidate.sigma
         if not sigma:
             recorder.restart(parent, model, requests=plan.requests)
             return
@@ -416,19 +402,15 @@ class Revocable:
     def _retrain(self, recorder: Recorder, branch: Branch, method: Method, until: Stop) -> None:
         """Train a branch that serves requests to its end, with everybody who remains."""
         plan = self.history.timeline.plans[branch.requests[0]]
-        if plan.method != str(method):
+        # One that began unbounded goes on by any: its own is gone, and nothing is claimed.
+        if plan.method != str(method) and not branch.unbounded:
             raise ValueError(f"request {branch.requests[0]} is being served by {plan.method}: go on with that method")
         if plan.candidate.solving:
             self._solve(recorder, plan.candidate.solving)
             recorder.record_retrained()
             return
-        server = self.server
-        if isinstance(method, Heuristic):
-            tip = self.history.newest_of(branch.number - 1)
-            own = method.rounds(self.history, tip, self._leaving(branch.requests))
-            server, until = (own.server, NotBefore(until, own.least)) if own else (server, until)
         # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
-        train(self.engine, recorder, self._present(), until, server, self._show(recorder))
+        train(self.engine, recorder, self._present(), until, self.server, self._show(recorder))
         recorder.record_retrained()
 
     def _solve(
@@ -541,7 +523,6 @@ class Revocable:
             self.engine.start(),
             capacity=self.capacity,
             goal=self.goal,
-            update_interval=self.update_interval,
             write_behind=self.write_behind,
         )
 

@@ -40,7 +40,7 @@ from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
-from rescind.methods import FineTuning, Sifu
+from rescind.methods import Sifu
 from rescind.testing.small import TRAINING, simulation
 
 
@@ -132,15 +132,6 @@ def test_a_replay_says_what_it_cannot_repeat() -> None:
     tape = RecordingEngine(simulation(6))
     with pytest.raises(ValueError, match="was not recorded"):
         tape.model(ModelId(0, 3))
-    with History.in_memory() as history:
-        revocable = Revocable(history, tape, seed=b"replay")
-        revocable.train(Rounds(3))
-        history.ask(["clinic-0"], Budget(8.0, 0.01))
-        revocable.forget(FineTuning(), Rounds(2), level=ErasureLevel.OUTPUT)
-        known = history.timeline.branches
-        assert not known[1].unbounded
-        with pytest.raises(ValueError, match="cannot be repeated"):
-            list(train_without(tape, {**known, 1: replace(known[1], unbounded=True)}, (), ModelId(1, 2)))
 
 
 # Two worlds, released many times over

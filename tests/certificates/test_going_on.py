@@ -27,7 +27,7 @@ from rescind.history.events import ErasureFinished, TrainingDoubted, record
 from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.ledger.commitments import NO_HEAD
 from rescind.ledger.records import ErasureLevel, ModelId, Span
-from rescind.methods import FedAccum, Last, Method, Scratch, Sifu, StrictSifu
+from rescind.methods import Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 
 PRIVATE = Ed25519PrivateKey.generate()
@@ -42,7 +42,7 @@ def federation() -> Iterator[Revocable]:
         30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
     )
     with History.in_memory() as history:
-        made = Revocable(history, engine, update_interval=1)
+        made = Revocable(history, engine)
         made.train(Rounds(12))
         yield made
 
@@ -89,10 +89,12 @@ def test_a_strict_claim_that_is_an_instance_today_verifies_and_says_so(federatio
     assert checked(certified(federation, number), federation).statement.predicate.mode == "instance"
 
 
-def test_behind_something_unbounded_an_old_certificate_verifies_and_says_so(federation: Revocable) -> None:
+def test_behind_a_model_that_is_no_mean_an_old_certificate_verifies_and_says_so(federation: Revocable) -> None:
     number = forgotten(federation, "clinic-3", Scratch())
     content = certified(federation, number)
-    forgotten(federation, "clinic-4", FedAccum())
+    forgotten(federation, "clinic-4", Scratch())
+    with federation.history.recording(federation.engine.facts, federation.engine.start()) as recorder:
+        recorder.record_other_mean()
     _, since = checked(content, federation).since
     assert "nothing is proven" in since
     today = checked(certified(federation, number), federation)
@@ -125,7 +127,7 @@ def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation
         raise DiesError
 
     with pytest.raises(DiesError):
-        Revocable(federation.history, federation.engine, update_interval=1, watch=die).forget(Scratch(), Rounds(2))
+        Revocable(federation.history, federation.engine, watch=die).forget(Scratch(), Rounds(2))
     now = build_statement(federation.history, number)
     assert now.subject[0] == before.subject[0]
     assert now.predicate == before.predicate

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.soundness import judge, random_case, run_path, wrong_sensitivity
-from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge, UnboundedEdge
+from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge
 from rescind.core.sensitivity import (
     SAFETY,
     client_sensitivities,
     client_terms,
     first_joined,
     group_sensitivity,
-    never_joined,
 )
 from rescind.core.tracker import SensitivityTracker
 
@@ -220,8 +219,6 @@ def test_a_tracker_goes_on_from_its_state_bit_for_bit(first: list[Edge], second:
         ({"rounds": np.array([1, -1])}, "more often"),
         ({"nodes": np.array([1, 2])}, "nodes 0 to 1"),
         ({"nodes": np.array([0, 1]), "rounds": np.array([0, 1])}, "nodes 0 to 1"),
-        ({"unbounded_from": 2}, "nodes 0 to 1"),
-        ({"unbounded_from": -1}, "nodes 0 to 1"),
     ],
 )
 def test_a_state_that_no_tracker_has_is_refused(changes: dict[str, object], message: str) -> None:
@@ -536,30 +533,3 @@ def test_a_stretch_in_the_middle_of_a_path_starts_psi_anew() -> None:
         assert whole[:3] == pytest.approx(group_sensitivity(before, [client]))
         assert whole[3:] == pytest.approx(group_sensitivity([stretch, path[-1]], [client])[1:])
         assert lazy[:, client] == pytest.approx(whole)
-
-
-@given(st.lists(rounds(), min_size=1, max_size=6), st.lists(rounds(), max_size=6))
-def test_behind_an_unbounded_edge_nothing_is_known_of_anybody(before: list[Edge], after: list[Edge]) -> None:
-    path, start = [*before, UnboundedEdge(), *after], len(before)
-    everybody = [0, 1, 2, 3, 99]
-    psi = client_sensitivities(path, everybody, range(len(path) + 1))
-    assert np.isfinite(psi[: start + 1]).all()
-    assert np.isinf(psi[start + 1 :]).all()
-    assert np.isinf(group_sensitivity(path, {99})[start + 1 :]).all()
-    assert first_joined(path, {99}) == start
-    assert len(never_joined(path, {0, 99})) == 0
-    tracker = SensitivityTracker()
-    for edge in path:
-        assert np.isinf(tracker.record(edge)).all() or tracker.last_node <= start
-    assert np.isinf(tracker.sensitivities(np.array(everybody))).all()
-    assert tracker.sensitivity(99) == np.inf
-    assert psi_at_all_nodes(path, [99])[start, 0] == 0.0
-
-
-def test_what_a_stretch_says_counts_for_nothing_behind_an_unbounded_edge() -> None:
-    """The stretch names client 0 only, so that 9 would pass for somebody who was never there."""
-    stretch = ErasedStretch(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
-    path = [UnboundedEdge(), stretch, round_of([0, 1])]
-    for client in (0, 9):
-        assert np.isinf(group_sensitivity(path, {client})[1:]).all()
-        assert np.isinf(client_sensitivities(path, [client], range(1, 4))).all()

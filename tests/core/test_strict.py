@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.federations import Federation, Path, Sampling, Softmax, retrained_without, train, with_noise
 from benchmarks.soundness import distances
-from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge, UnboundedEdge
+from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge
 from rescind.core.regularity import Curvature, DeclaredLoss, SoftmaxL2
 from rescind.core.sensitivity import SAFETY
 from rescind.core.strict import HeadBound, participations, release_mu, strict_sensitivity
@@ -247,7 +247,6 @@ def test_whoever_took_part_in_erased_rounds_counts_as_if_it_had_in_each() -> Non
     # Nobody took part in no rounds: how many there were is not known.
     unknown = replace(stretch, rounds=0)
     assert participations([unknown], [0]).tolist() == [0, np.inf]
-    assert participations([stretch, UnboundedEdge()], [9])[-1] == np.inf
 
 
 def test_a_leaver_with_another_number_of_steps_round_by_round() -> None:
@@ -341,11 +340,3 @@ def test_noise_in_an_erased_stretch_still_counts_towards_the_largest_norm() -> N
     kept = strict_sensitivity([before, NoiseEdge(2.0, 0.0), before, NoiseEdge(0.5, 0.0), alone], [5], BARE)[-1]
     assert strict_sensitivity([before, stretch, alone], [5], BARE)[-1] == pytest.approx(kept)
     assert kept > strict_sensitivity([before, alone], [5], BARE)[-1]
-
-
-def test_behind_an_unbounded_edge_nothing_strict_is_known() -> None:
-    path = [public_round([0, 1], [1.0, 1.0], [0.9, 0.9]), UnboundedEdge()]
-    assert strict_sensitivity(path, {7}, BARE)[-1] == np.inf
-    assert release_mu(path, {7}, 1.0)[-1] == np.inf
-    stretch = ErasedStretch(np.array([0]), np.array([1.0]), np.array([0.5]), common_factor=True)
-    assert np.isinf(strict_sensitivity([UnboundedEdge(), stretch], {7}, BARE)[1:]).all()

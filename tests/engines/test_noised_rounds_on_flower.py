@@ -631,7 +631,7 @@ def test_a_network_may_have_a_number_without_a_dimension(
         return Message(content, reply_to=msg)
 
     start_with = ArrayRecord({"scale": Array(np.ones(shape, np.float32)), "body": Array(np.ones(3, np.float32))})
-    strategy = Recorded(fedavg(), history, server=server, update_interval=1)
+    strategy = Recorded(fedavg(), history, server=server)
     rescind.flower.run(strategy, on_grid(app), start_with, num_rounds=2, timeout=5.0)
     assert history.model(history.newest)["scale"].shape == shape
     assert history.verify() == []

@@ -288,7 +288,7 @@ def test_without_an_anchor_nothing_is_trained(history: History) -> None:
         ({"trained": ["body"]}, "leave out training and trained"),
         ({"masked": True}, "leave out masked, equal_weights and"),
         ({"server": NoisedAverage(1.0, 1.0, 1.0), "rate": 0.5}, "without noise"),
-        ({"goal": Goal(BUDGET, 1.0)}, "leave out goal, public_schedule and update_interval"),
+        ({"goal": Goal(BUDGET, 1.0)}, "leave out goal and public_schedule"),
         ({"stages": Stages(2, ("body.weight", "body.bias"), STAGES.loss)}, "body"),
     ],
 )

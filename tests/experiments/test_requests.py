@@ -52,7 +52,15 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(str(self.engine.facts.training.loss))
         return train(self, until)
 
+    on_tape = requests.tape.train
+
+    def counted_on_tape(engine: requests.Departing, start: requests.tape.Tape, *rest: object) -> object:
+        if not start.branch:
+            found.append("tape")
+        return on_tape(engine, start, *rest)  # type: ignore[arg-type]
+
     monkeypatch.setattr(requests.Revocable, "train", counted)
+    monkeypatch.setattr(requests.tape, "train", counted_on_tape)
     return found
 
 

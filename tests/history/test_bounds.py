@@ -305,7 +305,7 @@ def test_those_of_another_version_are_not_used(history: History) -> None:
     record(history, 3)
     stored = history.ledger.bounds()
     assert stored is not None
-    history.ledger.keep_bounds(ModelId(0, 3), stored[1].replace(b"bounds 1\n", b"bounds 2\n"))
+    history.ledger.keep_bounds(ModelId(0, 3), stored[1].replace(b"bounds 2\n", b"bounds 3\n"))
     assert rounds_read(history) == 3
     assert history.verify() == []
 

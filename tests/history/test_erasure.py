@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import ErasedStretch, NoiseEdge, RoundEdge, UnboundedEdge
+from rescind.core.edges import ErasedStretch, NoiseEdge, RoundEdge
 from rescind.core.facts import Mode
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
@@ -24,7 +23,6 @@ from rescind.errors import ForgottenClientError
 from rescind.history.erasure import Eraser
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.knowledge import find_known
 from rescind.history.requests import record_plan
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 
@@ -89,29 +87,6 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     (owed,) = view.owed
     assert view.protected_from(owed) == 1
     assert history.verify() == []
-
-
-def test_a_restart_without_a_bound_takes_nothing_from_who_left_before(history: History) -> None:
-    """It lies in no round: the second stretch names the first leaver, and does not say that it took part in it."""
-    clients = federation(1)
-    with history.recording(FACTS, START) as recorder:
-        train(recorder, clients, 2, [0, 3, 4, 5])
-    restarted(history, [name(0)], ModelId(0, 2))
-    history.erase(history.plan_erasure())
-    with history.recording(FACTS, START) as recorder:
-        train(recorder, clients, 1, [1, 3, 4, 5])
-    number = history.ask([name(1)], Budget(5.0, 1e-3))
-    request, parent = history.timeline.requests[-1].request, history.newest
-    chosen = candidates(history.summary(request.group), request)[-1]
-    unproven = replace(chosen, sigma=0.0, mode=Mode.HEURISTIC, obstacles=("no bound",))
-    record_plan(history.ledger, RecordedPlan((number,), unproven, public_plan=False), NOON)
-    with history.recording(FACTS, START) as recorder:
-        recorder.restart(parent, history.model(parent), requests=(number,), unbounded=True)
-        train(recorder, clients, 1, [4, 5])
-        recorder.record_retrained()
-    history.erase(history.plan_erasure())
-    assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch] * 2 + [UnboundedEdge, RoundEdge]
-    assert find_known(history, history.newest) == ()
 
 
 def test_rounds_before_the_leavers_first_stay(history: History) -> None:
@@ -207,7 +182,7 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     assert history.verify() == []
 
 
-STEPS = ["identities", "rounds", "updates", "keys", "files", "space and log"]
+STEPS = ["identities", "rounds", "objects", "keys", "files", "space and log"]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -242,7 +242,6 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
         ({"model": {"theta": np.zeros(12, dtype=np.float32)}}, "the run was started with"),
         ({"model": {"other": np.zeros(12)}}, "the run was started with"),
         ({"rounding": -1.0}, "rounding"),
-        ({"updates": {"a": {"theta": np.zeros(12)}}}, "stores_updates"),
     ],
 )
 def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], message: str) -> None:
@@ -253,7 +252,6 @@ def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], 
         "steps": [1, 1],
         "rounding": 0.0,
         "model": START,
-        "updates": None,
         "distances": np.ones(2),
     } | change
     measured = RoundMeasurement(given.pop("distances"), 1.0, None)  # type: ignore[arg-type]

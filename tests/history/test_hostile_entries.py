@@ -64,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("hostile") / "history"
     engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
     with History(folder) as history:
-        federation = Revocable(history, engine, update_interval=2)
+        federation = Revocable(history, engine)
         federation.train(Rounds(2))
         history.ask(["clinic-1"], BUDGET)
         federation.forget(Last(), Rounds(1), approval=True)

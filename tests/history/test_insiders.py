@@ -21,6 +21,7 @@ from psycopg import sql
 from securesystemslib.signer import CryptoSigner, SSlibKey
 from sqlalchemy import make_url
 
+from benchmarks._objects import keep_objects
 from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import HistoryMismatchError
@@ -42,7 +43,7 @@ from rescind.testing.small import simulation
 
 PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())
-TABLES = ("client", "client_update", "identity", "kept", "participation", "round")
+TABLES = ("client", "client_object", "identity", "kept", "participation", "round")
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,10 @@ def engine() -> Simulation:
 
 def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tuple[bytes, ...]]:
     """Train, ask, copy, forget and erase; return the certificate and heads that were committed on the way."""
-    federation = Revocable(history, engine(), update_interval=2)
+    federation = Revocable(history, engine())
     federation.train(Rounds(6))
+    names = history.ledger.identities()
+    keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
     heads = [history.head]
     number = history.ask(["clinic-6"], Budget(5.0, 1e-5))
     backup()
@@ -119,7 +122,8 @@ EDITS = {
     "erased participations back": """INSERT INTO participation SELECT * FROM old.participation WHERE round NOT IN
         (SELECT round FROM participation)""",
     "erased kept models back": "INSERT INTO kept SELECT * FROM old.kept WHERE round > 0",
-    "erased updates back": "INSERT INTO client_update SELECT * FROM old.client_update WHERE branch = 0",
+    "an erased object back": """INSERT INTO client_object SELECT * FROM old.client_object WHERE client NOT IN
+        (SELECT client FROM client_object)""",
     "the newest model not kept": "DELETE FROM kept WHERE branch = 1 AND round = 4",
     "theta_0 not kept": "DELETE FROM kept WHERE branch = 0",
     "another model not kept": "DELETE FROM kept WHERE branch = 1 AND round = 2",
@@ -138,13 +142,9 @@ EDITS = {
         1, 99, factor, rounding, update_norm, model, salt, participants, gram
         FROM round WHERE branch = 1 AND round = 4""",
     "a round under another entry": "UPDATE round SET sequence = 1 WHERE branch = 1 AND round = 4",
-    "an update of no branch": """INSERT INTO client_update SELECT 77, round, client, digest FROM client_update
-        WHERE branch = 1""",
-    "an update of somebody else": "UPDATE client_update SET client = 9000 WHERE client = 3",
-    "an update of another round": "UPDATE client_update SET round = 2 WHERE branch = 1 AND round = 1",
-    "an update that is not there": "DELETE FROM client_update WHERE client = 3",
-    "an update of no round": """INSERT INTO client_update SELECT branch, round - 99, client, digest
-        FROM client_update WHERE branch = 1""",
+    "an object of nobody": "UPDATE client_object SET client = 9000 WHERE client = 3",
+    "an object that is not there": "DELETE FROM client_object WHERE client = 3",
+    "another object": "UPDATE client_object SET digest = (SELECT model FROM kept WHERE round = 0) WHERE client = 3",
     "a kept model of no branch": "INSERT INTO kept SELECT 77, 0, model FROM kept WHERE branch = 1 AND round = 4",
     "a branch that was not started": "INSERT INTO branch VALUES (77, 0)",
     "what is left of no branch": """INSERT INTO stretch SELECT 77, origin_branch, origin_round, common_factor, salt,
@@ -186,8 +186,8 @@ OF_POSTGRESQL = {
     each: EDITS[each]
     for each in (
         *("a name twice in a body", "suppression emptied", "the erased name back", "erased participations back"),
-        *("erased updates back", "the newest model not kept", "a participation in a wrong segment"),
-        *("a round of no branch", "an update of no round", "a branch that was not started", "the run's name"),
+        *("an erased object back", "the newest model not kept", "a participation in a wrong segment"),
+        *("a round of no branch", "an object of nobody", "a branch that was not started", "the run's name"),
         *("a client that was not registered", "the remains of a name that is there", "another index under its name"),
         *("a table", "a view", "a column", "an index", "an index gone"),
     )
@@ -285,7 +285,7 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
             'CREATE TRIGGER keep BEFORE DELETE ON identity BEGIN INSERT INTO "\x1b[2J[/]" VALUES (old.name); END'
         )
     with History(before, create=False) as history:
-        Revocable(history, engine(), update_interval=2).forget(Last(), Rounds(1))
+        Revocable(history, engine()).forget(Last(), Rounds(1))
         (outcome,) = history.outcomes()
         said = " ".join((*outcome.left, *history.verify()))
         assert said.count("trigger keep") == 2
@@ -293,7 +293,7 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
         assert outcome.left == build_statement(history, outcome.asked.number).predicate.erasure.unreachable
 
 
-FILES = ("ledger.sqlite.bak", "ledger.sqlite-journal.old", "checkpoints/old.db", f"updates/{'ab' * 32}.safetensors/x")
+FILES = ("ledger.sqlite.bak", "ledger.sqlite-journal.old", "checkpoints/old.db", f"objects/{'ab' * 32}.safetensors/x")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -306,7 +306,7 @@ def test_a_file_that_rescind_did_not_make_is_named(name: str, made: Made, copy: 
         assert "files that rescind did not make" in refused(history, made)
 
 
-@pytest.mark.parametrize("store", ["checkpoints", "updates"])
+@pytest.mark.parametrize("store", ["checkpoints", "objects"])
 def test_a_file_in_place_of_a_folder_is_named(store: str, made: Made, copy: Path) -> None:
     shutil.rmtree(copy / store, ignore_errors=True)
     (copy / store).write_bytes(b"clinic-6")
@@ -321,7 +321,7 @@ def test_an_erasure_names_files_that_rescind_did_not_make(made: Made, tmp_path: 
     for number in range(7):
         (before / f"{number}\x1b[2J").write_bytes(b"")
     with History(before, create=False) as history:
-        Revocable(history, engine(), update_interval=2).forget(Last(), Rounds(1))
+        Revocable(history, engine()).forget(Last(), Rounds(1))
         (outcome,) = history.outcomes()
         (left,) = outcome.left
     assert r"0\x1b[2J, 1\x1b[2J" in left
@@ -364,25 +364,25 @@ def halved(copy: Path, _: Path) -> None:
 
 
 def undone(copy: Path, before: Path) -> None:
-    """Put back all that the erasure took: name, key, rounds, kept models, updates and files."""
+    """Put back all that the erasure took: name, key, rounds, kept models, object and files."""
     for name in (
         *("the erased name back", "the erased key back", "erased rounds back", "erased participations back"),
-        *("erased kept models back", "erased updates back"),
+        *("erased kept models back", "an erased object back"),
     ):
         edited(copy, before, EDITS[name])
     returned(copy, before, "checkpoints")
-    returned(copy, before, "updates")
+    returned(copy, before, "objects")
 
 
 @pytest.mark.parametrize(
     "edit",
     [
         *(flipped, swapped, halved, undone),
-        *(partial(returned, folder="checkpoints"), partial(returned, folder="updates")),
+        *(partial(returned, folder="checkpoints"), partial(returned, folder="objects")),
         lambda copy, _: min((copy / "checkpoints").iterdir()).unlink(),
-        lambda copy, _: min((copy / "updates").iterdir()).unlink(),
+        lambda copy, _: min((copy / "objects").iterdir()).unlink(),
     ],
-    ids=["flipped", "swapped", "halved", "undone", "models back", "updates back", "model lost", "update lost"],
+    ids=["flipped", "swapped", "halved", "undone", "models back", "objects back", "model lost", "object lost"],
 )
 def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: Made, copy: Path) -> None:
     edit(copy, made.before)
@@ -426,7 +426,7 @@ def test_nobody_adds_an_entry_without_the_secret(
         assert "added without the secret" in refused(history, made)
         head = history.head
         for act in (
-            lambda: Revocable(history, engine(), update_interval=2).train(Rounds(1)),
+            lambda: Revocable(history, engine()).train(Rounds(1)),
             lambda: history.ask(["clinic-5"], Budget(5.0, 1e-5)),
             *([history.finish_erasures] if kind == "erasure" else []),
         ):
@@ -471,7 +471,7 @@ def test_nobody_is_forgotten_by_what_was_not_recorded(
     with History(before, create=False) as history:
         head = history.head
         with pytest.raises(BrokenHistoryError, match="somebody changed the ledger"):
-            Revocable(history, engine(), update_interval=2).forget(Last(), Rounds(1))
+            Revocable(history, engine()).forget(Last(), Rounds(1))
         assert history.head == head
 
 
@@ -479,7 +479,7 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
     """What an erasure leaves is computed from the rounds, and later bounds start from it."""
     before = copied_with_secret(made.before, made, tmp_path / "before")
     with History(before, create=False) as history:
-        federation = Revocable(history, engine(), update_interval=2)
+        federation = Revocable(history, engine())
         federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         hundredth(before)
         head = history.head
@@ -488,16 +488,17 @@ def test_nothing_is_left_of_rounds_that_were_changed_before_their_erasure(made: 
         assert history.head == head
 
 
-def test_no_update_outlasts_its_client_under_another_pseudonym(tmp_path: Path) -> None:
+def test_no_object_outlasts_its_client_under_another_pseudonym(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
-        federation = Revocable(history, simulation(8, secret_noise=True), update_interval=2)
+        federation = Revocable(history, simulation(8, secret_noise=True))
         federation.train(Rounds(3))
-        statement = """UPDATE client_update SET client = 9000
+        keep_objects(history, {"clinic-1": {"own": np.arange(4.0)}})
+        statement = """UPDATE client_object SET client = 9000
             WHERE client = (SELECT pseudonym FROM identity WHERE name = 'clinic-1')"""
         edited(tmp_path / "history", Path(), statement)
         history.ask(["clinic-1"], Budget(8.0, 1e-2))
         head = history.head
-        with pytest.raises(BrokenHistoryError, match="are not those of its participants"):
+        with pytest.raises(BrokenHistoryError, match="an object of client 9000"):
             federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         assert history.head == head
 
@@ -513,7 +514,7 @@ def test_nobody_trains_with_another_list_of_erased_names(statement: str, made: M
     with History(copy, create=False) as history:
         number = history.ask(["clinic-5"], Budget(5.0, 1e-5))
         edited(copy, made.before, statement)
-        head, federation = history.head, Revocable(history, engine(), update_interval=2)
+        head, federation = history.head, Revocable(history, engine())
         for act in (
             lambda: federation.train(Rounds(9)),
             lambda: federation.forget(Scratch(), Rounds(1)),
@@ -530,7 +531,6 @@ def test_no_erasure_commits_to_another_list_of_erased_names(made: Made, copy: Pa
         watching = Revocable(
             history,
             engine(),
-            update_interval=2,
             watch=lambda *_: edited(copy, made.before, ANOTHER_LIST),
             scored=False,
         )
@@ -594,14 +594,14 @@ def test_a_readmission_is_no_problem_and_one_of_somebody_who_was_not_forgotten_i
     with History(copy, create=False) as history:
         # From the beginning: only who is forgotten exactly is readmitted.
         history.ask(["clinic-5"], Budget(5.0, 1e-5))
-        Revocable(history, engine(), update_interval=2).forget(Scratch(), Rounds(1))
+        Revocable(history, engine()).forget(Scratch(), Rounds(1))
         history.readmit("clinic-6", "a new contract")
         assert history.verify() == told(copy) == []
         other = min(set(range(1, 11)) - history.timeline.forgotten)
     appended(copy, "readmission", {"clients": [other], "reason": "none"})
     assert any(f"readmits client {other}, who was not forgotten by then" in each for each in told(copy))
     with History(copy, create=False) as history, pytest.raises(BrokenHistoryError, match="who was not forgotten"):
-        Revocable(history, engine(), update_interval=2).train(Rounds(9))
+        Revocable(history, engine()).train(Rounds(9))
 
 
 def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None:
@@ -644,7 +644,7 @@ def test_going_back_to_a_backup_needs_a_witness(made: Made, copy: Path, tmp_path
         assert "witnessed head" in refused(history, made)
         assert "witnessed head" in history.verify(made.heads)[0]
     with History(copy, create=False) as history:
-        Revocable(history, engine(), update_interval=2).train(Rounds(5))
+        Revocable(history, engine()).train(Rounds(5))
         witnessed = (*made.heads, history.head)
         assert refused(history, made, witnessed) == ""
     with History(made.history, create=False) as back:

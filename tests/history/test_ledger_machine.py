@@ -110,8 +110,12 @@ class TwoLedgers(RuleBasedStateMachine):
     @rule(branch=BRANCHES, clients=CLIENTS, seed=SEEDS, gram=st.booleans(), release=st.lists(PLACES, max_size=2))
     def commit_round(self, branch, clients, seed, gram, release):
         model_id = ModelId(branch, self.ledgers[0].last_round(branch) + 1)
-        updates = {client: digest(seed, client) for client in clients} if seed == 1 else None
-        self.both("commit_round", a_round(model_id, clients, seed, gram), NOW, release, updates)
+        self.both("commit_round", a_round(model_id, clients, seed, gram), NOW, release)
+
+    @rule(clients=CLIENTS, seed=SEEDS)
+    def keep_object(self, clients, seed):
+        for client in clients:
+            self.both("keep_object", client, digest("object", client, seed))
 
     @precondition(lambda self: self.ledgers and self.ledgers[0].identities())
     @rule(branch=BRANCHES, seed=SEEDS, data=st.data())
@@ -141,8 +145,8 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both("erase_keys", group(*clients))
 
     @rule(clients=CLIENTS)
-    def erase_updates(self, clients):
-        self.both("erase_updates", group(*clients))
+    def erase_objects(self, clients):
+        self.both("erase_objects", group(*clients))
 
     @rule(
         spans=st.lists(SPANS, max_size=2),

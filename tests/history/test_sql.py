@@ -580,11 +580,14 @@ def test_what_is_erased_is_in_no_row(home):
         ledger.register(["ann", "bob"], NOW)
         ledger.start_branch(0, digest("start"), {}, NOW)
         for number in range(1, 5):
-            ledger.commit_round(a_round(ModelId(0, number), [1, 2]), NOW, updates={1: digest("update", number)})
+            ledger.commit_round(a_round(ModelId(0, number), [1, 2]), NOW)
+        for client in (1, 2):
+            ledger.keep_object(client, digest("object", client))
+        ledger.erase_objects(group(2))
         ledger.erase_rounds([Span(0, 0, 3)], a_stretch(1, ModelId(0, 0), [1, 2]))
         ledger.erase_rounds([], superseded=[1])
         ledger.erase_identities(group(2))
-    left = {"round": 1, "participation": 2, "kept": 1, "client_update": 1, "stretch": 0, "identity": 1, "client": 2}
+    left = {"round": 1, "participation": 2, "kept": 1, "client_object": 1, "stretch": 0, "identity": 1, "client": 2}
     with home.by_hand() as execute:
         counts = {table: execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in left}  # noqa: S608
     assert counts == left
@@ -603,7 +606,8 @@ def test_erased_values_are_in_no_byte_of_the_store(home):
                 a_round(ModelId(0, 3), range(1, 60), gram=True, seed=3),
             ]
             for each in given:
-                ledger.commit_round(each, NOW, updates={1: digest("update", each.model_id)})
+                ledger.commit_round(each, NOW)
+            ledger.keep_object(1, digest("object"))
             replaced, left = (
                 a_stretch(1, ModelId(0, 0), range(1, 50)),
                 a_stretch(1, ModelId(0, 0), range(1, 50), seed=5),
@@ -616,12 +620,13 @@ def test_erased_values_are_in_no_byte_of_the_store(home):
                 "many numbers": given[1].participants[20:21].tobytes()[8:],
                 "matrix": given[2].gram[7, 7:10].tobytes(),
                 "model": bytes.fromhex(given[1].model),
-                "update": bytes.fromhex(digest("update", ModelId(0, 2))),
+                "object": bytes.fromhex(digest("object")),
                 "stretch": replaced.remaining["sensitivity"][5:6].tobytes(),
             }
             assert {name: home.holds(canary) for name, canary in canaries.items()} == dict.fromkeys(canaries, True)
             ledger.erase_rounds([Span(0, 1, 3)], left)
             ledger.erase_identities(group(1))
+            ledger.erase_objects(group(1))
             ledger.erase_keys(group(1))
             ledger.compact()
         assert {name: home.holds(canary) for name, canary in canaries.items()} == dict.fromkeys(canaries, False)

@@ -13,10 +13,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from click.testing import Result
@@ -27,17 +29,18 @@ from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
 from benchmarks import crash_upgrade
-from benchmarks._frozen import FROZEN, restore
+from benchmarks._frozen import FROZEN, copy_private, restore
 from benchmarks._killing import Location
 from benchmarks.next_schema import next_schema
-from rescind import History
+from rescind import History, forgetting
 from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key
 from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
+from rescind.core.facts import NOT_AVERAGED, Mode, Sampling
+from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
 from rescind.errors import (
     BrokenHistoryError,
@@ -47,14 +50,17 @@ from rescind.errors import (
     SchemaVersionError,
 )
 from rescind.forgetting import Revocable
+from rescind.history import recorder
 from rescind.history.erasure import Eraser
 from rescind.history.overview import overview
+from rescind.history.recorder import Recorder
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
+from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.ledger.strays import find_strange_objects
-from rescind.methods import Last, Scratch
+from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
 
 SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
@@ -87,8 +93,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def upgraded(place: Location) -> tuple[int, int]:
-    on_server = {} if place.backend == "sqlite" else {"run": place.run, "secret": Path(place.folder, "secret")}
-    return upgrade_history(place.address, **on_server)
+    return upgrade_history(place.address, **place.places())
 
 
 @contextmanager
@@ -170,17 +175,106 @@ def test_a_frozen_history_is_upgraded_and_its_certificate_verifies(place: Locati
         assert verify(anew, [KEY], history=history)
 
 
+def test_stored_updates_go_with_the_upgrade(place: Location) -> None:
+    restore(7, place)
+    stored = [path for path in Path(place.folder).rglob("*.safetensors") if path.parent.name == "updates"]
+    assert stored
+    upgraded(place)
+    assert not any(path.parent.exists() for path in stored)
+    with place.open() as history:
+        Revocable(history, engine(), capacity=2).train(Rounds(3))
+        assert history.verify() == []
+
+
+@pytest.fixture
+def unbounded(tmp_path: Path) -> Iterator[History]:
+    """Return a history of schema 7, upgraded: ``Scratch`` served request 1, and FedAccum request 2."""
+    source = FROZEN / "unbounded"
+    for name in ("history", "history.secret"):
+        copy_private(source / name, tmp_path / name)
+    assert upgrade_history(tmp_path / "history") == (7, SCHEMA_VERSION)
+    with History(tmp_path / "history", create=False) as history:
+        yield history
+
+
+def go_on(history: History, clients: int = 6) -> Revocable:
+    drawn = simulation(clients, sampling=Sampling.FIXED_SIZE, rate=None, size=3, secret_noise=True)
+    return Revocable(history, drawn, capacity=4)
+
+
+def test_a_history_with_an_unbounded_branch_opens_and_claims_heuristic(unbounded: History) -> None:
+    assert unbounded.verify() == []
+    assert [outcome.mode for outcome in unbounded.outcomes()] == [Mode.HEURISTIC] * 2
+    for number, name in ((1, "exact"), (2, "heuristic")):
+        found = verify((FROZEN / "unbounded" / f"{name}.json").read_bytes(), [KEY], history=unbounded)
+        assert found.statement.predicate.mode == name
+        anew = build_statement(unbounded, number)
+        assert (anew.predicate.mode, bool(anew.predicate.reasons)) == ("heuristic", True)
+        assert verify(sign(anew, [SIGNER]), [KEY], history=unbounded)
+
+
+def test_nobody_is_forgotten_exactly_from_behind_an_unbounded_beginning(unbounded: History) -> None:
+    """Clinic 5 is in no round up to model 2.1, but what it once sent is in the model that branch 2 began with."""
+    (client,) = unbounded.clients(["clinic-5"])
+    assert unbounded.ledger.rounds_of(np.array([client])) == [ModelId(2, 2)]
+    assert ModelId(2, 1) in unbounded.kept()
+    federation = go_on(unbounded)
+    number = unbounded.ask(["clinic-5"], Budget(5.0, 1e-5))
+    candidate = federation.plan(Exact(), number).candidate
+    assert (candidate.node.branch, candidate.node.round) in ((0, 0), (1, 0))
+    federation.forget(Exact(), Rounds(2))
+    assert [outcome.mode for outcome in unbounded.outcomes()] == [Mode.HEURISTIC] * 2 + [Mode.EXACT]
+    assert unbounded.verify() == []
+
+
+@pytest.mark.parametrize("level", ErasureLevel)
+def test_behind_an_unbounded_beginning_noise_proves_nothing(unbounded: History, level: ErasureLevel) -> None:
+    """Who had sent anything by then has no bound, and that of who came later counts for nothing."""
+    federation = go_on(unbounded, clients=7)
+    federation.train(Rounds(6))
+    unbounded.ask(["clinic-6"], Budget(5.0, 1e-5))
+    (outcome,) = federation.forget(Last(), Rounds(2), level=level)
+    assert outcome.restart is not None
+    assert (outcome.restart.branch.sigma > 0, outcome.mode) == (True, Mode.HEURISTIC)
+    assert outcome.restart is not None
+    assert outcome.restart.planned.candidate.obstacles == (NOT_AVERAGED,)
+    # Also once its rounds are erased.
+    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.clients(["clinic-5"]))[-1])
+    unbounded.ask(["clinic-5"], Budget(5.0, 1e-5))
+    with pytest.raises(ValueError, match="no bound is known"):
+        federation.forget(Last(), Rounds(2), level=level)
+    assert unbounded.verify() == []
+
+
+def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(
+    unbounded: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = go_on(unbounded)
+    number = unbounded.ask(["clinic-4"], Budget(5.0, 1e-5))
+    with monkeypatch.context() as patch:
+        older = partial(Branch, unbounded=True)
+        patch.setattr(recorder, "Branch", lambda **options: older(**options))
+        patch.setattr(forgetting, "train", lambda *_: 1 / 0)
+        patch.setattr(Recorder, "_check_restart", lambda *_: None)
+        with pytest.raises(ZeroDivisionError):
+            federation.forget(FineTuning(), Rounds(2))
+    assert unbounded.timeline.branches[3].unbounded
+    (outcome,) = federation.forget(Scratch(), Rounds(2))
+    assert (outcome.asked.number, outcome.rounds, outcome.mode) == (number, 2, Mode.HEURISTIC)
+    assert unbounded.verify() == []
+
+
 def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
     with next_schema():
         with pytest.raises(
-            SchemaVersionError, match=r"has schema 7.*writes 8: back it up, and run `rescind upgrade`"
+            SchemaVersionError, match=r"has schema 8.*writes 9: back it up, and run `rescind upgrade`"
         ):
             frozen.open()
-        assert upgraded(frozen) == (7, 8)
-        assert upgraded(frozen) == (8, 8)
+        assert upgraded(frozen) == (8, 9)
+        assert upgraded(frozen) == (9, 9)
         with frozen.open() as history:
             assert history.verify() == []
-            federation = Revocable(history, engine(), capacity=2, update_interval=2)
+            federation = Revocable(history, engine(), capacity=2)
             before = history.newest
             federation.train(Rounds(3))
             assert history.newest.round == before.round + 1
@@ -191,7 +285,7 @@ def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
             assert "clinic-4" not in history.ledger.identities()
     with by_hand(frozen) as execute:
         assert execute("SELECT count(*) FROM remark").fetchone()[0] > 0
-    with pytest.raises(SchemaVersionError, match=r"has schema 8.*knows up to 7: install a newer rescind"):
+    with pytest.raises(SchemaVersionError, match=r"has schema 9.*knows up to 8: install a newer rescind"):
         frozen.open()
     with pytest.raises(SchemaVersionError, match="install a newer rescind"):
         upgraded(frozen)
@@ -199,16 +293,16 @@ def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
 
 def test_the_command_says_what_it_did(folder: Path) -> None:
     assert said("upgrade", folder).output == (
-        "There is nothing to do: the history has schema 7, which this rescind writes.\n"
+        "There is nothing to do: the history has schema 8, which this rescind writes.\n"
     )
     with next_schema():
         assert "run `rescind upgrade`" in said("status", folder).output
-        assert json.loads(said("upgrade", folder, "--json").output) == {"from": 7, "to": 8}
+        assert json.loads(said("upgrade", folder, "--json").output) == {"from": 8, "to": 9}
         assert said("doctor", folder).exit_code == 0
     refused = said("upgrade", folder)
     assert refused.exit_code == 1
     assert "install a newer rescind" in refused.output
-    assert sorted(os.listdir(folder)) == ["checkpoints", "ledger.sqlite", "ledger.sqlite.lock", "updates"]
+    assert sorted(os.listdir(folder)) == ["checkpoints", "ledger.sqlite", "ledger.sqlite.lock", "objects"]
     assert (folder / "ledger.sqlite").stat().st_mode & 0o777 == 0o600
     assert "there is no history" in said("upgrade", folder.parent / "elsewhere").output
 
@@ -219,7 +313,10 @@ def test_the_command_finds_a_run_on_a_server(postgresql: str, tmp_path: Path, mo
     monkeypatch.setenv("RESCIND_RUN", place.run)
     monkeypatch.setenv("RESCIND_SECRET", str(tmp_path / "secret"))
     with next_schema():
-        assert "from schema 7 to schema 8" in said("upgrade", postgresql).output
+        assert "needs a place for its models" in said("upgrade", postgresql).output
+    monkeypatch.setenv("RESCIND_CHECKPOINTS", str(tmp_path))
+    with next_schema():
+        assert "from schema 8 to schema 9" in said("upgrade", postgresql).output
 
 
 def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
@@ -230,7 +327,7 @@ def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
     (folder / "ledger.sqlite").rename(elsewhere / "ledger.sqlite")
     (folder / "ledger.sqlite").symlink_to(elsewhere / "ledger.sqlite")
     with next_schema():
-        assert upgrade_history(link) == (7, 8)
+        assert upgrade_history(link) == (8, 9)
         with History(folder, create=False) as history:
             assert history.verify() == []
     assert (folder / "ledger.sqlite").is_symlink()
@@ -242,7 +339,7 @@ def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
 def test_nothing_is_upgraded_while_somebody_writes(frozen: Location) -> None:
     with frozen.open() as history, history.ledger.writing(), next_schema(), pytest.raises(LockedError):
         upgraded(frozen)
-    assert upgraded(frozen) == (7, 7)
+    assert upgraded(frozen) == (8, 8)
 
 
 def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Location) -> None:
@@ -251,14 +348,14 @@ def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Locat
         with next_schema():
             upgraded(frozen)
         for write in (lambda: history.ask(["clinic-4"], Budget(5.0, 1e-5)), lambda: history.name_run(model="x")):
-            with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
+            with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
                 write()
-        with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
-            Revocable(history, engine(), capacity=2, update_interval=2).train(Rounds(3))
+        with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
+            Revocable(history, engine(), capacity=2).train(Rounds(3))
         assert history.head == before
         # What it would plan may rest on columns that mean something else now.
         for read in (history.lineage, lambda: overview(history), lambda: history.summary([1]), history.verify):
-            with pytest.raises(SchemaVersionError, match="upgraded to schema 8 meanwhile"):
+            with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
                 read()
 
 
@@ -284,9 +381,9 @@ def test_whoever_asks_during_an_upgrade_waits_and_does_not_stop_it(
 
     monkeypatch.setattr(upgrades, "upgrade_tables", upgrade_meanwhile)
     with next_schema():
-        assert upgraded(place) == (7, 8)
+        assert upgraded(place) == (8, 9)
     asking.join()
-    assert answers == [8]
+    assert answers == [9]
 
 
 CHANGES = {
@@ -306,7 +403,7 @@ def test_a_history_that_somebody_changed_stays_as_it_was(frozen: Location, chang
     with by_hand(frozen) as execute:
         execute(change)
     before = crash_upgrade.digest(frozen)
-    told = "was not upgraded, and is as it was, with schema 7|already exists"
+    told = "was not upgraded, and is as it was, with schema 8|already exists"
     with next_schema(), pytest.raises((BrokenHistoryError, DBAPIError), match=told):
         upgraded(frozen)
     assert crash_upgrade.digest(frozen) == before
@@ -330,7 +427,7 @@ NUMBERS = {
     "negative": ("integer", "-7"),
     "before the first": ("integer", "6"),
     "huge": ("integer", "9223372036854775807"),
-    "next": ("integer", "8"),
+    "next": ("integer", "9"),
 }
 
 
@@ -348,7 +445,7 @@ def test_a_number_that_is_no_schema_is_refused(frozen: Location, kind: str, numb
             execute("ALTER TABLE run DROP CONSTRAINT run_pkey, ALTER schema_version DROP NOT NULL")
             execute(f"ALTER TABLE run ALTER schema_version TYPE {other} USING CAST({value} AS {other})")
     before = crash_upgrade.digest(frozen)
-    expected = SchemaVersionError if number in ("6", "8", "9223372036854775807") else NoHistoryError
+    expected = SchemaVersionError if number in ("6", "9", "9223372036854775807") else NoHistoryError
     for use in (frozen.open, lambda: upgraded(frozen)):
         with pytest.raises(expected) as refused:
             use()
@@ -363,9 +460,9 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
         history.ask(["clinic-4"], Budget(5.0, 1e-5))
         patch.setattr(Eraser, "_erase_rounds", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            Revocable(history, engine(), capacity=2, update_interval=2).forget(Last(), Rounds(2))
+            Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
     with next_schema():
-        assert upgraded(frozen) == (7, 8)
+        assert upgraded(frozen) == (8, 9)
         with frozen.open() as history:
             assert history.finish_erasures() == 1
             assert history.verify() == []
@@ -404,7 +501,7 @@ def test_who_goes_on_with_the_old_schema_after_a_kill_erases_all_of_it(folder: P
     assert b"clinic-4" in (folder / "ledger.sqlite-wal").read_bytes()
     with History(folder, create=False) as history:
         history.ask(["clinic-4"], Budget(5.0, 1e-5))
-        Revocable(history, engine(), capacity=2, update_interval=2).forget(Last(), Rounds(2))
+        Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
         assert history.verify() == []
         held = [path.name for path in folder.rglob("*") if path.is_file() and b"clinic-4" in path.read_bytes()]
     assert held == []
@@ -423,7 +520,7 @@ def test_a_full_disk_leaves_the_history_as_it_was(folder: Path) -> None:
     places = [Location("sqlite", str(each), str(each.parent), "history") for each in (folder, copy)]
     assert crash_upgrade.digest(places[0]) == crash_upgrade.digest(places[1])
     with next_schema():
-        assert upgrade_history(folder) == (7, 8)
+        assert upgrade_history(folder) == (8, 9)
 
 
 def test_killed_upgrades_end_right() -> None:

@@ -409,11 +409,10 @@ def test_a_round_begins_before_the_last_one_is_recorded(history: History, monkey
     [
         {"write_behind": False},
         {"watch": lambda *_: None},
-        {"update_interval": 1},
         {"until": Accuracy(1.0, most=3)},
     ],
 )
-def test_where_a_model_is_looked_at_or_updates_are_stored_it_is_recorded_first(
+def test_where_a_model_is_looked_at_it_is_recorded_first(
     history: History, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     assert recorded_before_each_round(history, monkeypatch, **options) == [0, 1, 2]

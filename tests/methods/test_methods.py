@@ -12,22 +12,19 @@ from dp_accounting.pld import PLDAccountant
 
 from rescind import History
 from rescind.core.calibration import reached_epsilon
-from rescind.core.facts import Mode, PublicHead, Sampling
+from rescind.core.facts import Mode, PublicHead
 from rescind.core.noise import public_sigma
 from rescind.core.planning import strict_candidates
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.strict import release_mu
 from rescind.core.summary import Request
-from rescind.engines.engine import Replies
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ROOT, ModelId, Span
+from rescind.ledger.records import ModelId
 from rescind.methods import (
     Dp,
     Exact,
-    FedAccum,
-    FedEraser,
     FineTuning,
     Last,
     Method,
@@ -44,7 +41,7 @@ NOISED = NoisedAverage(clip=0.5, denominator=7.0, noise_multiplier=2.0, seed=SEE
 
 
 def plain(history: History) -> Revocable:
-    return Revocable(history, simulation(), update_interval=2, seed=SEED)
+    return Revocable(history, simulation(), seed=SEED)
 
 
 def noised(history: History) -> Revocable:
@@ -54,7 +51,7 @@ def noised(history: History) -> Revocable:
 
 @pytest.mark.parametrize(
     "method",
-    [Sifu(), PaperSifu(public_sigma(0.05)), Scratch(), Exact(), Last(), FineTuning(), FedEraser(), FedAccum()],
+    [Sifu(), PaperSifu(public_sigma(0.05)), Scratch(), Exact(), Last(), FineTuning()],
 )
 class TestMethods(MethodConformance):
     @pytest.fixture
@@ -90,12 +87,10 @@ def test_what_may_be_claimed_follows_from_the_noise_and_not_from_the_method() ->
         Scratch(): {Mode.EXACT},
         Last(): {Mode.INSTANCE},
         FineTuning(): {Mode.HEURISTIC},
-        FedEraser(): {Mode.HEURISTIC},
-        FedAccum(): {Mode.HEURISTIC},
     }
     for method, modes in expected.items():
         with History.in_memory() as history:
-            revocable = Revocable(history, simulation(secret_noise=True), update_interval=1)
+            revocable = Revocable(history, simulation(secret_noise=True))
             revocable.train(Rounds(8))
             history.ask(pick_names(revocable, 0), BUDGET)
             (outcome,) = revocable.forget(method, Rounds(2))
@@ -117,17 +112,6 @@ def test_the_first_request_of_the_papers_rule_is_ifu() -> None:
         assert 0 < plan.candidate.node.round < 12
 
 
-def test_last_says_why_it_cannot() -> None:
-    with History.in_memory() as history:
-        revocable = plain(history)
-        revocable.train(Rounds(6))
-        history.ask(pick_names(revocable, 0), BUDGET)
-        revocable.forget(FedAccum(), Rounds(2))
-        number = history.ask(pick_names(revocable, 1), BUDGET)
-        with pytest.raises(ValueError, match="cannot be hidden in the newest model: no bound is known there"):
-            revocable.plan(Last(), number)
-
-
 def test_dp_needs_noised_rounds() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
@@ -135,77 +119,6 @@ def test_dp_needs_noised_rounds() -> None:
         number = history.ask(pick_names(revocable, 0), BUDGET)
         with pytest.raises(ValueError, match="not trained by DP-FedAvg"):
             revocable.plan(Dp(), number)
-
-
-def test_stored_updates_are_needed_for_methods_that_start_from_them() -> None:
-    for method in (FedEraser(), FedAccum()):
-        with History.in_memory() as history:
-            revocable = Revocable(history, simulation(), seed=SEED)
-            revocable.train(Rounds(3))
-            history.ask(pick_names(revocable, 0), BUDGET)
-            with pytest.raises(ValueError, match="stores no updates"):
-                revocable.forget(method, Rounds(2))
-
-
-def test_fedaccum_adds_up_the_remaining_updates() -> None:
-    """By hand: theta_0 + sum over stored rounds of the remaining participants' weighted mean update."""
-    with History.in_memory() as history:
-        revocable = plain(history)
-        revocable.train(Rounds(7))
-        gone = history.clients(pick_names(revocable, 0, 1))
-        expected = np.zeros((3, 6))
-        for round_ in (1, 3, 5, 7):
-            replies = replies_of(revocable, ModelId(0, round_))
-            model = history.model(ModelId(0, round_ - 1))["weight"]
-            stay = [at for at, name in enumerate(replies.names) if name not in pick_names(revocable, 0, 1)]
-            weights = replies.weights[stay]
-            updates = [replies.tensors["weight"][at] - model for at in stay]
-            expected += sum(w * u for w, u in zip(weights / weights.sum(), updates, strict=True))
-        history.ask(pick_names(revocable, 0, 1), BUDGET)
-        begun = FedAccum().begin(history, ModelId(0, 7), ROOT, gone)
-        np.testing.assert_allclose(begun.model["weight"], expected, rtol=1e-12, atol=1e-15)
-        assert begun.unbounded
-
-
-def test_federaser_takes_the_direction_from_the_new_update_and_the_length_from_the_stored_one() -> None:
-    """By hand, two stored rounds: the first as it was stored, the second calibrated client by client."""
-    with History.in_memory() as history:
-        revocable = Revocable(
-            history, simulation(sampling=Sampling.EVERYBODY, rate=None), update_interval=2, seed=SEED
-        )
-        revocable.train(Rounds(3))
-        gone, names = pick_names(revocable, 0), [name for name in revocable.engine.clients if name != "clinic-0"]
-        history.ask(gone, BUDGET)
-        old = {round_: replies_of(revocable, ModelId(0, round_)) for round_ in (1, 3)}
-        before = {round_: history.model(ModelId(0, round_ - 1)) for round_ in (1, 3)}
-        weights = old[1].weights[1:] / old[1].weights[1:].sum()
-        model = {"bias": np.zeros(3), "weight": np.zeros((3, 6))}
-        for name in model:
-            updates = old[1].tensors[name][1:] - before[1][name]
-            model[name] = model[name] + np.tensordot(weights, updates, axes=1)
-        new = revocable.engine.train(model, ModelId(1, 2), names)
-        calibrated = {name: tensor.copy() for name, tensor in model.items()}
-        for at, weight in enumerate(weights):
-            stored = {name: old[3].tensors[name][at + 1] - before[3][name] for name in model}
-            fresh = {name: new.tensors[name][at] - model[name] for name in model}
-            length = np.sqrt(sum((stored[name] ** 2).sum() for name in model))
-            scale = length / np.sqrt(sum((fresh[name] ** 2).sum() for name in model))
-            for name in model:
-                calibrated[name] += weight * scale * fresh[name]
-        (outcome,) = revocable.forget(FedEraser(), Rounds(2))
-        found = history.model(history.newest)
-        for name in model:
-            np.testing.assert_allclose(found[name], calibrated[name], rtol=1e-10, atol=1e-14)
-        assert outcome.rounds == 2
-
-
-def test_federaser_ends_with_its_own_rounds_before_accuracy_counts() -> None:
-    with History.in_memory() as history:
-        revocable = plain(history)
-        revocable.train(Rounds(8))
-        history.ask(pick_names(revocable, 0), BUDGET)
-        (outcome,) = revocable.forget(FedEraser(), Accuracy(0.01))
-        assert outcome.rounds == 4
 
 
 def test_the_composed_noise_of_dp_is_what_an_independent_accountant_finds() -> None:
@@ -257,15 +170,6 @@ def test_noised_rounds_have_the_noise_that_they_claim() -> None:
         big.round(simulation(), start, model_id, engine.clients)
 
 
-def replies_of(revocable: Revocable, model_id: ModelId) -> Replies:
-    """Train a recorded round again, which gives the same replies."""
-    (round_,) = revocable.history.ledger.rounds(Span(model_id.branch, model_id.round, model_id.round))
-    names = revocable.history.ledger.names(round_.clients)
-    model = revocable.history.model(ModelId(model_id.branch, model_id.round - 1))
-    listed = set(names.values())
-    return revocable.engine.train(model, model_id, [name for name in revocable.engine.clients if name in listed])
-
-
 def test_a_strict_claim_needs_rounds_that_look_at_no_data() -> None:
     public = PublicHead(initial_norm=0.0, parameters=21, batch=15)
     for until in (Rounds(6), Accuracy(0.99, most=6)):
@@ -279,15 +183,3 @@ def test_a_strict_claim_needs_rounds_that_look_at_no_data() -> None:
             request = Request(history.clients(pick_names(revocable, 0)), BUDGET)
             assert {each.mode for each in strict_candidates(summary, request)} == expected
             assert revocable.plan(StrictSifu(), number).candidate.mode in expected
-
-
-def test_whoever_waits_is_left_out_of_calibrated_rounds() -> None:
-    with History.in_memory() as history:
-        revocable = plain(history)
-        revocable.train(Rounds(6))
-        history.ask(pick_names(revocable, 0), BUDGET)
-        waiting = history.clients(pick_names(revocable, 1))
-        number = history.ask(pick_names(revocable, 1), BUDGET)
-        served = revocable.forget(FedEraser(), Rounds(3))
-        assert [each.asked.number for each in served][-1] == number
-        assert all(model_id.branch == 0 for model_id in history.ledger.rounds_of(np.array(sorted(waiting))))

@@ -211,8 +211,6 @@ def train_without(
     yield ROOT, model
     for leg in branch_exits(known, model_id):
         branch, first = known[leg.branch], ModelId(leg.branch, 0)
-        if branch.unbounded:
-            raise ValueError(f"branch {branch.number} began in a way that cannot be repeated in another world")
         if branch.parent is not None:
             if branch.sigma:
                 model = _same_noise(model, tape.model(branch.parent), tape.model(first))

@@ -1,1 +1,1 @@
-"""Models and updates by their digests: in a folder, in memory or in a bucket."""
+"""Models and clients' objects by their digests: in a folder, in memory or in a bucket."""

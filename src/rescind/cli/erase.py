@@ -56,7 +56,7 @@ def erase(
         "requests": list(plan.requests),
         "rounds": plan.rounds,
         "models": plan.models,
-        "updates": plan.updates,
+        "objects": plan.updates,
         "stays": list(plan.stays),
         "erased": left is not None,
         "finished": finished,
@@ -80,6 +80,6 @@ def _words(plan: ErasurePlan) -> Iterator[str]:
         return
     yield (
         f"Of request(s) {', '.join(map(str, plan.requests))}: {len(plan.clients)} name(s), the numbers of "
-        f"{plan.rounds} round(s), {plan.models} model(s) and {plan.updates} stored update(s) go."
+        f"{plan.rounds} round(s), {plan.models} model(s) and {plan.updates} client object(s) go."
     )
     yield from (f"Stays: {sentence}" for sentence in plan.stays)

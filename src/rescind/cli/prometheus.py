@@ -28,7 +28,7 @@ def render_metrics(gauges: Gauges) -> str:
         ("last_round_timestamp_seconds", "gauge", "When the last round was recorded.", _second(gauges.last_round)),
         ("clients", "gauge", "Clients by state; silent ones only where everybody is asked each round.", states),
         ("rejected_replies_total", "counter", "Replies that no use was made of.", {"": gauges.rejected_replies}),
-        ("stored_bytes", "gauge", "Size of the kept models and updates.", {"": gauges.stored_bytes}),
+        ("stored_bytes", "gauge", "Size of the kept models and of clients' objects.", {"": gauges.stored_bytes}),
         (
             "standing_doubts",
             "gauge",

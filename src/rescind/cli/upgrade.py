@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from rescind.cli.shared import AsJson, Location, read_run, report_errors, show, show_progress
 
 
@@ -16,7 +18,8 @@ def upgrade(history: Location, as_json: AsJson = False) -> None:
 
         run, secret = read_run()
         with show_progress("upgrading"):
-            before, now = upgrade_history(history, run=run, secret=secret)
+            checkpoints = os.environ.get("RESCIND_CHECKPOINTS")
+            before, now = upgrade_history(history, checkpoints=checkpoints, run=run, secret=secret)
     words = [
         f"Upgraded from schema {before} to schema {now}."
         if before != now

@@ -229,18 +229,6 @@ class ErasedStretch:
         return self.clients[self.largest_weights > 0]
 
 
-@dataclass(frozen=True, slots=True)
-class UnboundedEdge:
-    """Something was done to the model that no bound covers: everybody, on whatever branch, may have had a part in it.
-
-    Theory section 4.
-    """
-
-    factor = 1.0
-    rounding = 0.0
-    clients = NOBODY
-
-
 def sorted_group(group: Iterable[int]) -> Clients:
     """Return the group as the sorted array that ``members`` takes.
 
@@ -281,4 +269,4 @@ def _check_clients(clients: Clients) -> None:
         raise ValueError("the smallest int64 is not a client: it marks an empty place")
 
 
-Edge: TypeAlias = RoundEdge | AbsentRound | NoiseEdge | ErasedStretch | UnboundedEdge
+Edge: TypeAlias = RoundEdge | AbsentRound | NoiseEdge | ErasedStretch

@@ -281,13 +281,14 @@ class Facts:
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """What was recorded against the run's own declarations; DP-FedAvg rests on neither, but on fixed settings.
+        """What was recorded against the run's own declarations; DP-FedAvg rests on fixed settings, not on training.
 
         Its noise hides what clients do in the rounds that are counted, and nothing that outlives a line of training.
         """
+        others = () if self.averages else (NOT_AVERAGED,)
         if isinstance(self.public, DpFedAvg):
-            return () if self.fixed_settings else (OTHER_SETTINGS,)
-        return self.doubts + (() if self.averages else (NOT_AVERAGED,))
+            return others + (() if self.fixed_settings else (OTHER_SETTINGS,))
+        return self.doubts + others
 
     def head_bound(self) -> HeadBound:
         """Derive the constants of the strict bound from the training, so that they can't be another training's.

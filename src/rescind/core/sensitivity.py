@@ -16,7 +16,6 @@ from rescind.core.edges import (
     Edge,
     ErasedStretch,
     RoundEdge,
-    UnboundedEdge,
     find_members,
     mean_factor,
     sorted_group,
@@ -37,14 +36,10 @@ def group_sensitivity(edges: Sequence[Edge], group: Iterable[int]) -> Floats:
     Paper: Theorem 1, Eq. (9) and (15), corrected. Theory section 4.
     """
     leaving = sorted_group(group)
-    psi, parted, bounded = 0.0, False, True
+    psi, parted = 0.0, False
     nodes = [psi]
     for edge in edges:
-        bounded = bounded and not isinstance(edge, UnboundedEdge)
-        if not bounded:
-            # Whatever a later stretch says of whom it names: nothing is known any more.
-            psi = np.inf
-        elif isinstance(edge, RoundEdge):
+        if isinstance(edge, RoundEdge):
             inside = find_members(edge.clients, leaving)
             parted = parted or bool(inside.any())
             psi = edge.factor_over(~inside) * psi + group_delta(edge, inside)
@@ -68,13 +63,10 @@ def client_sensitivities(edges: Sequence[Edge], clients: Iterable[int], nodes: C
     order = np.searchsorted(wanted, np.array(listed, dtype=np.int64))
     if not all(0 <= node <= len(edges) for node in nodes):
         raise ValueError(f"nodes {list(nodes)!r} do not all lie on the path, which has nodes 0 to {len(edges)}")
-    psi, parted, bounded = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_), True
+    psi, parted = np.zeros(len(wanted)), np.zeros(len(wanted), dtype=np.bool_)
     read = {0: psi}
     for node, edge in enumerate(edges, start=1):
-        bounded = bounded and not isinstance(edge, UnboundedEdge)
-        if not bounded:
-            psi = np.full(len(wanted), np.inf)
-        elif isinstance(edge, RoundEdge):
+        if isinstance(edge, RoundEdge):
             places, inside = _places(edge.clients, wanted)
             factors, deltas = np.full(len(wanted), edge.factor), np.zeros(len(wanted))
             own_factors, own_deltas = client_terms(edge)
@@ -134,7 +126,7 @@ def first_joined(edges: Sequence[Edge], group: Iterable[int]) -> int:
     leaving = sorted_group(group)
     for node, edge in enumerate(edges):
         joined = _joined(edge)
-        if isinstance(edge, UnboundedEdge) or (len(joined) and find_members(joined, leaving).any()):
+        if len(joined) and find_members(joined, leaving).any():
             return node
     return len(edges)
 
@@ -146,8 +138,6 @@ def never_joined(edges: Sequence[Edge], group: Iterable[int]) -> Clients:
     """
     absent = sorted_group(group)
     for edge in edges:
-        if isinstance(edge, UnboundedEdge):
-            return absent[:0]
         joined = _joined(edge)
         if len(absent) and len(joined):
             absent = absent[~find_members(absent, np.sort(joined))]

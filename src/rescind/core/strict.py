@@ -23,7 +23,6 @@ from rescind.core.edges import (
     ErasedStretch,
     NoiseEdge,
     RoundEdge,
-    UnboundedEdge,
     find_members,
     sorted_group,
 )
@@ -144,7 +143,7 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
-        bounded = bounded and not (isinstance(edge, UnboundedEdge) or _is_solver(edge))
+        bounded = bounded and not _is_solver(edge)
         if not bounded:
             nodes.append(math.inf)
             continue
@@ -232,8 +231,6 @@ def participation_mu(squares: Factor, noise_multiplier: float) -> Factor:
 
 
 def _squares_of(edge: Edge, leaving: Clients) -> float:
-    if isinstance(edge, UnboundedEdge):
-        return math.inf
     if isinstance(edge, ErasedStretch):
         # Nobody is in a round twice, so whoever is named took part in each of the rounds at most.
         joined, rounds = float(find_members(edge.joined, leaving).sum()), edge.rounds or math.inf

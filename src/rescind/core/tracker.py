@@ -14,7 +14,7 @@ import numpy as np
 
 from rescind.core._client_table import ABSENT, RECORD, ClientTable, Records
 from rescind.core.arrays import Clients, Floats, Members
-from rescind.core.edges import NO_CLIENT, Edge, ErasedStretch, RoundEdge, UnboundedEdge, sorted_group
+from rescind.core.edges import NO_CLIENT, Edge, ErasedStretch, RoundEdge, sorted_group
 from rescind.core.sensitivity import SAFETY, client_terms
 
 
@@ -25,8 +25,7 @@ class TrackerState:
     Per node, the first included: ``log_factors`` and ``low_log_factors``, the sums of log F over the edges before it,
     rounded up and rounded down, and ``floors``, the Psi that rounding alone would give. Per client that took part,
     sorted: ``clients``, the node after its last round in ``nodes``, its Psi there in ``psi``, and the number of its
-    rounds, without erased ones, in ``rounds``. From the node ``unbounded_from`` on nothing is known of anybody; 0
-    means that there is none.
+    rounds, without erased ones, in ``rounds``.
 
     Theory section 4.
     """
@@ -38,7 +37,6 @@ class TrackerState:
     nodes: Clients
     rounds: Clients
     psi: Floats
-    unbounded_from: int
 
     def __post_init__(self) -> None:
         per_node, per_client = (
@@ -60,7 +58,7 @@ class TrackerState:
             raise ValueError("a tracker's state has its clients sorted, each of them once")
         if not (self.rounds >= 0).all() or not (self.rounds <= self.nodes).all():
             raise ValueError("nobody took part more often than there were rounds")
-        if self.nodes.min(initial=1) < 1 or self.nodes.max(initial=0) > last or not 0 <= self.unbounded_from <= last:
+        if self.nodes.min(initial=1) < 1 or self.nodes.max(initial=0) > last:
             raise ValueError(f"a tracker's state has nodes 0 to {last}, and clients who took part before one of them")
 
 
@@ -81,8 +79,6 @@ class SensitivityTracker:
         self._floors = np.zeros(1)
         # Per client: its last contribution.
         self._latest = ClientTable()
-        # From this node on nothing is known of anybody.
-        self._unbounded_from = math.inf
 
     @classmethod
     def resume(cls, state: TrackerState) -> Self:
@@ -92,7 +88,6 @@ class SensitivityTracker:
         tracker._log_factors = state.log_factors.copy()
         tracker._low_log_factors = state.low_log_factors.copy()
         tracker._floors = state.floors.copy()
-        tracker._unbounded_from = state.unbounded_from or math.inf
         records = _pack_records(state.clients, state.nodes, state.rounds, state.psi)
         tracker._latest.write(tracker._latest.slots(state.clients), records)
         return tracker
@@ -108,7 +103,6 @@ class SensitivityTracker:
             nodes=np.ascontiguousarray(latest["node"]),
             rounds=np.ascontiguousarray(latest["rounds"]),
             psi=np.ascontiguousarray(latest["psi"]),
-            unbounded_from=0 if self._unbounded_from == math.inf else int(self._unbounded_from),
         )
 
     @property
@@ -136,8 +130,6 @@ class SensitivityTracker:
             return edge.sensitivities * SAFETY
         if not isinstance(edge, RoundEdge):
             self._append_node(edge.factor, edge.rounding)
-            if isinstance(edge, UnboundedEdge):
-                self._unbounded_from = min(self._unbounded_from, self._last_node)
             return np.empty(0)
         factors, deltas = client_terms(edge)
         slots = self._latest.slots(edge.clients)
@@ -173,8 +165,6 @@ class SensitivityTracker:
 
     def _at_the_end(self, latest: Records) -> Floats:
         """Carry the clients' latest values on to the last node."""
-        if self._last_node >= self._unbounded_from:
-            return np.full(len(latest), np.inf)
         psi, nodes, to = latest["psi"], latest["node"], self._last_node
         floor = self._floors[to]
         with np.errstate(invalid="ignore", over="ignore"):

@@ -87,41 +87,6 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True)
-class NotBefore:
-    """Ends as another rule does, but not before a number of rounds unless the rule's rounds are used up.
-
-    Attributes:
-        rule: the other rule.
-        least: the number of rounds.
-    """
-
-    rule: Stop
-    least: int
-
-    @property
-    def public(self) -> bool:
-        """The other rule's."""
-        return self.rule.public
-
-    @property
-    def most(self) -> int:
-        """The other rule's."""
-        return self.rule.most
-
-    def reached(self, rounds: int, accuracy: Callable[[], float]) -> bool:
-        """Ask the other rule once there are enough rounds.
-
-        Args:
-            rounds: how many rounds the branch has.
-            accuracy: see ``Stop.reached``.
-
-        Returns:
-            True if no further round is to be trained.
-        """
-        return rounds >= self.most or (rounds >= self.least and self.rule.reached(rounds, accuracy))
-
-
-@dataclass(frozen=True, slots=True)
 class Accuracy:
     """Ends at a mean accuracy of the remaining clients, or when the rounds are used up.
 

@@ -13,7 +13,7 @@ from rescind.core.facts import Source
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.progress import bar
-from rescind.engines.server import Average, NoisedAverage, RoundResult, Server, average, check_server, compute_updates
+from rescind.engines.server import Average, NoisedAverage, RoundResult, Server, average, check_server
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.run import describe_model
@@ -81,7 +81,6 @@ def train(
                 made.measured,
                 rounding(engine.facts.training, model, made),
                 made.model,
-                compute_updates(model, made.replies) if recorder.stores_updates else None,
                 made.replies.rejected,
                 getattr(engine, "labels", None),
                 # A noised model that was sent and then lost would be a release that nobody counts.

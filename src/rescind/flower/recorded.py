@@ -81,7 +81,6 @@ class Recorded:
         most_examples: no client can have more; whoever says so is rejected.
         capacity: see ``History.recording``.
         goal: see ``History.recording``.
-        update_interval: see ``History.recording``.
         public_schedule: see ``Facts``.
         public: see ``Facts``.
         seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
@@ -111,7 +110,6 @@ class Recorded:
     most_examples: int = 10**7
     capacity: int = 32
     goal: Goal | None = None
-    update_interval: int = 0
     public_schedule: bool = False
     public: PublicHead | None = None
     seed: bytes | None = None
@@ -381,7 +379,6 @@ def run(
         server,
         capacity=strategy.capacity,
         goal=strategy.goal,
-        update_interval=strategy.update_interval,
         seed=strategy.seed,
         watch=evaluate if mean.fraction_evaluate or evaluate_fn is not None else ignore,
         after_round=check,

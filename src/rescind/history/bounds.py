@@ -27,7 +27,7 @@ from rescind.ledger.contract import LARGEST_BOUNDS, Ledger
 from rescind.ledger.records import Branch, ErasurePlan, ModelId, Span
 
 # Another number, whenever another state would be derived from the same rounds: then what is kept is no longer used.
-_VERSION = b"bounds 1\n"
+_VERSION = b"bounds 2\n"
 
 # The arrays of what is kept, with their types. Pseudonyms fit into 31 bits, and so do the nodes of a path.
 _TRACKER = {
@@ -212,7 +212,7 @@ def _read_kept(ledger: Ledger, timeline: Timeline, newest: ModelId, models: Iter
 def _as_arrays(kept: _Kept) -> dict[str, NDArray[Any]]:
     arrays = {
         "legs": np.array(kept.legs),
-        "counts": np.array([kept.tracker.unbounded_from, kept.joined, kept.erased]),
+        "counts": np.array([kept.joined, kept.erased]),
         **{f"tracker.{name}": getattr(kept.tracker, name) for name in _TRACKER},
         **{f"retention.{name}": getattr(kept.retention, name) for name in _RETENTION},
     }
@@ -225,15 +225,15 @@ def _unpack(content: bytes) -> _Kept:
     if {name: array.dtype.str for name, array in arrays.items()} != _TYPES:
         raise ValueError("these are other arrays than were kept")
     legs, counts = arrays["legs"], arrays["counts"]
-    if legs.ndim != 2 or legs.shape[1] != 3 or counts.shape != (3,):
+    if legs.ndim != 2 or legs.shape[1] != 3 or counts.shape != (2,):
         raise ValueError("branches or counts have another shape")
-    unbounded_from, joined, erased = counts.tolist()
+    joined, erased = counts.tolist()
     # All integers are 64 bits wide where they are computed with.
     wide: dict[str, Any] = {
         name: array.astype(np.int64) if array.dtype.kind == "i" else array for name, array in arrays.items()
     }
     return _Kept(
-        TrackerState(**{name: wide[f"tracker.{name}"] for name in _TRACKER}, unbounded_from=unbounded_from),
+        TrackerState(**{name: wide[f"tracker.{name}"] for name in _TRACKER}),
         RetentionState(**{name: wide[f"retention.{name}"] for name in _RETENTION}),
         tuple((number, first, last) for number, first, last in legs.tolist()),
         joined,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,15 +80,12 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
     timeline = Timeline.read(ledger)
     known, tip, kept = timeline.branches, newest_model(ledger, timeline), ledger.kept()
-    if known[tip.branch].unbounded and tip.branch not in timeline.retrained:
-        raise ValueError(f"branch {tip.branch} may still need stored updates: finish forgetting, then erase")
     covered = _covered(timeline, level)
     due = [filed for filed in timeline.requests if filed.served and filed.number not in covered]
     clients = frozenset(client for filed in due for client in filed.request.group)
     abandoned = [span for span in _abandoned(ledger, known, tip) if _holds_anything(ledger, kept, span)]
     touched = lineage_of(ledger, known, ModelId(tip.branch, 0), training, sorted_group(clients))
-    # Erasing rounds does not reach what lies in none.
-    first = first_joined(touched.in_rounds, clients)
+    first = first_joined(touched.edges, clients)
     on_path = first < len(touched.edges)
     origin = touched.model_ids[first] if on_path and level is ErasureLevel.PURGE else None
     stretch = [] if origin is None else list(_between(known, origin, tip.branch))
@@ -111,7 +108,7 @@ def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -
         superseded=tuple(sorted(set(origins).difference(model_id.branch for model_id in needed))),
         keys=tuple(_without_numbers(ledger, sorted_group(timeline.forgotten), erased).tolist()),
         models=sum(_inside(model_id, erased) for model_id in kept),
-        updates=sum(key[1] in clients or _inside(key[0], erased) for key in stored_updates(ledger, known)),
+        updates=len(clients & ledger.objects().keys()),
         stays=(_UNPROVEN_STAYS if unproven else ())
         + (_ANCHOR_STAYS if clients & timeline.anchors else ())
         + (_REJECTED_STAYS if _has_rejections(timeline, clients) else ())
@@ -139,9 +136,9 @@ class Eraser:
     """Carries out erasures and remembers in the journal which are done, so that a killed one can be finished."""
 
     def __init__(
-        self, ledger: Ledger, models: CheckpointStore, updates: CheckpointStore, training: LocalTraining
+        self, ledger: Ledger, models: CheckpointStore, objects: CheckpointStore, training: LocalTraining
     ) -> None:
-        self._ledger, self._models, self._updates, self._training = ledger, models, updates, training
+        self._ledger, self._models, self._objects, self._training = ledger, models, objects, training
         self._computed: tuple[ErasurePlan | None, Stretch | None] = (None, None)
 
     def erase(self, plan: ErasurePlan, time: str) -> tuple[str, ...]:
@@ -176,7 +173,7 @@ class Eraser:
         return [
             Step("identities", lambda: self._erase_identities(clients)),
             Step("rounds", lambda: self._erase_rounds(begun, time)),
-            Step("updates", lambda: self._ledger.erase_updates(clients)),
+            Step("objects", lambda: self._ledger.erase_objects(clients)),
             Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
             Step("files", self.sweep),
             Step("space and log", lambda: self._log(begun, time)),
@@ -184,11 +181,10 @@ class Eraser:
 
     def sweep(self) -> None:
         """Delete every file that nothing refers to, and what killed writers left."""
-        updates = stored_updates(self._ledger, Timeline.read(self._ledger).branches)
-        needed = (set(self._ledger.kept().values()), set(updates.values()))
-        for store, digests in zip((self._models, self._updates), needed, strict=True):
+        needed = ((self._models, self._ledger.kept()), (self._objects, self._ledger.objects()))
+        for store, digests in needed:
             store.remove_unfinished()
-            gone = store.digests() - digests
+            gone = store.digests().difference(digests.values())
             for digest in report_progress(gone, "deleting files", len(gone)):
                 store.delete(digest)
 
@@ -219,7 +215,7 @@ class Eraser:
         return Stretch(plan.branch, plan.origin, *remaining, secrets.token_bytes(KEY_BYTES))
 
     def _log(self, begun: Deletion, time: str) -> None:
-        left = self._ledger.compact() + self._models.kept_versions() + self._updates.kept_versions()
+        left = self._ledger.compact() + self._models.kept_versions() + self._objects.kept_versions()
         roots = [entry.root for entry in self._ledger.entries(ROUND) if _inside(entry.model_id, begun.plan.spans)]
         digest = hashlib.sha256(b"".join(roots)).hexdigest()
         record(
@@ -282,12 +278,6 @@ def check_suppression(ledger: Ledger) -> None:
         # An erasure that was cut off has begun to change it.
         if not timeline.unfinished_deletions:
             refuse_changes(find_suppression_problems(ledger, timeline))
-
-
-def stored_updates(ledger: Ledger, branches: Iterable[int]) -> dict[tuple[ModelId, int], str]:
-    """Return the digests of all stored updates of these branches."""
-    spans = (Span(number, 1, ledger.last_round(number)) for number in branches)
-    return {key: digest for span in spans for key, digest in ledger.updates(span).items()}
 
 
 def _covered(timeline: Timeline, level: ErasureLevel) -> set[int]:
@@ -355,7 +345,7 @@ def _remaining(path: Lineage, origin: int, forgotten: Clients) -> tuple[NDArray[
     remaining["client"] = everybody
     remaining["sensitivity"] = np.where(gone, np.inf, tracker.sensitivities(everybody))
     # Of whoever was forgotten not even a weight stays, but only whether it took part since the stretch began.
-    before_only = find_members(everybody, never_joined(path.in_rounds[origin:], everybody))
+    before_only = find_members(everybody, never_joined(path.edges[origin:], everybody))
     remaining["largest_weight"] = np.where(gone, ~before_only, np.maximum(_coarse(measured), known))
     return remaining, common
 

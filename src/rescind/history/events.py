@@ -369,8 +369,10 @@ def read_event(entry: Entry) -> Event:
     Raises:
         BrokenHistoryError: the entry's body is none of its kind: somebody changed it, or a newer version wrote it.
     """
+    # What runs up to schema 7 could store of clients beside their numbers means nothing any more.
+    body = {name: value for name, value in entry.body.items() if (entry.kind, name) != ("run", "update_interval")}
     try:
-        event = decode_fields(EVENTS[entry.kind], entry.body)
+        event = decode_fields(EVENTS[entry.kind], body)
     except ValueError as mismatch:
         raise BrokenHistoryError(f"entry {entry.sequence} ({entry.kind}) cannot be read: {mismatch}") from mismatch
     # Whoever goes through so many rounds would not come to an end.

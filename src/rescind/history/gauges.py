@@ -55,7 +55,7 @@ def read_gauges(history: History, now: datetime) -> Gauges:
         ValueError: a deadline or the time of the last round is no time.
         BrokenHistoryError: the journal cannot be read.
     """
-    stored_bytes = history.models.stored_bytes() + history.updates.stored_bytes()
+    stored_bytes = history.models.stored_bytes() + history.objects.stored_bytes()
     with history.ledger.snapshot():
         timeline = history.timeline
         rounds, last = 0, None

@@ -37,7 +37,7 @@ from rescind.errors import (
 from rescind.history import decisions, erasure, requests, verification
 from rescind.history.clocks import add_months, entry_times
 from rescind.history.events import EVENTS, PlanApproved, RecordedPlan, RowsNamed, record, write_body
-from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, newest_model_at
+from rescind.history.lineage import Lineage, lineage_of, newest_model, newest_model_at
 from rescind.history.locations import open_stores
 from rescind.history.numbers import check_numbers
 from rescind.history.obligations import find_obligations
@@ -49,7 +49,7 @@ from rescind.history.senders import OPERATOR, Sender
 from rescind.history.timeline import Doubt, FiledRequest, Timeline
 from rescind.ledger.contract import RETURNING, ROUND, Ledger, check_digest
 from rescind.ledger.memory import MemoryLedger
-from rescind.ledger.records import Branch, Entry, ErasureLevel, ErasurePlan, ModelId, RoundRecord, Span
+from rescind.ledger.records import Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span
 
 Item = TypeVar("Item")
 
@@ -124,12 +124,12 @@ class History:
         """
         history = cls.__new__(cls)
         name = f"memory://{secrets.token_hex(16)}"
-        history._set_up(MemoryLedger(), CheckpointStore(f"{name}/checkpoints"), CheckpointStore(f"{name}/updates"))
+        history._set_up(MemoryLedger(), CheckpointStore(f"{name}/checkpoints"), CheckpointStore(f"{name}/objects"))
         history._ends_here = True
         return history
 
-    def _set_up(self, ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> None:
-        self.ledger, self.models, self.updates = ledger, models, updates
+    def _set_up(self, ledger: Ledger, models: CheckpointStore, objects: CheckpointStore) -> None:
+        self.ledger, self.models, self.objects = ledger, models, objects
         # As it was given; in memory there is none.
         self.location = ""
         self._clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -159,7 +159,7 @@ class History:
         self.ledger.close()
         if self._ends_here:
             self.models.remove()
-            self.updates.remove()
+            self.objects.remove()
 
     # Reading
 
@@ -477,22 +477,6 @@ class History:
         """
         return list(self.ledger.names(sorted_group(clients)).values())
 
-    def stored_updates(self, tip: ModelId) -> Iterator[tuple[RoundRecord, dict[int, str]]]:
-        """Return the rounds on the line to a model whose updates are stored, in order.
-
-        Args:
-            tip: the model at the end of the line.
-
-        Yields:
-            a round, and the digests of its participants' updates by pseudonym.
-        """
-        for leg in branch_exits(self.timeline.branches, tip):
-            span = Span(leg.branch, 1, leg.round)
-            digests = self.ledger.updates(span)
-            for round_ in self.ledger.rounds(span) if digests else ():
-                own = [client for client in round_.clients.tolist() if (round_.model_id, client) in digests]
-                yield round_, {client: digests[round_.model_id, client] for client in own}
-
     def copies(self) -> tuple[str, ...]:
         """Return in words where the database copies what is written to it, out of reach of every erasure.
 
@@ -759,7 +743,7 @@ class History:
             problems = _read_all(lambda: verification.find_ledger_problems(self.ledger, witnessed))
         for _ in range(_LOOKS):
             before = self.head
-            with_files = _read_all(lambda: verification.find_file_problems(self.ledger, self.models, self.updates))
+            with_files = _read_all(lambda: verification.find_file_problems(self.ledger, self.models, self.objects))
             if not with_files or self.head == before:
                 break
         return problems + with_files
@@ -791,7 +775,6 @@ class History:
         *,
         capacity: int = 32,
         goal: Goal | None = None,
-        update_interval: int = 0,
         write_behind: bool = True,
     ) -> Iterator[Recorder]:
         """Hold the run and record its rounds, resuming an existing run where it stands.
@@ -804,7 +787,6 @@ class History:
                 shapes; its numbers are not looked at.
             capacity: how many checkpoints to keep beside theta_0^0 and the newest model.
             goal: the guarantee for which checkpoints are placed.
-            update_interval: in every so many rounds the participants' updates are stored; 0 stores none.
             write_behind: whether a round may be written while clients train the next one.
 
         Yields:
@@ -816,12 +798,12 @@ class History:
             BrokenHistoryError: somebody added or changed an entry without the secret, or changed the list of erased
                 names.
             MissingSecretError: the secret file is not at hand.
-            ValueError: ``capacity`` is below 1, ``update_interval`` below 0, or the loss is not one for such tensors.
+            ValueError: ``capacity`` is below 1, or the loss is not one for such tensors.
         """
         with self.ledger.writing():
             self.ledger.check_stamps()
             erasure.check_suppression(self.ledger)
-            self._check_run(Run(facts, describe_model(start), capacity, goal, update_interval))
+            self._check_run(Run(facts, describe_model(start), capacity, goal))
             self._recover()
             if not self.timeline.branches:
                 model = self.models.put(start)
@@ -830,9 +812,7 @@ class History:
                 self._thread = thread
                 # In memory nothing has to be waited for.
                 behind = thread if write_behind and not self._ends_here else None
-                recorder = Recorder(
-                    self.ledger, self.models, self.updates, self.run, self._eraser(), self._clock, behind
-                )
+                recorder = Recorder(self.ledger, self.models, self.run, self._eraser(), self._clock, behind)
                 try:
                     yield recorder
                 except BaseException as failure:
@@ -1084,7 +1064,6 @@ class History:
 
         Raises:
             NoHistoryError: nothing was recorded yet.
-            ValueError: the newest branch may still need stored updates.
         """
         return erasure.plan_erasure(self.ledger, level, self.run.facts.training)
 
@@ -1132,7 +1111,7 @@ class History:
         eraser.sweep()
 
     def _eraser(self) -> erasure.Eraser:
-        return erasure.Eraser(self.ledger, self.models, self.updates, self.run.facts.training)
+        return erasure.Eraser(self.ledger, self.models, self.objects, self.run.facts.training)
 
     def _check_run(self, run: Run) -> None:
         if not any(self.timeline.of(Run)):

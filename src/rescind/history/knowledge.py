@@ -33,7 +33,6 @@ def find_known(history: History, model_id: ModelId) -> tuple[int, ...] | None:
             path = history.lineage(model_id, frozenset[int]().union(*(filed.request.group for filed in served)))
         except BrokenHistoryError:
             return None
-    edges = path.in_rounds
     on_path = [timeline.branches[leg.branch] for leg in branch_exits(timeline.branches, model_id)]
     places = {branch.number: path.index.get(ModelId(branch.number, 0)) for branch in on_path}
     # Whom the noise of the rounds hides, it hides behind any later restart as well: that goes back to fewer rounds.
@@ -53,6 +52,6 @@ def find_known(history: History, model_id: ModelId) -> tuple[int, ...] | None:
         last = max(forgetting, default=0)
         # A branch that lies inside an erased stretch has no place of its own: the stretch's end is its place.
         since = min(place for number, place in places.items() if number >= last and place is not None)
-        if first_joined(edges[since:], filed.request.group) < len(edges) - since:
+        if first_joined(path.edges[since:], filed.request.group) < len(path.edges) - since:
             known.append(filed.number)
     return tuple(known)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rescind.core.arrays import Clients
-from rescind.core.edges import AbsentRound, Edge, NoiseEdge, UnboundedEdge
+from rescind.core.edges import AbsentRound, Edge, NoiseEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, NoHistoryError
-from rescind.history.events import BodyTrained
+from rescind.history.events import BodyTrained, ClientsRegistered, read_event
 from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
-from rescind.ledger.contract import ABSENT_ROUNDS, ROUND, Ledger
-from rescind.ledger.records import Branch, ModelId, Span
+from rescind.ledger.contract import ABSENT_ROUNDS, BRANCH, REGISTRATION, ROUND, Ledger
+from rescind.ledger.records import REMAINING, ROOT, Branch, ModelId, Span, Stretch
 
 # Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.
 _LARGE = 1000
@@ -23,21 +26,15 @@ _LARGE = 1000
 class Lineage:
     """The path H(u) to a model: its edges, and of each node its place and the rounds trained up to it.
 
-    A node in front of an ``UnboundedEdge`` edge may have no name of its own. A branch that starts without noise
-    starts at its parent's node: ``index`` knows both names. ``behind_noise`` gives for every branch on the path that
-    started with noise the first node behind it.
+    A branch that starts without noise starts at its parent's node: ``index`` knows both names. ``behind_noise`` gives
+    for every branch on the path that started with noise the first node behind it.
     """
 
     edges: tuple[Edge, ...]
-    model_ids: tuple[ModelId | None, ...]
+    model_ids: tuple[ModelId, ...]
     trained: tuple[int, ...]
     index: Mapping[ModelId, int]
     behind_noise: Mapping[int, int]
-
-    @property
-    def in_rounds(self) -> tuple[Edge, ...]:
-        """The edges as rounds know them: what nothing bounds is in no round, and nobody takes part there."""
-        return tuple(AbsentRound(1.0, 0.0) if isinstance(edge, UnboundedEdge) else edge for edge in self.edges)
 
 
 def newest_model(ledger: Ledger, timeline: Timeline) -> ModelId:
@@ -88,33 +85,29 @@ def _build_path(
 ) -> Lineage:
     touched = None if group is None or len(group) > _LARGE else set(ledger.rounds_of(group))
     edges: list[Edge] = []
-    model_ids: list[ModelId | None] = [ModelId(0, 0)]
-    trained, index = [0], {ModelId(0, 0): 0}
+    model_ids, trained, index = [ROOT], [0], {ROOT: 0}
     behind_noise: dict[int, int] = {}
     stretches = ledger.stretches()
     origins = {branch: left.origin for branch, left in stretches.items()}
     for leg in steps_back(known, origins, model_id)[::-1]:
         number, rounds = leg.branch, trained[-1]
-        inside, starts = [known[number]], list(start_edges(known[number]))
-        if number in stretches:
-            stretch = stretches[number]
-            inside = [
-                known[exit_.branch]
-                for exit_ in branch_exits(known, ModelId(number, 0))
-                if exit_.branch > stretch.origin.branch
-            ]
+        inside, stretch, erased = [known[number]], stretches.get(number), 0
+        if stretch:
+            line = [known[exit_.branch] for exit_ in branch_exits(known, ModelId(number, 0))]
+            inside = [branch for branch in line if branch.number > stretch.origin.branch]
             erased = sum(branch.parent.round for branch in inside if branch.parent) - stretch.origin.round
             rounds += erased
-            starts = [stretch.edge(tuple(branch.sigma for branch in inside if branch.sigma), erased)]
-            if any(branch.unbounded for branch in inside):
-                starts.append(UnboundedEdge())
-        # The first of these edges is the noise, or has it inside.
+        if any(branch.unbounded for branch in (line if stretch else inside)):
+            stretch = Stretch(number, ROOT, _know_nothing(ledger, number), common_factor=False)
+        sigmas = tuple(branch.sigma for branch in inside if branch.sigma)
+        start = stretch.edge(sigmas, erased) if stretch else start_edge(known[number])
+        # It is the noise, or has it inside.
         behind_noise |= {branch.number: len(edges) + 1 for branch in inside if branch.sigma}
-        edges.extend(starts)
-        model_ids.extend([None] * len(starts))
-        trained.extend([rounds] * len(starts))
+        if start:
+            edges.append(start)
+            model_ids.append(ModelId(number, 0))
+            trained.append(rounds)
         index[ModelId(number, 0)] = len(edges)
-        model_ids[-1] = model_ids[-1] or ModelId(number, 0)
         # Ten thousand rounds are quite usual, so they are put in place all at once.
         by_round = read_rounds(ledger, Span(number, 1, leg.round), training, touched)
         here = [ModelId(number, at) for at in by_round]
@@ -160,12 +153,23 @@ def steps_back(known: Mapping[int, Branch], origins: Mapping[int, ModelId], mode
         steps.append(before)
 
 
-def start_edges(branch: Branch) -> Iterator[Edge]:
-    """Return what was done to the model that a branch starts with."""
-    if branch.sigma:
-        yield NoiseEdge(branch.sigma, branch.noise_rounding, branch.unit_roundoff)
-    if branch.unbounded:
-        yield UnboundedEdge()
+def start_edge(branch: Branch) -> NoiseEdge | None:
+    """Return the noise that a branch starts with, if it does."""
+    return NoiseEdge(branch.sigma, branch.noise_rounding, branch.unit_roundoff) if branch.sigma else None
+
+
+def _know_nothing(ledger: Ledger, number: int) -> NDArray[np.void]:
+    """Return what is known of everybody who was registered when a branch began, if anything may have gone into it."""
+    last = 0
+    for entry in ledger.entries(BRANCH, REGISTRATION):
+        event = read_event(entry)
+        if isinstance(event, ClientsRegistered):
+            last = event.last
+        elif isinstance(event, Branch) and event.number == number:
+            break
+    remaining = np.empty(last, dtype=REMAINING)
+    remaining["client"], remaining["sensitivity"], remaining["largest_weight"] = np.arange(1, last + 1), np.inf, 1.0
+    return remaining
 
 
 def _round_edges(

@@ -26,19 +26,25 @@ def open_stores(
     *,
     create: bool,
 ) -> tuple[Ledger, CheckpointStore, CheckpointStore]:
-    """Open the ledger and the stores of models and of client updates, or make them."""
+    """Open the ledger and the stores of models and of clients' objects, or make them."""
     address = os.fspath(location)
+    locate = locate_files(address, checkpoints, run)
+    ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
+    place = locate(ledger)
+    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/objects")
+
+
+def locate_files(address: str, checkpoints: str | None, run: str) -> Callable[[Ledger], str]:
+    """Return what tells where the files of a ledger are; on a server somebody has to say that."""
     on_server = address.startswith(_POSTGRESQL)
     if on_server and not checkpoints:
         raise HistoryError(
             "a history on PostgreSQL needs a place for its models: give checkpoints, a folder or s3://bucket/prefix"
         )
-    ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
-    place = str(Path(address))
-    if checkpoints:
-        # Two runs must not take each other's models for orphans, however their addresses coincide.
-        place = f"{checkpoints.rstrip('/')}/{f'{run}-' if on_server else ''}{ledger.identifier()}"
-    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/updates")
+    if not checkpoints:
+        return lambda _: str(Path(address))
+    # Two runs must not take each other's models for orphans, however their addresses coincide.
+    return lambda ledger: f"{checkpoints.rstrip('/')}/{f'{run}-' if on_server else ''}{ledger.identifier()}"
 
 
 def locate_ledger(

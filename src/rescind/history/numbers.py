@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rescind.core.edges import sorted_group
 from rescind.errors import refuse_changes
 from rescind.history.events import ErasureFinished, StretchKept
 from rescind.history.progress import report_progress
@@ -43,7 +44,6 @@ def find_number_problems(
 
     ``stored`` has the ``first_models``; the digests of the rounds' models are added to it.
     """
-    gone = {client for deletion in timeline.deletions for client in deletion.plan.clients}
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     roots = {entry.model_id: entry.root for entry in entries if entry.kind == ROUND}
     last = {model_id.branch: model_id.round for model_id in sorted(roots)}
@@ -51,15 +51,10 @@ def find_number_problems(
         span = Span(number, 1, ledger.last_round(number))
         if span.last != last.get(number, 0):
             yield f"branch {number} is said to end with round {span.last}, which is not its last one"
-        indexed, updates = dict(ledger.indexed_participants(span)), _find_updates(ledger, span)
+        indexed = dict(ledger.indexed_participants(span))
         for round_ in report_progress(ledger.rounds(span), f"checking branch {number}", span.last):
             if not np.array_equal(indexed.get(round_.model_id, ()), round_.clients):
                 yield f"{round_.model_id} is not found by its participants"
-            trained = timeline.run.stores_updates(round_.model_id.round) and round_.participants["steps"].any()
-            expected = set(round_.clients.tolist()) if trained else set()
-            # Whose updates an erasure took, or is taking.
-            if (updates.get(round_.model_id, set()) ^ expected) - (gone & expected):
-                yield f"the stored updates of {round_.model_id} are not those of its participants"
             root = roots.pop(round_.model_id, None)
             stored[round_.model_id] = round_.model
             keys = ledger.keys(round_.clients)
@@ -81,15 +76,12 @@ def find_number_problems(
         for model_id, digest in ledger.kept().items()
         if stored.get(model_id) != digest
     )
+    objects = ledger.objects()
+    yield from (
+        f"there is an object of client {client}, who never was or is erased"
+        for client in objects.keys() - ledger.keys(sorted_group(objects)).keys()
+    )
     yield from _find_stretch_problems(ledger, timeline)
-
-
-def _find_updates(ledger: Ledger, span: Span) -> dict[ModelId, set[int]]:
-    """Return of whom updates are stored, by round."""
-    clients: dict[ModelId, set[int]] = {}
-    for model_id, client in ledger.updates(span):
-        clients.setdefault(model_id, set()).add(client)
-    return clients
 
 
 def _find_stretch_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:

@@ -62,7 +62,7 @@ def groups_of(timeline: Timeline, filed: FiledRequest) -> list[frozenset[int]]:
 
 def _follow(earlier: Obligation, branch: Branch, plan: RecordedPlan | None, upstream: Collection[int]) -> Obligation:
     """Return what an earlier request is owed after a later restart; ``upstream`` are the branches that led to it."""
-    if branch.unbounded or earlier.number in branch.bare:
+    if earlier.number in branch.bare:
         return replace(earlier, mode=Mode.HEURISTIC, branch=None, spent=())
     if plan is not None and not plan.public_plan:
         # Its node and its noise follow data, so nothing that holds whatever these are can rest on it.

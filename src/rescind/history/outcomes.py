@@ -9,7 +9,7 @@ from typing import Self
 from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode, PrivacyScope
 from rescind.core.summary import Obligation
 from rescind.errors import BrokenHistoryError
-from rescind.history.events import BranchRetrained, ClientsReadmitted, RecordedPlan, RequestSettled
+from rescind.history.events import BranchRetrained, ClientsReadmitted, RecordedPlan
 from rescind.history.obligations import find_obligations
 from rescind.history.timeline import Deletion, FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasurePlan, ModelId
@@ -131,16 +131,14 @@ def _judge(timeline: Timeline, filed: FiledRequest, deletion: Deletion, against:
     """Return the verdict on a request that was served to the end."""
     outcome = Outcome(
         asked=filed,
-        mode=Mode.HEURISTIC,
+        mode=Mode.EXACT,
         restart=None if filed.branch is None else _restart(timeline, filed.branch),
         erasure=deletion.plan,
         completed=deletion.completed,
         left=deletion.left,
         readmitted=timeline.readmitted(filed.number),
     )
-    if filed.branch is None:
-        outcome = replace(outcome, mode=timeline.derive(_settled)[filed.number])
-    else:
+    if filed.branch is not None:
         outcome = _follow_restarts(timeline, outcome)
     contradictions = (
         *outcome.contradictions,
@@ -216,12 +214,3 @@ class _Against:
         # A server that did not average may also have kept something of the forgotten.
         since = asked.branch or 0
         return (NOT_AVERAGED,) if any(model_id.branch >= since for model_id in self.strays) else ()
-
-
-def _settled(timeline: Timeline) -> dict[int, Mode]:
-    """Return what may be claimed of requests that were settled: ``exact``, until something unbounded is begun."""
-    last = max((entry.sequence for entry, branch in timeline.of(Branch) if branch.unbounded), default=0)
-    return {
-        event.request: Mode.HEURISTIC if last > entry.sequence else Mode.EXACT
-        for entry, event in timeline.of(RequestSettled)
-    }

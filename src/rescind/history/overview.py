@@ -97,7 +97,7 @@ def _overview(history: History, most: int | None) -> Overview:
         ),
         kept=tuple(sorted(history.kept())),
         open_requests=find_unfinished(history),
-        stored_bytes=history.models.stored_bytes() + history.updates.stored_bytes(),
+        stored_bytes=history.models.stored_bytes() + history.objects.stored_bytes(),
         claimable=claimable(timeline.facts, looked_at_data=looked),
         body=None if body is None else body.model_id,
         anchors=tuple(sorted(history.describe_groups([anchors - timeline.forgotten])[0], key=natural_order)),

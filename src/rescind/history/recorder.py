@@ -40,7 +40,7 @@ from rescind.history.events import (
     record,
     write_body,
 )
-from rescind.history.lineage import find_body, lineage_of, newest_model, start_edges
+from rescind.history.lineage import find_body, lineage_of, newest_model, start_edge
 from rescind.history.requests import check_all_open, hidden_at, participations_at, settle
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
@@ -65,13 +65,12 @@ class Recorder:
         self,
         ledger: Ledger,
         models: CheckpointStore,
-        updates: CheckpointStore,
         run: Run,
         eraser: Eraser,
         clock: Callable[[], datetime],
         thread: Executor | None = None,
     ) -> None:
-        self._ledger, self._models, self._updates, self._run = ledger, models, updates, run
+        self._ledger, self._models, self._run = ledger, models, run
         self._eraser, self._clock, self._thread = eraser, clock, thread
         # The model whose round the thread writes, and what becomes of it.
         self._behind: tuple[ModelId, Future[None]] | None = None
@@ -106,11 +105,6 @@ class Recorder:
     def head(self) -> bytes:
         """The head of the chain."""
         return self._ledger.head()
-
-    @property
-    def stores_updates(self) -> bool:
-        """True if the updates of the next round are stored."""
-        return self._run.stores_updates(self.model_id.round + 1)
 
     @property
     def body_rounds_left(self) -> int:
@@ -174,7 +168,6 @@ class Recorder:
         measured: RoundMeasurement,
         rounding: float,
         model: Mapping[str, Tensor],
-        updates: Mapping[str, Mapping[str, Tensor]] | None = None,
         rejected: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         *,
@@ -183,12 +176,11 @@ class Recorder:
         """Record a round.
 
         ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
-        the new model; ``updates`` are the participants' updates, for rounds that store them. ``rejected`` says whose
-        replies were not used, and why, in words that tell nothing of what these hold. ``labels`` is what people call
-        clients: they are recognised by it later, so it is written before the round is. A round that nobody joined is
-        a round too. In a solver's round all ``steps`` are 0, ``measured`` and ``rounding`` are those of
-        ``solver_edge``, and there are no updates. After an error nothing of the round is recorded; open the history
-        again to go on.
+        the new model. ``rejected`` says whose replies were not used, and why, in words that tell nothing of what
+        these hold. ``labels`` is what people call clients: they are recognised by it later, so it is written before
+        the round is. A round that nobody joined is a round too. In a solver's round all ``steps`` are 0, and
+        ``measured`` and ``rounding`` are those of ``solver_edge``. After an error nothing of the round is recorded;
+        open the history again to go on.
 
         ``behind``: it may be written while the caller goes on, who must not change what was handed over. What goes
         wrong is raised by whatever is called next.
@@ -198,9 +190,8 @@ class Recorder:
         names, weights, steps, rejected = tuple(names), np.array(weights), tuple(steps), dict(rejected or {})
         # Not by the writer, whose pace would decide whose wish to leave is heard, and who is waited for.
         clients = self._introduce([*names, *rejected], labels or {})
-        handed = (names, clients, weights, steps, measured, rounding, model, updates, rejected)
-        # Updates take as much memory as all replies: the next ones must not come in beside them.
-        if behind and self._thread is not None and updates is None:
+        handed = (names, clients, weights, steps, measured, rounding, model, rejected)
+        if behind and self._thread is not None:
             # Until it is written: whoever went on from a lost model would record what was trained from it.
             self._usable = False
             self._behind = (self._following(), self._thread.submit(self._write, *handed))
@@ -233,7 +224,6 @@ class Recorder:
         measured: RoundMeasurement,
         rounding: float,
         model: Mapping[str, Tensor],
-        updates: Mapping[str, Mapping[str, Tensor]] | None,
         rejected: Mapping[str, str],
     ) -> None:
         """Check a round, then record it; nobody else may use the recorder meanwhile.
@@ -246,10 +236,6 @@ class Recorder:
         if solver and isinstance(self._run.facts.public, DpFedAvg):
             # Once it is erased nobody could tell it from a noised round.
             raise ValueError("a solver's sums have no noise, and this run is DP-FedAvg: train its rounds")
-        if (updates is not None) != (self._run.stores_updates(model_id.round) and not solver):
-            raise ValueError("updates are given exactly for the rounds that store them: see stores_updates")
-        if updates is not None and set(updates) != set(names):
-            raise ValueError("updates have to be those of the participants, one each")
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} is named twice in one round")
@@ -275,18 +261,13 @@ class Recorder:
         # The factor follows from the others; a first record without it finds it, and checks all numbers.
         bare = RoundRecord(model_id, packed, measured.update_norm, rounding, 1.0, "", gram)
         edge = bare.edge(training)
-        digests = {
-            client: self._updates.put(updates[name])
-            for client, name in zip(clients.tolist(), names, strict=True)
-            if updates is not None
-        }
         round_ = replace(bare, factor=edge.factor, model=self._models.put(model), salt=secrets.token_bytes(KEY_BYTES))
         self._usable = False
         self._tracker.record(edge)
         self._index[model_id] = self._tracker.last_node
         released = self._observed(edge, model_id, solver=solver or not len(names))
         reasons = dict(zip(unused.tolist(), rejected.values(), strict=True))
-        self._ledger.commit_round(round_, self._now(), released, digests, reasons, resumed=self._resumed)
+        self._ledger.commit_round(round_, self._now(), released, reasons, resumed=self._resumed)
         self._newest, self._resumed = model_id, False
         self._joined += bool(len(names))
         self._solving = solver or (self._solving and not len(names))
@@ -356,13 +337,11 @@ class Recorder:
         sigma: float = 0.0,
         noise_rounding: float = 0.0,
         unit_roundoff: float = 0.0,
-        unbounded: bool = False,
     ) -> Branch:
         """Start a new branch at a kept model, with ``model`` as its first: the noised one, or the kept one itself.
 
-        The numbers are those of a ``Noise``. ``unbounded`` says that the model, or the rounds to come, use something
-        that no bound covers. To serve requests it has to do what their plan says, and the plan has to be younger than
-        the last restart. Noise has been drawn before: whoever goes on after a crash finds the branch
+        The numbers are those of a ``Noise``. To serve requests it has to do what their plan says, and the plan has to
+        be younger than the last restart. Noise has been drawn before: whoever goes on after a crash finds the branch
         here, or not, and never has two models under one request.
         """
         self._check_usable()
@@ -384,7 +363,6 @@ class Recorder:
             hidden=hidden if sigma else (),
             # Where every round was noised nothing more may be needed.
             bare=() if sigma or isinstance(self._run.facts.public, DpFedAvg) else hidden,
-            unbounded=unbounded,
             participations=participations_at(self._ledger, timeline, parent, self._run.facts, filed),
         )
         self._check_restart(timeline, branch, parent, hidden)
@@ -396,16 +374,13 @@ class Recorder:
 
     def _check_restart(self, timeline: Timeline, branch: Branch, parent: ModelId, hidden: tuple[int, ...]) -> None:
         """Refuse a restart that is not what was planned, or whose numbers no path could be built from."""
-        edges = list(start_edges(branch))
+        noise = start_edge(branch)
         if branch.sigma and not (branch.noise_rounding > 0 and branch.unit_roundoff > 0):
             raise ValueError("noise needs its noise_rounding (see grid_rounding) and unit_roundoff")
-        if not edges and branch.model != self._kept[parent]:
-            raise ValueError(
-                f"without noise a branch starts with its parent's own model, {parent}; another one is "
-                "unbounded, and has to say so"
-            )
+        if not noise and branch.model != self._kept[parent]:
+            raise ValueError(f"without noise a branch starts with its parent's own model, {parent}, and no other one")
         if not branch.requests:
-            if edges or hidden:
+            if noise or hidden:
                 raise ValueError(
                     f"to go back to {parent} without a request is possible only without noise, and only if everybody "
                     "who was forgotten stays so there"
@@ -432,10 +407,6 @@ class Recorder:
             raise ValueError(f"{parent} knows the rows that are to go: {ROWS_NEED}")
         if hidden and plan.candidate.mode is Mode.EXACT:
             raise ValueError(f"the plan of request {numbers} says exact, and {parent} knows clients that are to go")
-        if branch.unbounded and not heuristic:
-            raise ValueError(
-                f"the plan of request {numbers} says {plan.candidate.mode.value}: every step needs a bound"
-            )
         noised_rounds = isinstance(self._run.facts.public, DpFedAvg) and plan.public_plan
         if bool(hidden) != bool(branch.sigma) and not (heuristic or noised_rounds):
             raise ValueError(f"at {parent} there are {len(hidden)} requests to hide, and sigma is {branch.sigma:g}")
@@ -477,14 +448,11 @@ class Recorder:
             record(self._ledger, TrainingDoubted(branch, round_, reason), self._now())
 
     def record_other_mean(self) -> None:
-        """Record, once a branch, that the model to come is not the mean which the training says that it is.
-
-        An unbounded branch has said so from its start.
-        """
+        """Record, once a branch, that the model to come is not the mean which the training says that it is."""
         self._check_usable()
         timeline, branch = Timeline.read(self._ledger), self._newest.branch
         missed = {model_id.branch for model_id in timeline.missed_means}
-        if not timeline.branches[branch].unbounded and branch not in missed:
+        if branch not in missed:
             record(self._ledger, MeanMissed(branch, self._newest.round + 1), self._now())
 
     def record_retrained(self) -> None:

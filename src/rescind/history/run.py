@@ -45,34 +45,28 @@ class Run:
     """What stays the same from the first round to the last.
 
     ``tensors`` describes the model, name by name; ``capacity`` is the number of checkpoints to keep beside theta_0^0
-    and the newest model; in every ``update_interval``-th round, from the first on, the participants' updates are
-    stored, for methods that start from stored ones; 0 stores none.
+    and the newest model.
     """
 
     facts: Facts
     tensors: ModelDescription
     capacity: int = 32
     goal: Goal | None = None
-    update_interval: int = 0
     grid: float = GRID
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
             raise ValueError(f"capacity is {self.capacity!r}; at least one checkpoint has to be kept")
-        if self.update_interval < 0:
-            raise ValueError(
-                f"update_interval is {self.update_interval!r}; 0 stores no updates, 1 those of every round"
-            )
         check_head(self.facts.training.loss, self.tensors)
         if stages := self.facts.stages:
             if len(self.head) < 2 or len(self.head) == len(self.tensors):
                 names = ", ".join(repr(name) for name, _, _ in self.tensors[:_MOST_NAMED])
                 raise ValueError(f"a network in two stages has the head {stages.head} beside a body, not {names}")
             check_head(stages.loss, self.head)
-            if self.goal or self.facts.public_schedule or self.update_interval:
+            if self.goal or self.facts.public_schedule:
                 raise ValueError(
                     "a network in two stages is forgotten exactly, from the model that its body ends with: leave out "
-                    "goal, public_schedule and update_interval, which would decide otherwise what is kept"
+                    "goal and public_schedule, which would decide otherwise what is kept"
                 )
 
     @property
@@ -85,10 +79,6 @@ class Run:
         """The tensors that a solver would find: all, or the head of a network in two stages."""
         stages = self.facts.stages
         return tuple(tensor for tensor in self.tensors if stages is None or tensor[0] in stages.head)
-
-    def stores_updates(self, round_: int) -> bool:
-        """Return whether a branch's round is one whose updates are stored."""
-        return bool(self.update_interval) and (round_ - 1) % self.update_interval == 0
 
     def check_same(self, other: Run) -> None:
         """Refuse another run, naming what differs."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
-from rescind.core.facts import Facts, Mode, PrivacyScope, Source
+from rescind.core.facts import Facts, PrivacyScope, Source
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.events import (
@@ -417,13 +417,13 @@ class Timeline:
 
     @cached_property
     def missed_means(self) -> tuple[ModelId, ...]:
-        """Of each branch the first model that was seen to be no mean of its round's replies."""
-        return tuple(ModelId(event.branch, event.round) for _, event in self.of(MeanMissed))
+        """Of each branch the first model that was seen to be no mean of its round's replies, or began unbounded."""
+        unbounded = [ModelId(branch.number, 0) for branch in self.branches.values() if branch.unbounded]
+        return (*unbounded, *(ModelId(event.branch, event.round) for _, event in self.of(MeanMissed)))
 
 
 def _carries_out(branch: Branch, plan: RecordedPlan) -> bool:
-    """Return whether a branch does what a plan says; what no bound covers is what a heuristic one says only."""
+    """Return whether a branch does what a plan says."""
     node = plan.candidate.node
     same = (plan.requests, ModelId(node.branch, node.round), plan.candidate.sigma)
-    bounded = plan.candidate.mode is not Mode.HEURISTIC
-    return same == (branch.requests, branch.parent, branch.sigma) and not (branch.unbounded and bounded)
+    return same == (branch.requests, branch.parent, branch.sigma)

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 
+from rescind.checkpoints.store import CheckpointStore
 from rescind.history.history import UNREADABLE
-from rescind.history.locations import locate_ledger
+from rescind.history.locations import locate_files, locate_ledger
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import find_number_problems, first_models
 from rescind.history.timeline import Timeline
@@ -16,14 +17,20 @@ from rescind.ledger.contract import Ledger
 
 
 def upgrade_history(
-    location: str | os.PathLike[str], *, run: str = "main", secret: str | os.PathLike[str] | None = None
+    location: str | os.PathLike[str],
+    *,
+    checkpoints: str | None = None,
+    run: str = "main",
+    secret: str | os.PathLike[str] | None = None,
 ) -> tuple[int, int]:
     """Bring a history to this version's schema, in one transaction: all of it is done, or nothing.
 
-    The chain, the numbers and the names are compared with the journal before the transaction ends.
+    The chain, the numbers and the names are compared with the journal before the transaction ends. Files that only
+    older versions read are deleted after it.
 
     Args:
         location: a folder, or a PostgreSQL address.
+        checkpoints: where the models are, if not in the folder.
         run: the run's name in a PostgreSQL database.
         secret: the secret file, if it is not beside the folder.
 
@@ -37,8 +44,13 @@ def upgrade_history(
         LockedError: another process is writing to this run.
         MissingSecretError: the secret file is not at hand.
     """
-    with closing(locate_ledger(os.fspath(location), run, secret)(older=True)) as ledger:
-        return ledger.upgrade(lambda: _find_problems(ledger))
+    address = os.fspath(location)
+    locate = locate_files(address, checkpoints, run)
+    with closing(locate_ledger(address, run, secret)(older=True)) as ledger:
+        before, now = ledger.upgrade(lambda: _find_problems(ledger))
+        # Up to schema 7 clients' updates could be stored.
+        CheckpointStore(f"{locate(ledger)}/updates").remove()
+    return before, now
 
 
 def _find_problems(ledger: Ledger) -> Iterator[str]:

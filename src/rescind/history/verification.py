@@ -11,7 +11,7 @@ from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
 from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError, WrongSecretError
 from rescind.history.bounds import follow_from_rounds
-from rescind.history.erasure import find_suppression_problems, stored_updates
+from rescind.history.erasure import find_suppression_problems
 from rescind.history.events import (
     AnchorsNamed,
     BodyTrained,
@@ -88,19 +88,19 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     )
 
 
-def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: CheckpointStore) -> Iterator[str]:
+def find_file_problems(ledger: Ledger, models: CheckpointStore, objects: CheckpointStore) -> Iterator[str]:
     """Return in words which files are missing, damaged or nobody's; every kept model is read, which takes its time.
 
     Somebody may write meanwhile: what a file is missed for, or found without, is asked of the ledger last.
     """
-    files = [(store, store.digests()) for store in (models, updates)]
+    files = [(store, store.digests()) for store in (models, objects)]
     kept = ledger.kept()
     for model_id, digest in report_progress(kept.items(), "reading kept models", len(kept)):
         damage = _damage(models, model_id, digest)
         if damage and ledger.kept().get(model_id) == digest:
             yield damage
     timeline = Timeline.read(ledger)
-    needed = set(ledger.kept().values()), set(stored_updates(ledger, timeline.branches).values())
+    needed = set(ledger.kept().values()), set(ledger.objects().values())
     erased = any(deletion.completed for deletion in timeline.deletions)
     for (store, present), digests in zip(files, needed, strict=True):
         strays = [digest for digest in present - digests if erased and digest in store]
@@ -110,10 +110,9 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, updates: Checkpo
                 "there, or a writer was killed; the next run removes them"
             )
     yield from _find_body_problems(timeline, ledger.kept(), models)
-    _, stored = needed
-    lost = [digest for digest in stored if digest not in updates]
+    lost = [digest for digest in needed[1] if digest not in objects]
     if lost:
-        yield f"{len(lost)} stored updates are not in {updates.address}"
+        yield f"{len(lost)} objects of clients are not in {objects.address}"
 
 
 def _find_stamp_problems(ledger: Ledger) -> Iterator[str]:
@@ -282,12 +281,12 @@ def _find_bounds_problems(ledger: Ledger, timeline: Timeline, *, changed: bool) 
 
 def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId, str]) -> Iterator[str]:
     """Find what is still there although the journal says that its erasure is done."""
-    updates, since = stored_updates(ledger, timeline.branches), ledger.bounds_since()
+    objects, since = ledger.objects(), ledger.bounds_since()
     for deletion in timeline.deletions:
         if not deletion.completed:
             continue
         plan = deletion.plan
-        clients, gone = sorted_group(plan.clients), set(plan.clients)
+        clients = sorted_group(plan.clients)
         rounds = {model_id for model_id in stored if model_id.round}
         present = {
             "rounds": any(model_id in span for model_id in rounds for span in plan.spans),
@@ -295,9 +294,7 @@ def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId
             "names": bool(ledger.names(clients)),
             "what was derived from all rounds": since is not None and since < deletion.number,
             "keys": bool(ledger.keys(sorted_group(plan.keys))),
-            "updates": any(
-                client in gone or any(model_id in span for span in plan.spans) for model_id, client in updates
-            ),
+            "objects": not objects.keys().isdisjoint(plan.clients),
         }
         left = ", ".join(name for name, still in present.items() if still)
         if left:

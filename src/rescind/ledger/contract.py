@@ -484,7 +484,6 @@ class Ledger(ABC):
         round_: RoundRecord,
         time: str,
         release: Sequence[ModelId] = (),
-        updates: Mapping[int, str] | None = None,
         rejected: Mapping[int, str] | None = None,
         *,
         resumed: bool = False,
@@ -497,7 +496,6 @@ class Ledger(ABC):
             round_: the round.
             time: when, in ISO 8601.
             release: the kept models to let go of.
-            updates: the digests of the participants' updates by pseudonym, where those are stored.
             rejected: clients whose replies were not used, with the reasons; if there are any, an entry of kind
                 ``rejection`` comes before the round's own.
             resumed: it is the first round since the run was opened; the entry says so, as an attempt at the same
@@ -512,8 +510,7 @@ class Ledger(ABC):
             ValueError: the round does not follow, a digest is none, a number is negative or NaN, the salt has the
                 wrong length, or a client has no key.
         """
-        for digest in (round_.model, *(updates or {}).values()):
-            check_digest(digest)
+        check_digest(round_.model)
         model_id = round_.model_id
         with self._transaction():
             keys = self.keys(round_.clients)
@@ -522,13 +519,11 @@ class Ledger(ABC):
                 self._append(REJECTION, rejection_body(model_id, rejected), time)
             body = {"branch": model_id.branch, "round": model_id.round} | ({"resumed": True} if resumed else {})
             entry = self._append(ROUND, body, time, round_root(round_, keys))
-            self._add_round(entry.sequence, round_, updates or {}, release)
+            self._add_round(entry.sequence, round_, release)
         return entry
 
     @abstractmethod
-    def _add_round(
-        self, sequence: int, round_: RoundRecord, updates: Mapping[int, str], release: Sequence[ModelId]
-    ) -> None:
+    def _add_round(self, sequence: int, round_: RoundRecord, release: Sequence[ModelId]) -> None:
         """Write the values of a round that has its entry, and let go of models."""
 
     def start_branch(self, number: int, model: str, body: Mapping[str, Any], time: str) -> Entry:
@@ -629,15 +624,36 @@ class Ledger(ABC):
             the SHA-256 of each kept model, by id.
         """
 
-    @abstractmethod
-    def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
-        """Return the digests of the clients' stored updates in a span.
+    # Objects of clients: files that hold the data of one client each, and go with it
+
+    def keep_object(self, client: int, digest: str) -> None:
+        """Keep the object of a client, in the place of one that it may have.
 
         Args:
-            span: the span.
+            client: its pseudonym.
+            digest: the SHA-256 of the object, whose file is there already.
+
+        Raises:
+            LockedError: another process holds the run.
+            MissingSecretError: the secret is not at hand.
+            ValueError: the digest is none, or the client has no key: it never was, or is erased.
+        """
+        check_digest(digest)
+        with self._transaction():
+            if client not in self.keys(np.array([client])):
+                raise ValueError(f"client {client} has no key, so nothing of it is kept")
+            self._replace_object(client, digest)
+
+    @abstractmethod
+    def _replace_object(self, client: int, digest: str) -> None:
+        """Write the digest of a client's object, in the place of what is there."""
+
+    @abstractmethod
+    def objects(self) -> dict[int, str]:
+        """Return the digests of the clients' objects.
 
         Returns:
-            the digests by model and client.
+            the SHA-256 of each object, by pseudonym.
         """
 
     # What is derived
@@ -725,7 +741,7 @@ class Ledger(ABC):
         superseded: Sequence[int] = (),
         remains: tuple[Mapping[str, Any], str] | None = None,
     ) -> None:
-        """Delete the numbers of rounds, their kept models' references and their updates' digests.
+        """Delete the numbers of rounds and their kept models' references.
 
         What was derived from all rounds goes too. All of it is one transaction.
 
@@ -755,8 +771,8 @@ class Ledger(ABC):
         """Delete the stretches of branches, and write another one if there is one."""
 
     @abstractmethod
-    def erase_updates(self, clients: Clients) -> None:
-        """Delete the digests of clients' stored updates.
+    def erase_objects(self, clients: Clients) -> None:
+        """Delete the digests of clients' objects.
 
         Args:
             clients: their pseudonyms.

@@ -45,7 +45,7 @@ class MemoryLedger(Ledger):
         self._last_rounds: dict[int, int] = {}
         self._rounds: dict[ModelId, RoundRecord] = {}
         self._kept: dict[ModelId, str] = {}
-        self._updates: dict[tuple[ModelId, int], str] = {}
+        self._objects: dict[int, str] = {}
         self._stretches: dict[int, Stretch] = {}
         self._bounds: tuple[int, bytes, bytes] | None = None
         self._held = False
@@ -136,13 +136,10 @@ class MemoryLedger(Ledger):
     def keys(self, clients: Clients) -> dict[int, bytes]:
         return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
 
-    def _add_round(
-        self, _sequence: int, round_: RoundRecord, updates: Mapping[int, str], release: Sequence[ModelId]
-    ) -> None:
+    def _add_round(self, _sequence: int, round_: RoundRecord, release: Sequence[ModelId]) -> None:
         model_id = round_.model_id
         self._last_rounds[model_id.branch] = model_id.round
         self._rounds[model_id], self._kept[model_id] = round_, round_.model
-        self._updates |= {(model_id, client): digest for client, digest in updates.items()}
         for released in release:
             self._kept.pop(released, None)
 
@@ -171,8 +168,11 @@ class MemoryLedger(Ledger):
     def kept(self) -> dict[ModelId, str]:
         return dict(sorted(self._kept.items()))
 
-    def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
-        return {key: self._updates[key] for key in sorted(self._updates) if key[0] in span}
+    def _replace_object(self, client: int, digest: str) -> None:
+        self._objects[client] = digest
+
+    def objects(self) -> dict[int, str]:
+        return dict(sorted(self._objects.items()))
 
     def bounds_since(self) -> int | None:
         return self._bounds[0] if self._bounds else None
@@ -201,7 +201,6 @@ class MemoryLedger(Ledger):
 
         self._rounds = {model_id: round_ for model_id, round_ in self._rounds.items() if stays(model_id)}
         self._kept = {model_id: model for model_id, model in self._kept.items() if stays(model_id)}
-        self._updates = {key: digest for key, digest in self._updates.items() if stays(key[0])}
 
     def _replace_stretches(self, superseded: Sequence[int], stretch: Stretch | None) -> None:
         for branch in superseded:
@@ -209,9 +208,9 @@ class MemoryLedger(Ledger):
         if stretch is not None:
             self._stretches[stretch.branch] = stretch
 
-    def erase_updates(self, clients: Clients) -> None:
-        gone = set(clients.tolist())
-        self._updates = {key: digest for key, digest in self._updates.items() if key[1] not in gone}
+    def erase_objects(self, clients: Clients) -> None:
+        for client in clients.tolist():
+            self._objects.pop(client, None)
 
     def erase_keys(self, clients: Clients) -> None:
         for client in clients.tolist():

@@ -100,12 +100,12 @@ class RoundRecord:
 class Branch:
     """A line of training: where it starts, and what was done to the model there.
 
-    Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0; one whose model came
-    about in another way is ``unbounded``. ``model`` is the SHA-256 of the model it starts with, ``requests`` the
-    numbers of the requests it serves, and ``hidden`` those of all requests whose clients its noise has to hide;
-    ``bare`` are those whose clients nothing hides there. Where every round was noised (DP-FedAvg),
-    ``participations`` has for each of the ``requests`` the largest sum over the rounds before the restart of |W in
-    S|^2, W being clients that it hides together; of erased rounds the most it can be.
+    Branch 0 starts at theta_0^0 and has no parent. A restart without noise has ``sigma`` 0. ``model`` is the SHA-256
+    of the model it starts with, ``requests`` the numbers of the requests it serves, and ``hidden`` those of all
+    requests whose clients its noise has to hide; ``bare`` are those whose clients nothing hides there. Where every
+    round was noised (DP-FedAvg), ``participations`` has for each of the ``requests`` the largest sum over the rounds
+    before the restart of |W in S|^2, W being clients that it hides together; of erased rounds the most it can be.
+    ``unbounded`` is true only in histories of older versions, in which anything may have gone into such a branch.
     """
 
     number: int
@@ -187,7 +187,8 @@ class ErasurePlan:
     newest. ``abandoned`` are rounds and models that the path does not need; ``stretch`` those on the path that depend
     on the clients, which begin after ``origin`` and end before the branch. Of the ``superseded`` branches the remains
     of earlier stretches go. ``keys`` names the forgotten clients of whom no number is left then; ``models`` and
-    ``updates`` count files, whose digests would tell too much. ``stays`` says in words what does not go.
+    ``updates``, the clients' objects by the name that deletion logs have for them, count files, whose digests would
+    tell too much. ``stays`` says in words what does not go.
     """
 
     level: ErasureLevel

@@ -47,7 +47,7 @@ from rescind.ledger.records import Span
 
 # The number of the tables below, and of the newest revision. From the first released one on, a history can be
 # upgraded.
-SCHEMA_VERSION, FIRST_RELEASED = 7, 7
+SCHEMA_VERSION, FIRST_RELEASED = 8, 7
 
 # A look-up of one client seeks once a segment. An insert stays within the pages of the current one: larger segments
 # make look-ups cheaper and commits dearer.
@@ -171,16 +171,7 @@ kept = Table(
     PrimaryKeyConstraint("branch", "round"),
 )
 
-client_update = Table(
-    "client_update",
-    TABLES,
-    _number("branch"),
-    _number("round"),
-    _number("client"),
-    _bytes("digest"),
-    PrimaryKeyConstraint("branch", "round", "client"),
-    sqlite_with_rowid=False,
-)
+client_object = Table("client_object", TABLES, _number("client", primary_key=True), _bytes("digest"))
 
 stretch = Table(
     "stretch",

@@ -271,18 +271,14 @@ class SqlLedger(Ledger):
 
     # Rounds and kept models
 
-    def _add_round(
-        self, sequence: int, round_: RoundRecord, updates: Mapping[int, str], release: Sequence[ModelId]
-    ) -> None:
+    def _add_round(self, sequence: int, round_: RoundRecord, release: Sequence[ModelId]) -> None:
         model_id, model, branch = round_.model_id, bytes.fromhex(round_.model), schema.branch
-        stored = [(model_id.branch, model_id.round, client, bytes.fromhex(of)) for client, of in updates.items()]
         with self._connected() as connection:
             _insert_round(connection, sequence, round_, model)
             connection.execute(
                 update(branch).where(branch.c.number == model_id.branch).values(last_round=model_id.round)
             )
             _insert(connection, schema.kept, [(model_id.branch, model_id.round, model)])
-            _insert(connection, schema.client_update, stored)
             _release(connection, release)
 
     def _add_branch(self, number: int, model: str) -> None:
@@ -345,12 +341,15 @@ class SqlLedger(Ledger):
             rows = connection.execute(select(table).order_by(table.c.branch, table.c.round)).all()
         return {ModelId(row.branch, row.round): row.model.hex() for row in rows}
 
-    def updates(self, span: Span) -> dict[tuple[ModelId, int], str]:
-        table = schema.client_update
-        query = select(table).where(_within(table, span)).order_by(table.c.round, table.c.client)
+    def _replace_object(self, client: int, digest: str) -> None:
         with self._connected() as connection:
-            rows = connection.execute(query).all()
-        return {(ModelId(row.branch, row.round), row.client): row.digest.hex() for row in rows}
+            connection.execute(delete(schema.client_object).where(schema.client_object.c.client == client))
+            _insert(connection, schema.client_object, [(client, bytes.fromhex(digest))])
+
+    def objects(self) -> dict[int, str]:
+        with self._connected() as connection:
+            rows = connection.execute(select(schema.client_object).order_by(schema.client_object.c.client)).all()
+        return {row.client: row.digest.hex() for row in rows}
 
     # What is derived
 
@@ -397,7 +396,7 @@ class SqlLedger(Ledger):
         with self._connected() as connection:
             for span in spans:
                 _erase_participations(connection, span)
-                for table in (schema.round_, schema.kept, schema.client_update):
+                for table in (schema.round_, schema.kept):
                     connection.execute(delete(table).where(_within(table, span)))
 
     def _replace_stretches(self, superseded: Sequence[int], stretch: Stretch | None) -> None:
@@ -409,8 +408,8 @@ class SqlLedger(Ledger):
                 row = (stretch.branch, origin.branch, origin.round, stretch.common_factor, stretch.salt, remaining)
                 _insert(connection, table, [row])
 
-    def erase_updates(self, clients: Clients) -> None:
-        table = schema.client_update
+    def erase_objects(self, clients: Clients) -> None:
+        table = schema.client_object
         with self._transaction() as connection:
             connection.execute(delete(table).where(among(table.c.client, clients.tolist())))
 

@@ -21,7 +21,7 @@ from rescind.ledger import schema
 from rescind.ledger.commitments import canonical
 
 # What a history's folder holds: the database, with SQLite's own files and the lock beside it, and two stores.
-DATABASE, STORES = "ledger.sqlite", ("checkpoints", "updates")
+DATABASE, STORES = "ledger.sqlite", ("checkpoints", "objects")
 
 _ENTRIES_AT_ONCE = 1000
 _NAMED = 5
@@ -113,11 +113,10 @@ def find_strange_files(connection: Connection) -> Iterator[str]:
 
 def find_strange_rows(connection: Connection) -> Iterator[str]:
     """Say which rows belong to nothing that the journal tells of, and which entries a ledger words otherwise."""
-    round_, updates = schema.round_.c, schema.client_update.c
+    round_ = schema.round_.c
     # Before the journal, which somebody may be writing to: no row is there before its entry.
     rows = {
         "round": _rows(connection, select(round_.sequence, round_.branch, round_.round)),
-        "client_update": _rows(connection, select(updates.branch, updates.round).distinct()),
         "branch": _rows(connection, select(schema.branch.c.number)),
         "client": _rows(connection, select(schema.client.c.pseudonym)),
     }
@@ -135,10 +134,8 @@ def find_strange_rows(connection: Connection) -> Iterator[str]:
                 branches.add((content.get("number"),))
             elif kind == "registration":
                 given_out = max(given_out, content.get("last", 0))
-    places = {(branch, number) for _, branch, number in rounds}
     for name, strays in {
         "round": rows["round"] - rounds,
-        "client_update": rows["client_update"] - places,
         "branch": rows["branch"] - branches,
         "client": {row for row in rows["client"] if not 0 < row[0] <= given_out},
     }.items():

@@ -2,27 +2,21 @@
 
 from rescind.methods.dp import Dp
 from rescind.methods.exact import Exact
-from rescind.methods.fedaccum import FedAccum
-from rescind.methods.federaser import FedEraser
 from rescind.methods.fine_tuning import FineTuning
 from rescind.methods.last import Last
-from rescind.methods.method import Beginning, Certifying, Heuristic, Method, OwnRounds
+from rescind.methods.method import Certifying, Heuristic, Method
 from rescind.methods.scratch import Scratch
 from rescind.methods.sifu import PaperSifu, Sifu, StrictSifu
 from rescind.methods.solve import Solve
 
 __all__ = [
-    "Beginning",
     "Certifying",
     "Dp",
     "Exact",
-    "FedAccum",
-    "FedEraser",
     "FineTuning",
     "Heuristic",
     "Last",
     "Method",
-    "OwnRounds",
     "PaperSifu",
     "Scratch",
     "Sifu",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rescind.core.summary import Node, Summary
-from rescind.history.history import History
-from rescind.ledger.records import ModelId
-from rescind.methods.method import Beginning, Heuristic
+from rescind.methods.method import Heuristic
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +31,3 @@ class FineTuning(Heuristic):
             the last kept node.
         """
         return summary.kept[-1]
-
-    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:  # noqa: ARG002
-        """Go on with the model as it is.
-
-        Args:
-            history: the history.
-            tip: the newest model, before the restart; not looked at.
-            parent: the model to restart from.
-            leaving: the pseudonyms of those who leave; not looked at.
-
-        Returns:
-            the model to restart from, as it is.
-        """
-        return Beginning(history.model(parent), unbounded=False)

@@ -1,51 +1,19 @@
-"""What a method is: a choice of where to restart and, if it cannot certify, a way of its own to go on from there.
+"""What a method is: a choice of where to restart, and with which noise.
 
 Whether a method can certify is in its type. A ``Certifying`` one chooses among the candidates of ``rescind.core``, so
-that what may be claimed is decided there, by recorded facts. A ``Heuristic`` one does something else, and whatever it
-does is recorded as ``heuristic``.
+that what may be claimed is decided there, by recorded facts. A ``Heuristic`` one chooses a kept model by a rule of
+its own, and is recorded as ``heuristic``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
-from rescind.core.arrays import Tensor
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request, Summary
-from rescind.engines.server import Server
-from rescind.history.history import History
-from rescind.ledger.records import ModelId
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Beginning:
-    """How a heuristic branch begins.
-
-    Attributes:
-        model: the model that it begins with.
-        unbounded: whether the model or the rounds to come use what no bound covers, so that nothing is known of
-            anybody from there on; it is false only for a kept model as it is, trained on as usual.
-    """
-
-    model: Mapping[str, Tensor]
-    unbounded: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnRounds:
-    """Rounds that are not as usual.
-
-    Attributes:
-        server: what makes them.
-        least: how many of them come before any accuracy counts.
-    """
-
-    server: Server
-    least: int
 
 
 class Method(ABC):
@@ -92,7 +60,7 @@ class Certifying(Method):
 
 
 class Heuristic(Method):
-    """A method that nothing is proven of.
+    """A method that trains on from a kept model, and that nothing is proven of.
 
     Attributes:
         why: why nothing is proven; the plan and every report say it.
@@ -110,35 +78,6 @@ class Heuristic(Method):
         Returns:
             the node of that model.
         """
-
-    @abstractmethod
-    def begin(self, history: History, tip: ModelId, parent: ModelId, leaving: Collection[int]) -> Beginning:
-        """Return the beginning of the branch that restarts at a model.
-
-        Args:
-            history: the history.
-            tip: the newest model, before the restart; what was recorded up to there may be used.
-            parent: the model to restart from.
-            leaving: the pseudonyms of those who leave.
-
-        Returns:
-            the model that the branch begins with, and whether a bound covers what comes.
-        """
-
-    def rounds(self, history: History, tip: ModelId, leaving: Collection[int]) -> OwnRounds | None:  # noqa: ARG002
-        """Return the branch's own way of making rounds, if it has one.
-
-        It is called again when a branch that was cut off goes on, and has to give the same.
-
-        Args:
-            history: the history.
-            tip: the newest model, before the restart.
-            leaving: the pseudonyms of those who leave.
-
-        Returns:
-            the rounds; None if they are as usual.
-        """
-        return None
 
     def plan(self, summary: Summary, *requests: Request) -> Candidate:  # noqa: ARG002, it is the same for all
         """Restart where the method says, and claim nothing.

@@ -126,7 +126,7 @@ def readable(
         "joined": {client: ledger.rounds_of(group(client)) for client in clients},
         "joined by any": ledger.rounds_of(group(*clients)),
         "kept": list(ledger.kept().items()),
-        "updates": [list(ledger.updates(span).items()) for span in spans],
+        "objects": list(ledger.objects().items()),
         "stretches": [_stretch_bits(branch, stretch) for branch, stretch in ledger.stretches().items()],
         "suppressed": ledger.erased_name_digests(),
         "bounds": (ledger.bounds_since(), ledger.bounds()),
@@ -435,12 +435,10 @@ class LedgerConformance:
     def test_a_large_round(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=2000)
         round_ = a_round(ModelId(0, 1), range(1, 2001))
-        updates = {client: digest("update", client) for client in range(1, 2001)}
-        ledger.commit_round(round_, NOW, updates=updates)
+        ledger.commit_round(round_, NOW)
         (stored,) = ledger.rounds(Span(0, 1, 1))
         assert _bits(stored) == _bits(round_)
         assert ledger.rounds_of(group(1999)) == [ModelId(0, 1)]
-        assert list(ledger.updates(Span(0, 1, 1)).values()) == list(updates.values())
 
     def test_a_round_has_to_follow_the_last_one(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=3)
@@ -452,7 +450,7 @@ class LedgerConformance:
             (ModelId(1, 1), "not started"),
         ):
             with refused(ValueError, words):
-                ledger.commit_round(a_round(model_id, [1, 2]), LATER, [ModelId(0, 1)], {1: digest("u")})
+                ledger.commit_round(a_round(model_id, [1, 2]), LATER, [ModelId(0, 1)], {1: "late"})
         with refused(ValueError, "round 2"):
             ledger.commit_round(a_round(ModelId(0, 0), [1]), LATER)
         assert readable(ledger) == before
@@ -479,7 +477,7 @@ class LedgerConformance:
             with refused(ValueError, "SHA-256"):
                 ledger.commit_round(replace(good, model=model), NOW)
             with refused(ValueError, "SHA-256"):
-                ledger.commit_round(good, NOW, updates={1: model})
+                ledger.keep_object(1, model)
             with refused(ValueError, "SHA-256"):
                 ledger.start_branch(1, model, {}, NOW)
         for salt in (b"", bytes(31), bytes(33)):
@@ -509,16 +507,17 @@ class LedgerConformance:
         assert ledger.kept() == {ModelId(0, 0): digest("start", 0), ModelId(0, 2): second.model}
         assert [round_.model_id.round for round_ in ledger.rounds(Span(0, 1, 9))] == [1, 2, 3]
 
-    def test_updates_are_given_by_place_and_client(self, open_ledger: OpenLedger) -> None:
+    def test_a_client_has_one_object(self, open_ledger: OpenLedger) -> None:
         ledger = _started(open_ledger(), clients=4)
-        for number in (1, 2, 3):
-            updates = {client: digest(number, client) for client in (4, 1)}
-            ledger.commit_round(a_round(ModelId(0, number), [1, 4]), NOW, updates=updates if number != 2 else None)
-        stored = ledger.updates(Span(0, 1, 3))
-        assert list(stored) == [(ModelId(0, 1), 1), (ModelId(0, 1), 4), (ModelId(0, 3), 1), (ModelId(0, 3), 4)]
-        assert stored[ModelId(0, 3), 4] == digest(3, 4)
-        assert list(ledger.updates(Span(0, 2, 2))) == []
-        assert list(ledger.updates(Span(1, 0, 9))) == []
+        for client, words in ((4, "first"), (1, "first"), (4, "second")):
+            ledger.keep_object(client, digest(words, client))
+        ledger = _again(ledger, open_ledger)
+        assert list(ledger.objects().items()) == [(1, digest("first", 1)), (4, digest("second", 4))]
+        ledger.erase_keys(group(2))
+        for client in (2, 5):
+            with refused(ValueError, f"client {client} has no key"):
+                ledger.keep_object(client, digest("third"))
+        assert list(ledger.objects()) == [1, 4]
 
     # Transactions and the writer
 
@@ -762,12 +761,6 @@ class LedgerConformance:
         assert ledger.absent_rounds(Span(0, 0, 99))["round"].tolist() == [1, 4, 5]
         assert all(model_id not in Span(0, 2, 3) for model_id in ledger.kept())
         assert all(model_id not in Span(0, 2, 3) for model_id in ledger.rounds_of(group(*range(1, 10))))
-        assert all(model_id not in Span(0, 2, 3) for model_id, _ in ledger.updates(Span(0, 0, 99)))
-        assert {model_id for model_id, _ in ledger.updates(Span(0, 0, 99))} == {
-            ModelId(0, 1),
-            ModelId(0, 4),
-            ModelId(0, 5),
-        }
 
     def test_a_branch_goes_on_after_its_rounds_were_erased(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
@@ -802,13 +795,12 @@ class LedgerConformance:
         ledger.erase_rounds([], superseded=[2])
         assert _stretches(ledger) == []
 
-    def test_erased_updates_are_gone(self, open_ledger: OpenLedger) -> None:
+    def test_erased_objects_are_gone(self, open_ledger: OpenLedger) -> None:
         ledger = _busy(open_ledger())
-        before = ledger.updates(Span(0, 0, 99))
-        ledger.erase_updates(group(2, 77))
-        left = {key: value for key, value in before.items() if key[1] != 2}
-        assert ledger.updates(Span(0, 0, 99)) == left
-        assert len(left) < len(before)
+        before = ledger.objects()
+        ledger.erase_objects(group(2, 77))
+        assert ledger.objects() == {client: value for client, value in before.items() if client != 2}
+        assert 2 in before
         assert len(list(ledger.rounds(Span(0, 1, 5)))) == 5
 
     def test_erasing_what_is_gone_does_nothing(self, open_ledger: OpenLedger) -> None:
@@ -817,12 +809,12 @@ class LedgerConformance:
         for _ in range(2):
             ledger.erase_identities(everybody)
             ledger.erase_keys(everybody)
-            ledger.erase_updates(everybody)
+            ledger.erase_objects(everybody)
             ledger.erase_rounds([Span(0, 1, 3), Span(0, 2, 4), Span(7, 0, 9)], superseded=[1])
             after = readable(ledger)
         ledger.erase_identities(group())
         ledger.erase_keys(group())
-        ledger.erase_updates(group())
+        ledger.erase_objects(group())
         ledger.erase_rounds([])
         assert readable(ledger) == after
 
@@ -858,8 +850,8 @@ def _busy(ledger: Ledger) -> Ledger:
     _started(ledger, clients=9)
     for number in range(1, 6):
         clients = [number, number + 1, number + 4]
-        updates = {client: digest("update", number, client) for client in clients}
-        ledger.commit_round(a_round(ModelId(0, number), clients, gram=number % 2 == 0), NOW, (), updates)
+        ledger.commit_round(a_round(ModelId(0, number), clients, gram=number % 2 == 0), NOW)
+        ledger.keep_object(number, digest("object", number))
     ledger.append("request", {"clients": [1]}, LATER)
     ledger.start_branch(1, digest("start", 1), {"number": 1}, LATER)
     _train(ledger, 1, [[1, 2], [8]])

@@ -1,6 +1,7 @@
 """Write the histories of the present schema anew: ``python tests/history/frozen/make.py``.
 
-To be run once a schema, by the version that is released with it. What is there of an older one stays as it is.
+To be run once a schema, by the version that is released with it. What is there of an older one stays as it is. The
+folder ``unbounded`` was written with schema 7, by a method that began a branch with a model of its own (FedAccum).
 """
 
 import shutil
@@ -8,11 +9,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
 from benchmarks._frozen import FROZEN, RUN
 from benchmarks._killing import Location
+from benchmarks._objects import keep_objects
 from benchmarks._postgresql import _program, server
 from rescind import History
 from rescind.certificates.envelope import sign
@@ -32,8 +35,9 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 def record(history: History) -> bytes:
     """Train, forget a client with noise, and return the certificate."""
     engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
-    federation = Revocable(history, engine, capacity=2, update_interval=2)
+    federation = Revocable(history, engine, capacity=2)
     federation.train(Rounds(3))
+    keep_objects(history, {name: {"own": np.arange(4.0) + at} for at, name in enumerate(engine.clients)})
     history.name_run(operator="City Hospitals", federation="heart", model="risk head")
     history.label({"clinic-2": "Clinic of the North"})
     number = history.ask(["clinic-5"], Budget(5.0, 1e-5))

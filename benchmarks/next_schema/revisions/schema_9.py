@@ -3,7 +3,7 @@
 from alembic.operations import Operations
 from sqlalchemy import Column, Integer, Text
 
-revision, down_revision = "8", "7"
+revision, down_revision = "9", "8"
 
 
 def upgrade(op: Operations) -> None:
