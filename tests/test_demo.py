@@ -48,7 +48,7 @@ def test_it_says_so_if_the_bytes_differ(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_it_needs_neither_torch_nor_flower_nor_the_report(folder: Path) -> None:
-    missing = "import sys; sys.modules.update(dict.fromkeys(['torch', 'flwr', 'jinja2', 'matplotlib']))\n"
+    missing = "import sys; sys.modules.update(dict.fromkeys(['torch', 'flwr', 'matplotlib']))\n"
     program = f"{missing}from rescind.cli import app\napp(['demo'])"
     shown = subprocess.run(
         [sys.executable, "-c", program],

@@ -16,7 +16,7 @@ from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
-from rescind.certificates.page import render_page
+from rescind.pages.certificate import render_certificate
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, AbsentRound, RoundEdge
@@ -384,7 +384,7 @@ def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solu
     history.ask(["clinic-2"], BUDGET)
     federation.forget(Solve(Solving(most_rounds=1)), until=Rounds(2))
     content = sign(build_statement(history, 1), [SIGNER])
-    page = render_page(verify(content, [SIGNER.public_key]), "today")
+    page = render_certificate(verify(content, [SIGNER.public_key]), "today")
     assert "for 1 rounds, which did not reach" in page
     assert verify(content, [SIGNER.public_key], history=history).statement.predicate.solving.solved is False
 

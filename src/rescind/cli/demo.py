@@ -83,7 +83,7 @@ def _show_all() -> None:
     _run("certify", "history", "1", "--key", "operator.key")
     _tell("An auditor checks it, with three files and nothing else of the federation.")
     _run("verify", "certificate.json", "--key", "operator.key.pub", "--model", "model.safetensors")
-    if find_spec("jinja2") is None or find_spec("matplotlib") is None:
+    if find_spec("matplotlib") is None:
         typer.echo('\nWith pip install "rescind[report]" there is a page for the data protection officer, too.')
         return
     _tell("A page for the data protection officer, to be opened in a browser.")

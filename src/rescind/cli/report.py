@@ -38,7 +38,7 @@ def report(
         if bool(certificate) != bool(key):
             raise ValueError("give certificates and the public keys that they are signed with: --certificate, --key")
         try:
-            from rescind.report import render_report as written
+            from rescind.pages.report import render_report as written
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
 
