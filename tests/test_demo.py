@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rescind.cli import app
-from rescind.cli.demo import Clinics
+from rescind.engines.clinics import Clinics
 from rescind.testing.engines import EngineConformance
 
 

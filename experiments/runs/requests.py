@@ -20,11 +20,11 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
+from experiments.data.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import marks
 from experiments.runs.membership import Compared, together, told_apart
 from experiments.runs.restarts import trained_on
-from public_data.federations import federation_of, trained_by
 from rescind import History, Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget

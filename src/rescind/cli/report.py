@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, check_page, open_existing, show, show_progress
+from rescind.cli.shared import AsJson, Location, check_page, open_existing, show
+from rescind.progress import show_progress
 
 
 def report(

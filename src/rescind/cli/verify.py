@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli.shared import AsJson, check_page, open_history, report_errors, show, show_progress
+from rescind.cli.shared import AsJson, check_page, open_history, report_errors, show
+from rescind.progress import show_progress
 
 
 def verify(

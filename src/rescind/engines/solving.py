@@ -24,7 +24,7 @@ from rescind.core.solver import Solver, advance, begin, choose, solution_roundin
 from rescind.core.solving import Solving
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, Replies, RidgeAnswers, StagedEngine, SummingEngine
-from rescind.engines.progress import bar
+from rescind.engines.progress import show_rounds
 from rescind.engines.server import average
 from rescind.engines.training import Watch, ignore
 from rescind.history.recorder import Recorder
@@ -74,7 +74,7 @@ def solve(
     earlier: dict[str, Earlier] = {}
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)
-    with bar(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
+    with show_rounds(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
         while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
             model_id, connected = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
             # If nobody else is left, everybody is asked again.

@@ -21,7 +21,7 @@ from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED
 from rescind.flower.wishes import NodeWish, asks_to_leave, read_wish
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
-from rescind.texts import is_digest, make_plain
+from rescind.texts import is_digest, list_some, make_plain
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -64,9 +64,7 @@ class _Look:
     @property
     def missing(self) -> str:
         """Those missing in words, if they are known."""
-        more = len(self.absent) - _MOST_NAMED
-        named = ", ".join(map(repr, self.absent[:_MOST_NAMED]))
-        return f" (missing: {named}{f' and {more} more' if more > 0 else ''})" if named else ""
+        return f" (missing: {list_some([*map(repr, self.absent)], _MOST_NAMED)})" if self.absent else ""
 
 
 class Nodes:
@@ -177,7 +175,7 @@ class Nodes:
             if waited >= limit:
                 advice = "" if in_vain else ". Start what is missing, or lower the strategy's min_available_nodes"
                 if nameless:
-                    advice += f". Connected, but without a name: {', '.join(nameless[:_MOST_NAMED])}. {IDENTIFY}"
+                    advice += f". Connected, but without a name: {list_some(nameless, _MOST_NAMED)}. {IDENTIFY}"
                 raise TimeoutError(
                     f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
                     f"{look.wanted} are waited for{look.missing}{advice}"

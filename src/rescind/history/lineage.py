@@ -10,10 +10,10 @@ from rescind.core.edges import AbsentRound, Edge, NoiseEdge, UnboundedEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.events import BodyTrained
-from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ABSENT_ROUNDS, ROUND, Ledger
 from rescind.ledger.records import Branch, ModelId, Span
+from rescind.progress import report_progress
 
 # Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.
 _LARGE = 1000

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from rescind.certificates.predicate import Assumption
 from rescind.pages.summary import Summary
-from rescind.texts import is_digest, make_plain
+from rescind.texts import is_digest, shorten
 
 _STYLE = """
 :root { color-scheme: light dark; background: Canvas; color: CanvasText; --line: #767676; }
@@ -87,8 +87,7 @@ _LONGEST = 2000
 
 def escape(text: str) -> str:
     """Return a text from outside as HTML, in one line and of bounded length."""
-    plain = make_plain(text[:_LONGEST])
-    return escaped(plain + (" ..." if len(text) > _LONGEST else ""))
+    return escaped(shorten(text, _LONGEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ def render_table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield "</table>"
 
 
-def render_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def render_columns(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     """Show rows under the names of their columns."""
     names = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     yield f"<table><tr>{names}</tr>"

@@ -20,6 +20,7 @@ from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Scores
 from rescind.ledger.records import Branch, ModelId
 from rescind.pages.fragments import Picture, frame_picture
+from rescind.texts import list_some
 
 # Stands for the text's own colour, which only the page knows.
 _INK = "#010203"
@@ -103,8 +104,7 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
 
 def name_requests(numbers: Sequence[int]) -> str:
     """Return what requests are called in a picture, which has no room for many."""
-    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
-    return f"request {named}" + (f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else "")
+    return f"request {list_some([*map(str, numbers)], _MOST_NAMED)}"
 
 
 def _begins(lines: Mapping[int, Line]) -> dict[int, int]:

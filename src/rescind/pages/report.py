@@ -218,9 +218,8 @@ def _facts(request: Served, private: bool) -> Iterator[tuple[str, str]]:
         yield "epsilon, delta", f"{stated.epsilon:g}, {stated.delta:g}, for {released}"
     if predicate.noise is not None:
         yield "noise on every number of the model", f"{predicate.noise.sigma:g}"
-    if private and outcome.branch and outcome.branch.parent:
+    if private and outcome.branch and outcome.branch.parent and (planned := outcome.planned):
         yield "went back to", f"{outcome.branch.parent}; {count(outcome.rounds, 'round')} of retraining"
-        planned = outcome.planned
         about = f"about {planned.candidate.predicted_rounds:.0f} rounds predicted"
         yield "planned by", f"{planned.method.partition(' (')[0]}; {about}"
     gone = (
