@@ -450,12 +450,13 @@ class Revocable:
 
         def present() -> Sequence[str]:
             engine = cast(StagedEngine, self.engine)
-            names = self.history.remaining(engine.anchors)
+            labels = engine.anchors
+            names = self.history.remaining(list(labels))
             if not names:
                 raise ValueError(
                     "none of the anchors is here, or left, to train the body: name others, or wait for them"
                 )
-            recorder.name_anchors(names, getattr(engine, "labels", {}))
+            recorder.name_anchors(names, labels)
             return names
 
         return present

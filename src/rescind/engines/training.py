@@ -83,7 +83,7 @@ def train(
                 made.model,
                 compute_updates(model, made.replies) if recorder.stores_updates else None,
                 made.replies.rejected,
-                getattr(engine, "labels", None),
+                made.replies.labels,
                 # A noised model that was sent and then lost would be a release that nobody counts.
                 behind=server.facts is None,
             )

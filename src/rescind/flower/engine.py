@@ -146,15 +146,11 @@ class FlowerEngine:
         return tuple(self.members)
 
     @property
-    def anchors(self) -> tuple[str, ...]:
-        """Those of everybody who is connected who train the body."""
+    def anchors(self) -> dict[str, str]:
+        """What people call those of everybody connected who train the body, by name."""
         named = self.settings.anchors
-        return tuple(name for name in self.clients if name in named or self.members[name].label in named)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What people call those who are connected."""
-        return {name: member.label for name, member in self.members.items()}
+        labels = {name: self.members[name].label for name in self.clients}
+        return {name: label for name, label in labels.items() if name in named or label in named}
 
     @property
     def frozen(self) -> dict[str, Array]:
@@ -216,6 +212,7 @@ class FlowerEngine:
             rejected=rejected,
             silent=self._silent(names, answers),
             settings=self._told,
+            labels=self._labels(answers),
         )
 
     def sums(
@@ -261,6 +258,7 @@ class FlowerEngine:
             rejected,
             self._silent(names, answers),
             self._told,
+            self._labels(answers),
         )
         self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
         self._end_round(model_id, names, asked, answers, rejected)
@@ -291,7 +289,9 @@ class FlowerEngine:
         self._weights |= {name: float(own) for name, own in rows.items()}
         self._end_round(model_id, names, asked, answers, rejected)
         silent = self._silent(names, answers)
-        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, rejected, silent, self._told)
+        return RidgeAnswers(
+            tuple(rows), tuple(rows.values()), total, rejected, silent, self._told, self._labels(answers)
+        )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -417,6 +417,10 @@ class FlowerEngine:
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
                 _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+
+    def _labels(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what people call some of those who are connected."""
+        return {name: self.members[name].label for name in names}
 
     def _silent(self, names: Sequence[str], answers: Mapping[str, Message]) -> tuple[str, ...]:
         """Return what people call those who did not answer."""
