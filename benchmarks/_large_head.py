@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks._measure import progress
-from public_data.federations import federation_of, head_of
+from experiments.data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, Revocable, Rounds, SoftmaxL2
 from rescind.core.arrays import Tensor
 from rescind.core.solver import choose

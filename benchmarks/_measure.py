@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rescind.progress import open_bar
 
 Item = TypeVar("Item")
 
@@ -24,9 +23,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def progress(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
     """Yield the items and draw a bar with the time left on standard error; quiet off a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with open_bar(transient=False) as bar:
         yield from bar.track(items, total=total, description=label)
 
 

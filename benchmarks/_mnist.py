@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks._measure import parser
-from public_data import sets
+from experiments.data import sets
 
 
 def parsed(description: str | None, seeds: int | None = None, output: str = "") -> argparse.Namespace:

@@ -33,7 +33,9 @@ from rescind.core.solving import Solving
 from rescind.engines import solving
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
-from rescind.flower import Recorded, engine, recorded
+from rescind.flower import Recorded
+from rescind.flower.server import engine, recorded
+from rescind.flower.server import run as run_module
 from rescind.forgetting import Revocable
 from rescind.history.recorder import Recorder
 from rescind.methods import Last
@@ -360,7 +362,7 @@ def _remembering() -> Iterator[None]:
     """Let one strategy write the messages of all branches."""
     with (
         patch.object(engine, "lift_limits", lambda own: own),
-        patch("rescind.flower.recorded.copy.deepcopy", lambda value: value),
+        patch("rescind.flower.server.run.copy.deepcopy", lambda value: value),
     ):
         yield
 
@@ -368,7 +370,7 @@ def _remembering() -> Iterator[None]:
 @contextmanager
 def _living() -> Iterator[None]:
     """Read the settings anew in every round."""
-    with patch.object(recorded, "_fix_schedule", lambda config: [config or ConfigRecord()]):
+    with patch.object(run_module, "_fix_schedule", lambda config: [config or ConfigRecord()]):
         yield
 
 
@@ -387,11 +389,11 @@ def _believing() -> Iterator[None]:
     """Take the end of a solve for its solution."""
     real = solving._record
 
-    def record(recorder: Any, answers: Any, model: Any, known: Any, labels: Any) -> None:
+    def record(recorder: Any, answers: Any, model: Any, known: Any) -> None:
         loss = _solvable().facts.head_loss
         assumed = Solver(loss, CLASSES, FEATURES, choose(CLASSES, FEATURES, 100), 1e-5)  # type: ignore[arg-type]
         known = known or solving.measure_solution(answers.names, answers.rows, answers.gradients, assumed)
-        real(recorder, answers, model, known, labels)
+        real(recorder, answers, model, known)
 
     with patch.object(solving, "_record", record):
         yield

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks._measure import best_seconds, finish, parser
 from rescind.core.aggregation import Aggregator
-from rescind.flower.arrays import view_array
+from rescind.flower.server.arrays import view_array
 
 Model: TypeAlias = dict[str, NDArray[np.float32]]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,7 @@ from rescind.core.sensitivity import client_sensitivities
 from rescind.core.solving import Solving
 from rescind.engines.heads import train_head_on
 from rescind.engines.server import norm
-from rescind.flower import Limits, Recorded
+from rescind.flower import Limits, Options, Recorded
 from rescind.flower.wire import Instructions
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
@@ -116,9 +116,9 @@ def strategy(kind: str, history: History, **options: Any) -> Recorded:
     inner: Any = FedAdam(**common) if kind == "FedAdam" else FedAvg(**common)
     if kind == "DP":
         inner = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, len(NAMES))
-    return Recorded(
-        inner, history, **({"trained": TRAINED, "seed": b"client_fuzz of clients"} | KINDS[kind] | options)
-    )
+    settings = {"trained": TRAINED, "seed": b"client_fuzz of clients"} | KINDS[kind] | options
+    rare = {name: settings.pop(name) for name in (option.name for option in fields(Options)) if name in settings}
+    return Recorded(inner, history, **settings, options=Options(**rare))
 
 
 def initial(kind: str) -> ArrayRecord:

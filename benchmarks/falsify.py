@@ -49,7 +49,7 @@ from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from benchmarks._strategies import CASES as SERVER_APPS
 from benchmarks._strategies import judge_server_app
-from public_data import features, partitions, sets
+from experiments.data import features, partitions, sets
 from rescind import History, LocalTraining, LogisticL2, Sampling, SoftmaxL2
 from rescind.audit import LowerBound, Rate, RecordingEngine, attack, measure_confidence, tell_apart, train_without
 from rescind.audit.replay import distance

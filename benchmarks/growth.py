@@ -57,7 +57,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.requests import blind_name, receipt, record_plan
 from rescind.history.run import Run, describe_model
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, RoundRecord, Span, pack_participants
-from rescind.report import render_report
+from rescind.pages.report import render_report
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BUDGET = Budget(3.0, 1e-5)

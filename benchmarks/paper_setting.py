@@ -31,7 +31,7 @@ from rich.table import Table
 
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
-from public_data import partitions, sets
+from experiments.data import partitions, sets
 from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.audit.replay import distance
 from rescind.certificates.issue import build_statement

@@ -132,7 +132,9 @@ def speed(setting: Setting, turns: int, prefix: str = "") -> dict[str, object]:
     ours: list[tuple[float, float]] = []
     evaluate = (lambda *_: None) if setting.evaluated else None
     with tempfile.TemporaryDirectory() as folder, History(folder + "/history") as history:
-        recorded = rescind.flower.Recorded(averaging(), history, training=TRAINING, write_behind=setting.write_behind)
+        recorded = rescind.flower.Recorded(
+            averaging(), history, training=TRAINING, options=rescind.flower.Options(write_behind=setting.write_behind)
+        )
         for turn in progress(range(turns), f"recording_overhead: {prefix}"):
             averaging().start(on, arrays, num_rounds=ROUNDS, evaluate_fn=evaluate)
             bare += on.rounds()

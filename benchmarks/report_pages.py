@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
 from benchmarks.falsify import digits
-from public_data import partitions
+from experiments.data import partitions
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.audit import RecordingEngine, compare_worlds
 from rescind.audit.evidence import describe_replay, to_json

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks._measure import finish, progress
 from benchmarks._mnist import parsed
-from public_data.federations import examples_of, federation_of, head_of
+from experiments.data.federations import examples_of, federation_of, head_of
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.audit import Comparison, RecordingEngine, compare_worlds
 from rescind.core.calibration import Budget

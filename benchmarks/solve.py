@@ -36,8 +36,8 @@ import numpy as np
 
 from benchmarks._large_head import measure_large
 from benchmarks._measure import finish, parser, progress
-from public_data import heart
-from public_data.federations import federation_of, head_of
+from experiments.data import heart
+from experiments.data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, LogisticL2, Revocable, Rounds, Scratch, SoftmaxL2
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.solver import bytes_sent

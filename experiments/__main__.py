@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from experiments import harness, tables
-from public_data import NoFolderError
+from experiments.data import NoFolderError
 
 
 def main() -> int:

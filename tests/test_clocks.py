@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
-from rescind.certificates.page import render_page
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Scratch
+from rescind.pages.certificate import render_certificate
 from rescind.testing.small import simulation
 
 
@@ -43,7 +43,7 @@ def certified(history: History, asked_at: timedelta, served_at: timedelta) -> Ve
     verify(content, [own.public_key])
     found = verify(content, [own.public_key], history=history)
     assert history.verify() == []
-    render_page(found, "today")
+    render_certificate(found, "today")
     return found
 
 

@@ -36,9 +36,9 @@ from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import RequestWithdrawn
 from rescind.history.overview import claimable, overview
-from rescind.history.progress import notify_listener
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch, Sifu
+from rescind.progress import notify_listener
 from rescind.testing.small import simulation
 
 ROOT = Path(__file__).parents[1]
@@ -359,7 +359,7 @@ def test_a_terminal_shows_a_bar_and_a_pipe_does_not(folder: Path) -> None:
             # Or the reader waits for ever.
             os.close(follower)
         seen = reading.result().decode()
-    assert re.search(r"checking branch 0.*\d+/\d+.*\d:\d\d:\d\d", seen)
+    assert re.search(r"\d+/\d+.*\d:\d\d:\d\d.*checking branch 0", seen)
     assert "/" not in done.stdout.decode().splitlines()[0]
     piped = subprocess.run(words, capture_output=True, check=True)
     # Others write to the disk meanwhile.

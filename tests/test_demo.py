@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rescind.cli import app
-from rescind.cli.demo import Clinics
+from rescind.engines.clinics import Clinics
 from rescind.testing.engines import EngineConformance
 
 
@@ -48,7 +48,7 @@ def test_it_says_so_if_the_bytes_differ(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_it_needs_neither_torch_nor_flower_nor_the_report(folder: Path) -> None:
-    missing = "import sys; sys.modules.update(dict.fromkeys(['torch', 'flwr', 'jinja2', 'matplotlib']))\n"
+    missing = "import sys; sys.modules.update(dict.fromkeys(['torch', 'flwr', 'matplotlib']))\n"
     program = f"{missing}from rescind.cli import app\napp(['demo'])"
     shown = subprocess.run(
         [sys.executable, "-c", program],

@@ -28,7 +28,6 @@ from rescind.errors import (
     ForgottenClientError,
     NoHistoryError,
     PendingRequestError,
-    StalePlanError,
     UnknownClientError,
 )
 from rescind.forgetting import Revocable
@@ -144,28 +143,17 @@ def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable
     assert outcome.restart.branch.requests == outcome.restart.branch.hidden == numbers
 
 
-def test_an_approved_plan_is_carried_out_unless_it_is_stale(revocable: Revocable) -> None:
+def test_a_recorded_plan_is_carried_out_unless_it_is_stale(revocable: Revocable) -> None:
     history = revocable.history
-    first, second = (history.ask(pick_names(revocable, at), BUDGET) for at in (0, 1))
-    plan = revocable.plan(Last(), second)
+    number = history.ask(pick_names(revocable, 0), BUDGET)
+    stale = revocable.plan(Last(), number)
     add_round(revocable)
-    with pytest.raises(StalePlanError, match=f"changed since request {second} was planned: plan again"):
-        revocable.forget(Last(), Rounds(2), approved=plan)
-    plan = revocable.plan(Last(), second)
-    served = revocable.forget(Last(), Rounds(2), approved=plan)
-    # The approved one goes first.
-    assert [each.asked.number for each in served] == [second, first]
-    assert served[0].restart is not None
-    assert served[0].restart.planned == plan
-
-
-def test_only_the_last_plan_of_a_request_can_be_approved(revocable: Revocable) -> None:
-    """What may be claimed is read from the plan that was recorded last."""
-    number = revocable.history.ask(pick_names(revocable, 0), BUDGET)
-    first = revocable.plan(FineTuning(), number)
-    revocable.plan(Last(), number)
-    with pytest.raises(StalePlanError, match=f"request {number} was planned again since"):
-        revocable.forget(FineTuning(), Rounds(2), approved=first)
+    assert history.is_stale(stale)
+    plan = revocable.plan(Last(), number)
+    assert plan.candidate.node != stale.candidate.node
+    (outcome,) = revocable.forget(Last(), Rounds(2))
+    assert outcome.restart is not None
+    assert outcome.restart.planned == plan
 
 
 def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> None:
@@ -480,11 +468,6 @@ def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeyp
     number = history.ask(pick_names(revocable, 0), BUDGET)
     assert revocable.plan(PaperSifu(0.25), number).candidate.sigma == 0.25
     assert revocable.plan(PaperSifu(2.0), number).candidate.sigma == 2.0
-    plan = revocable.plan(Last(), number)
-    before = len(history.timeline.branches)
-    with pytest.raises(ValueError, match=f"request {number} was planned by Last, not by Scratch"):
-        revocable.forget(Scratch(), Rounds(2), approved=plan)
-    assert len(history.timeline.branches) == before
     # Somebody trains on while the history is being looked at.
     summary = History.summary
 
@@ -498,12 +481,10 @@ def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeyp
     monkeypatch.setattr(History, "summary", slow)
     late = revocable.plan(Sifu(), number)
     monkeypatch.undo()
-    with pytest.raises(StalePlanError):
-        revocable.forget(Sifu(), Rounds(2), approved=late)
+    assert history.is_stale(late)
     plan = revocable.plan(Last(), number)
     withdraw(history.ledger, number, history._clock())
-    with pytest.raises(StalePlanError):
-        revocable.forget(Last(), Rounds(2), approved=plan)
+    assert history.is_stale(plan)
 
 
 def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) -> None:
@@ -514,20 +495,7 @@ def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) ->
     plan = revocable.plan(StrictSifu(), number)
     with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
         recorder.record_end_by_data()
-    with pytest.raises(StalePlanError):
-        revocable.forget(StrictSifu(), Rounds(1), approved=plan)
-
-
-def test_an_approved_node_is_not_erased_before_it_is_used(revocable: Revocable) -> None:
-    history = revocable.history
-    history.ask(pick_names(revocable, 0), BUDGET)
-    revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
-    number = history.ask(pick_names(revocable, 1), BUDGET)
-    history.record_plan(revocable.plan(Halfway(), number))
-    plan = revocable.plan(Halfway(), number)
-    (outcome,) = revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.PURGE, approved=plan)
-    assert outcome.restart is not None
-    assert outcome.restart.branch.parent == ModelId(0, 4)
+    assert history.is_stale(plan)
 
 
 def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None:
@@ -609,7 +577,6 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
         (lambda: revocable.forget(Last, Rounds(3)), r"is no method: give one such as Sifu\(\)"),  # type: ignore[arg-type]
         (lambda: revocable.plan(Sifu, number), "is no method"),  # type: ignore[arg-type]
         (lambda: revocable.forget(Nameless(), Rounds(3)), "Nameless has to be a dataclass"),
-        (lambda: revocable.forget(Last(), Rounds(3), approved=number), "give what Revocable.plan gave"),  # type: ignore[arg-type]
         (lambda: Rounds(2.5), "a branch of 2.5 rounds"),  # type: ignore[arg-type]
         (lambda: PaperSifu(-1.0), "sigma is -1"),
         (lambda: replace(revocable, seed="x"), "seed"),  # type: ignore[arg-type]

@@ -154,6 +154,13 @@ def test_the_examples_of_a_page_print_what_the_page_says(path, tmp_path, loaded)
         assert (tmp_path / "printed").read_text() == shown
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_nothing_is_committed_that_is_no_source():
+    words = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    ignored = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ignored == ""
+
+
 def test_no_file_names_a_package_registry_or_a_machine_path():
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():

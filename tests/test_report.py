@@ -25,7 +25,7 @@ from rescind.history.events import RequestWithdrawn, record
 from rescind.history.overview import overview
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
-from rescind.report import render_report
+from rescind.pages.report import render_report
 from rescind.testing.small import simulation
 
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)

@@ -12,7 +12,7 @@ import scipy.special
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from public_data import heart
+from experiments.data import heart
 from rescind.core.newton import NewtonSearch, newton_step
 from rescind.core.quasi_newton import Bound
 from rescind.core.regularity import LogisticL2, SoftmaxL2

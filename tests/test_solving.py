@@ -16,7 +16,6 @@ from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
-from rescind.certificates.page import render_page
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.edges import NO_BOUND, AbsentRound, RoundEdge
@@ -26,12 +25,14 @@ from rescind.core.solving import Solving
 from rescind.core.strict import release_mu, strict_sensitivity
 from rescind.core.sums import Wanted
 from rescind.core.tracker import SensitivityTracker
+from rescind.engines.clinics import Clinics
 from rescind.engines.engine import Answers, Doubt
 from rescind.engines.server import norm
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId
 from rescind.methods import Solve
-from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead, clinics
+from rescind.pages.certificate import render_certificate
+from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, federation, simulation
 
 BUDGET = Budget(8.0, 0.01)
@@ -100,7 +101,7 @@ def test_whoever_left_with_noise_is_forgotten_exactly_once_others_are_solved_awa
 
 
 def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
-    federation = Revocable(history, clinics(200), scored=False)
+    federation = Revocable(history, Clinics(200), scored=False)
     federation.train(Rounds(1))
     history.ask(["clinic-7"], Budget(3.0, 1e-5))
     (outcome,) = federation.forget(Solve(), until=Rounds(20))
@@ -384,7 +385,7 @@ def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solu
     history.ask(["clinic-2"], BUDGET)
     federation.forget(Solve(Solving(most_rounds=1)), until=Rounds(2))
     content = sign(build_statement(history, 1), [SIGNER])
-    page = render_page(verify(content, [SIGNER.public_key]), "today")
+    page = render_certificate(verify(content, [SIGNER.public_key]), "today")
     assert "for 1 rounds, which did not reach" in page
     assert verify(content, [SIGNER.public_key], history=history).statement.predicate.solving.solved is False
 

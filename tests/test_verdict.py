@@ -14,14 +14,14 @@ from rescind import Budget
 from rescind.certificates.issue import gather_claims
 from rescind.core.facts import Mode
 from rescind.engines.stops import Rounds
-from rescind.flower.recorded import _tell
+from rescind.flower.server.run import _tell
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.outcomes import find_outcomes
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
 from rescind.mlflow import _find_mode
-from rescind.report.requests import find_served
+from rescind.pages.requests import find_served
 from rescind.testing.methods import CutOffError, die_after
 from rescind.testing.small import simulation
 

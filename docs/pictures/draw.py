@@ -24,8 +24,8 @@ from rescind.core.sensitivity import client_sensitivities
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Sifu
-from rescind.report.page import gather_lines
-from rescind.report.pictures import powers, tree
+from rescind.pages.pictures import powers, tree
+from rescind.pages.report import gather_lines
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 SEED = b"the pictures of the documentation"

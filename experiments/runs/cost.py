@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.data.federations import federation_of, head_of
 from experiments.harness import Configuration, Row
-from public_data.federations import federation_of, head_of
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from experiments.data.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
-from public_data.federations import federation_of, trained_by
 from rescind import History, Sampling
 from rescind.audit.replay import RecordingEngine, compare_worlds
 from rescind.core.edges import Edge, RoundEdge, sorted_group

@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from experiments.data.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import cost, solved
-from public_data.federations import federation_of, trained_by
 from rescind import Sampling, Solve
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import largest_mu

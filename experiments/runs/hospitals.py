@@ -15,9 +15,9 @@ from functools import cache
 
 import numpy as np
 
+from experiments.data import heart
 from experiments.harness import Configuration, Row
 from experiments.runs.restarts import Arrival, Model, recovered, restarted, trained_on
-from public_data import heart
 from rescind import History, LocalTraining, LogisticL2
 from rescind.core.calibration import Budget
 from rescind.core.planning import Candidate, candidates, cheapest

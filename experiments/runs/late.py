@@ -7,9 +7,9 @@ is assumed of the training.
 
 from __future__ import annotations
 
+from experiments.data.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs.requests import Departing, scores
-from public_data.federations import federation_of, trained_by
 from rescind import History, Sampling
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.data.watermarks import watermark
 from experiments.harness import Configuration
-from public_data.watermarks import watermark
 from rescind.core.arrays import Tensor
 from rescind.simulation import Federation, Shard, Simulation
 

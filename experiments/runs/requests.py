@@ -22,6 +22,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, cast
 
+from experiments.data.federations import federation_of, trained_by
 from experiments.harness import Configuration, Row
 from experiments.runs import marks
 from experiments.runs.membership import Compared, together, told_apart
@@ -29,7 +30,6 @@ from experiments.runs.restarts import trained_on
 from experiments.taped import tape
 from experiments.taped.fedaccum import FedAccum
 from experiments.taped.federaser import FedEraser
-from public_data.federations import federation_of, trained_by
 from rescind import History, Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget

@@ -30,10 +30,10 @@ from scipy.special import softmax
 from torch import nn
 from torch.nn import functional
 
+from experiments.data.features import normalised
+from experiments.data.federations import examples_of, parts_of
 from experiments.harness import Configuration, Row
 from experiments.runs.membership import together, told_apart_by
-from public_data.features import normalised
-from public_data.federations import examples_of, parts_of
 from rescind import Budget, History, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, SoftmaxL2, Solve
 from rescind.audit.membership import measure_confidence
 from rescind.core.arrays import Floats, Tensor

@@ -27,7 +27,7 @@ from rescind.engines.server import Average, Server, check_server, draw_noise, no
 from rescind.engines.solving import check_solvable, solve
 from rescind.engines.stops import Rounds, Stop
 from rescind.engines.training import Watch, ignore, train
-from rescind.errors import ROWS_NEED, ClosedRequestError, PendingRequestError, StalePlanError
+from rescind.errors import ROWS_NEED, ClosedRequestError, PendingRequestError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
@@ -186,7 +186,6 @@ class Revocable:
         *,
         level: ErasureLevel = ErasureLevel.PURGE,
         together: bool = False,
-        approved: RecordedPlan | None = None,
         approval: Approvers = False,
     ) -> list[Outcome]:
         """Finish what was begun, then serve every open request, in the order of arrival or all together.
@@ -199,8 +198,7 @@ class Revocable:
             until: the rule by which a retrained branch ends.
             level: how much of a forgotten client is erased.
             together: whether the open requests are served by one restart.
-            approved: a plan, from ``plan``, to carry out first.
-            approval: whether somebody has to agree to every other plan (``History.approve``), or the public keys of
+            approval: whether somebody has to agree to every plan (``History.approve``), or the public keys of
                 those who may: then only what one of them has signed counts. What is not approved is planned, and
                 stays open.
 
@@ -208,12 +206,9 @@ class Revocable:
             what became of the requests that were served, in the order in which they were.
 
         Raises:
-            StalePlanError: the history has changed since ``approved`` was planned, or its requests were planned
-                again.
             BrokenHistoryError: somebody changed the ledger.
-            ValueError: ``method`` is no method, ``until`` no rule, ``approved`` no plan or ``approval`` no list of
-                keys; another method planned ``approved`` or began what is to be finished; or the method finds no
-                plan.
+            ValueError: ``method`` is no method, ``until`` no rule or ``approval`` no list of keys; another method
+                began what is to be finished; or the method finds no plan.
             LockedError: another process is writing to this run.
             RunMismatchError: the run that was recorded is another one.
             StillReadError: what was erased cannot be overwritten while another process reads.
@@ -221,13 +216,9 @@ class Revocable:
         _check_method(method)
         _check_stop(until)
         check_approval(approval)
-        if approved is not None and not isinstance(approved, RecordedPlan):
-            raise ValueError(f"approved is {approved!r}; give what Revocable.plan gave")
         scores: dict[int, Scores] = {}
         before = {outcome.asked.number for outcome in self.history.outcomes()}
         with self._recording() as recorder:
-            if approved is not None:
-                self._check_approved(approved, method)
             while True:
                 if (branch := self._in_work()) is not None:
                     self._retrain(recorder, branch, method, until)
@@ -235,26 +226,21 @@ class Revocable:
                         scores |= dict.fromkeys(branch.requests, self._scores(recorder, branch))
                 try:
                     waiting = self._waiting(recorder, approval=approval)
-                    # What an approved plan restarts from may be among what is to go.
-                    if approved is None and (due := self.history.plan_erasure(level)).requests:
+                    if (due := self.history.plan_erasure(level)).requests:
                         recorder.erase(due)
                     if not waiting:
                         break
                     with self.history.checked():
                         batches = [waiting] if together else [[asked] for asked in waiting]
-                        plan = approved or self._choose(method, batches, approval=approval)
+                        plan = self._choose(method, batches, approval=approval)
                         if plan is None:
                             break
-                        if plan is approved:
-                            self._check_following(approved, method)
                         model = self.history.model(_parent(plan))
                     self.planned(plan)
                     self._restart(recorder, plan, model)
-                    approved = None
                 except ClosedRequestError:
                     # Somebody took it back, or refused it, in this very moment: the others are served.
-                    if approved is not None:
-                        raise
+                    continue
         served = [outcome for outcome in self.history.outcomes() if outcome.asked.number not in before]
         return [replace(outcome, scores=scores.get(outcome.asked.number)) for outcome in served]
 
@@ -362,22 +348,6 @@ class Revocable:
             return worth
         return replace(worth, predicted_rounds=candidate.predicted_rounds, solving=candidate.solving)
 
-    def _check_approved(self, plan: RecordedPlan, method: Method) -> None:
-        """Refuse a plan that is not this method's, or that is about another history than there is now."""
-        numbers = " and ".join(map(str, plan.requests))
-        if plan.method != str(method):
-            raise ValueError(f"request {numbers} was planned by {plan.method}, not by {method}")
-        if self._in_work() is not None or self.history.is_stale(plan):
-            raise StalePlanError(f"the history has changed since request {numbers} was planned: plan again")
-        if any(self.history.timeline.plans[number] != plan for number in plan.requests):
-            raise StalePlanError(f"request {numbers} was planned again since: approve that plan, or plan again")
-
-    def _check_following(self, plan: RecordedPlan, method: Method) -> None:
-        """Refuse a plan that claims something else than what follows from the history."""
-        if not self._follows(method, plan):
-            numbers = " and ".join(map(str, plan.requests))
-            raise StalePlanError(f"the plan of request {numbers} does not follow from the history: plan again")
-
     def _restart(self, recorder: Recorder, plan: RecordedPlan, model: Mapping[str, Tensor]) -> None:
         """Begin the branch of a plan at a kept model.
 
@@ -432,12 +402,13 @@ class Revocable:
 
         def present() -> Sequence[str]:
             engine = cast(StagedEngine, self.engine)
-            names = self.history.remaining(engine.anchors)
+            labels = engine.anchors
+            names = self.history.remaining(list(labels))
             if not names:
                 raise ValueError(
                     "none of the anchors is here, or left, to train the body: name others, or wait for them"
                 )
-            recorder.name_anchors(names, getattr(engine, "labels", {}))
+            recorder.name_anchors(names, labels)
             return names
 
         return present

@@ -34,7 +34,7 @@ from rescind.history.knowledge import find_known
 from rescind.history.overview import find_unfinished
 from rescind.history.remarks import DIGEST, MODEL, RUN, describe_release
 from rescind.ledger.records import ErasureLevel, ModelId
-from rescind.texts import is_plain, make_plain
+from rescind.texts import is_plain, shorten
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -256,8 +256,7 @@ def _understood() -> Iterator[None]:
 
 def _shorten(text: str) -> str:
     """Return a server's words in one line, without what an address may have before its host."""
-    plain = make_plain(" ".join(re.sub("//[^/@ ]*@", "//", text).split()))
-    return plain if len(plain) <= 300 else plain[:300] + "..."
+    return shorten(" ".join(re.sub("//[^/@ ]*@", "//", text).split()), 300)
 
 
 def _connect(tracking_uri: str | None) -> MlflowClient:

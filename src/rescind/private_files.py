@@ -7,9 +7,7 @@ import os
 import shlex
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from rescind.errors import UnsafePermissionsError
 
@@ -26,44 +24,24 @@ def open_private(path: str, flags: int) -> int:
 
 
 def warn_if_packed(path: str | os.PathLike[str]) -> None:
-    """Warn of a private file in the folder of a Flower app: `flwr run` packs such folders, and sends them to all."""
+    """Warn of a private file in the folder of a Flower app: `flwr run` packs such folders, and sends them to all.
+
+    Whether the app leaves the file out is not looked at: what Flower packs is Flower's to change.
+    """
     file = Path(path).resolve()
-    for folder in file.parents:
-        app = _read_app(folder)
-        if app is not None:
-            if not _is_left_out(file.relative_to(folder).as_posix(), folder, app):
-                _LOG.warning(
-                    "rescind: %r is private, and lies in the folder of a Flower app: flwr run may send it to every "
-                    "participant. Keep it elsewhere; or say under [tool.flwr.app] of %r which files the app has, "
-                    'such as fab-include = ["PACKAGE/**/*.py"]',
-                    *(str(file), str(folder / "pyproject.toml")),
-                )
-            return
+    if any(map(_is_app, file.parents)):
+        _LOG.warning(
+            "rescind: %r is private, and lies in the folder of a Flower app: flwr run may send it to every "
+            "participant. Keep it elsewhere",
+            str(file),
+        )
 
 
-def _read_app(folder: Path) -> Mapping[str, Any] | None:
-    """Return what a folder's project says of the Flower app that it is, if it is one."""
+def _is_app(folder: Path) -> bool:
+    """Return whether a folder's project says that it is a Flower app."""
     try:
-        app = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["tool"]["flwr"]["app"]
+        return isinstance(tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["tool"]["flwr"]["app"], dict)
     except (OSError, ValueError, LookupError, TypeError):
-        return None
-    return app if isinstance(app, dict) else None
-
-
-def _is_left_out(name: str, folder: Path, app: Mapping[str, Any]) -> bool:
-    """Return whether an app says that a file is none of its own, in one of the ways that Flower reads."""
-    try:
-        # Comes with Flower. Without it nobody can tell.
-        from pathspec import GitIgnoreSpec
-
-        def matches(patterns: Iterable[str]) -> bool:
-            return GitIgnoreSpec.from_lines(patterns).match_file(name)
-
-        ignored = folder / ".gitignore"
-        lines = ignored.read_text("utf-8").splitlines() if ignored.exists() else []
-        included = matches(app.get("fab-include", ["*"]))
-        return not included or matches(app.get("fab-exclude", [])) or matches(lines)
-    except (ImportError, OSError, ValueError, TypeError):
         return False
 
 

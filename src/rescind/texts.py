@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # What Python calls printable, and nobody sees: joiners, fillers, an empty braille cell, selectors of variants.
 _UNSEEN = re.compile(
@@ -22,6 +23,17 @@ def make_plain(text: str) -> str:
     if _is_seen(text):
         return text
     return "".join(sign if _is_seen(sign) else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def shorten(text: str, most: int) -> str:
+    """Return the first ``most`` characters of a text as ``make_plain`` does, and mark that something is left out."""
+    return make_plain(text[:most]) + (" ..." if len(text) > most else "")
+
+
+def list_some(names: Sequence[str], most: int) -> str:
+    """Return the first ``most`` of some names in one line, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def is_plain(text: str) -> bool:

@@ -21,7 +21,6 @@ from rescind.certificates.issue import (
     describe_training,
     read_request,
 )
-from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts_of
@@ -34,6 +33,7 @@ from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, Last, StrictSifu
+from rescind.pages.certificate import render_certificate
 from rescind.testing.small import TRAINING, simulation
 
 PRIVATE = Ed25519PrivateKey.generate()
@@ -197,7 +197,7 @@ def test_epsilon_and_delta_are_shown_in_all_their_digits(instance: tuple[History
     asked = {"epsilon": 1.0000004, "delta": 1.00000001e-5}
     found = checked(fitting(instance[1], guarantee=said.model_copy(update=asked)))
     assert "  epsilon 1.0000004, delta 1.00000001e-05, for 1 release" in "\n".join(explain(found))
-    assert "1.0000004, 1.00000001e-05" in render_page(found, "today")
+    assert "1.0000004, 1.00000001e-05" in render_certificate(found, "today")
 
 
 def test_another_machines_last_digit_is_no_other_history(instance: tuple[History, Statement]) -> None:

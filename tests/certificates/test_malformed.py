@@ -15,7 +15,6 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.errors import CertificateError, InconsistentCertificateError, NotACertificateError
 from rescind.certificates.evidence import read_evidence
 from rescind.certificates.issue import build_statement
-from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Erasure, Evidence, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.core.calibration import Budget
@@ -24,6 +23,7 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last
+from rescind.pages.certificate import render_certificate
 from rescind.testing.small import simulation
 
 PRIVATE = Ed25519PrivateKey.generate()
@@ -116,7 +116,7 @@ def test_a_number_of_steps_that_nobody_makes_is_refused_at_once(found: Statement
 def test_a_time_has_one_spelling_and_a_usual_year(time: str, found: Statement) -> None:
     for lie in (altered(found, asked=time), altered(found, deadline=time), altered(found, "erasure", completed=time)):
         with pytest.raises(InconsistentCertificateError, match="time"):
-            render_page(checked(lie), "today")
+            render_certificate(checked(lie), "today")
 
 
 @pytest.mark.parametrize("run", ['"><svg onload=alert(1)>', "0123456789ABCDEF", "0123456789abcde", "hospital", ""])

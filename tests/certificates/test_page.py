@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rescind.certificates.drawings import draw_chances, draw_days
-from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Names
-from rescind.certificates.summary import day_of, summarise
 from rescind.certificates.verification import VerifiedCertificate
 from rescind.certificates.wording import format_share
 from rescind.core.facts import Mode
+from rescind.pages.certificate import render_certificate
+from rescind.pages.drawings import draw_chances, draw_days
+from rescind.pages.summary import day_of, summarise
 from tests.certificates.test_golden import MODES, golden
 
 SIGNED = "signed by " + "5" * 64
@@ -22,7 +22,7 @@ SIGNED = "signed by " + "5" * 64
 def page(mode: Mode, **changes: Any) -> str:
     statement = golden(mode)
     stated = statement.model_copy(update={"predicate": statement.predicate.model_copy(update=changes)})
-    return render_page(
+    return render_certificate(
         VerifiedCertificate(stated, (SIGNED, "its numbers follow"), ("the plan: ask",)), "Checked today."
     )
 
@@ -53,7 +53,7 @@ def test_the_verdict_and_its_three_facts_come_first(mode: Mode) -> None:
 
 def test_what_has_changed_since_is_told_before_the_answers() -> None:
     found = VerifiedCertificate(golden(Mode.EXACT), (SIGNED,), (), ("nothing is proven any more",))
-    text = render_page(found, "today")
+    text = render_certificate(found, "today")
     assert text.index("</section>") < text.index("<li>nothing is proven any more</li>") < text.index("<dl>")
     assert "Nothing is left that this page says" in text
 

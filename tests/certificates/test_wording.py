@@ -23,7 +23,6 @@ from rescind.certificates.issue import (
     describe_noised_rounds,
     describe_training,
 )
-from rescind.certificates.page import render_page
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts, write_texts_of
@@ -40,6 +39,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning, Last, Method, Scratch, StrictSifu
 from rescind.methods.method import Certifying
+from rescind.pages.certificate import render_certificate
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, simulation
 
@@ -182,7 +182,7 @@ def test_constants_and_what_is_public_are_named(issued: dict[str, tuple[History,
     assert issued["strict"][1].predicate.constants == instance.public == ()
     for kind, heading in (("instance", "Taken as constants"), ("exact", "Taken as constants"), ("strict", "Public")):
         found = checked(issued[kind][1])
-        for text in ("\n".join(explain(found)), render_page(found, "today")):
+        for text in ("\n".join(explain(found)), render_certificate(found, "today")):
             assert heading in text
         for line in (*found.statement.predicate.constants, *found.statement.predicate.public):
             assert line in " ".join(" ".join(explain(found)).split())
@@ -275,7 +275,7 @@ def test_a_dp_certificate_says_what_hides_and_what_its_mu_is_made_of(
     assert (rounds.rounds, rounds.participations) == (6, 6)
     assert rounds.mu == pytest.approx(math.sqrt(6) / rounds.noise_multiplier, rel=1e-6)
     told = " ".join(" ".join(explain(checked(found))).split())
-    for text in (told, render_page(checked(found), "today")):
+    for text in (told, render_certificate(checked(found), "today")):
         assert "updates of length 0.5 at most, whose sum is divided by 10" in text
         assert f"z = {rounds.noise_multiplier:.6g}" in text
         assert "add up to at most 6, so mu = sqrt(6) / z" in text
@@ -458,7 +458,7 @@ def test_what_is_shown_as_at_most_is_rounded_up(issued: dict[str, tuple[History,
     said = found.statement.predicate.guarantee
     assert said is not None
     for power in said.powers:
-        assert format_share(power.true_positive_rate) in render_page(found, "today")
+        assert format_share(power.true_positive_rate) in render_certificate(found, "today")
     assert format_share(said.powers[-1].true_positive_rate) in " ".join(explain(found))
 
 
@@ -469,7 +469,7 @@ def test_a_report_says_that_nobody_was_forgotten_and_why(issued: dict[str, tuple
     found = checked(issued["heuristic"][1])
     told = " ".join(" ".join(explain(found)).split())
     assert "1 asked to be forgotten. Nothing is claimed." in told
-    assert "compared with" not in told + render_page(found, "today")
+    assert "compared with" not in told + render_certificate(found, "today")
     assert "Why it is no certificate: - " + found.statement.predicate.reasons[0] in told
     certificate = " ".join(explain(checked(issued["exact"][1])))
     assert "1 forgotten." in certificate

@@ -11,7 +11,6 @@ from rescind.core.contribution import (
     group_delta,
     group_delta_bound,
     leave_one_out_sums,
-    reported_delta,
 )
 from rescind.core.edges import RoundEdge
 
@@ -102,14 +101,12 @@ def test_a_client_that_was_alone_moved_the_model_by_all() -> None:
     assert group_delta(round_, np.array([True])) == pytest.approx(everything)
 
 
-def test_a_client_can_report_its_own_delta() -> None:
+def test_a_delta_follows_from_a_client_s_own_distance() -> None:
     round_, updates = random_round(7, 6)
     mean = np.average(updates, axis=0, weights=round_.weights)
-    others = round_.weights[1:].sum()
     distance = float(np.linalg.norm(mean - updates[0]))
-    assert reported_delta(round_.weights[0], others, distance) == pytest.approx(client_deltas(round_)[0])
-    with pytest.raises(ValueError, match="others 0"):
-        reported_delta(1.0, 0, 1.0)
+    own = round_.weights[0] / round_.weights[1:].sum() * distance
+    assert own == pytest.approx(client_deltas(round_)[0])
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=20))
@@ -142,15 +139,6 @@ def test_the_weight_that_remains_does_not_cancel() -> None:
     inside = np.array([True, True, True, False])
     expected = np.array([0.1, 0.2, 0.7]) @ round_.distances[:3] / 1e-13
     assert group_delta_bound(round_, inside) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("examples", "others", "distance"),
-    [(0.0, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0), (1.0, 1.0, np.nan), (1.0, 1.0, np.inf)],
-)
-def test_a_report_that_is_none_is_refused(examples: float, others: float, distance: float) -> None:
-    with pytest.raises(ValueError, match="no Delta from"):
-        reported_delta(examples, others, distance)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170, 1e300])

@@ -19,10 +19,11 @@ from rescind.core.facts import PrivacyScope
 from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint, recognise
 from rescind.engines.rows import check_row, find_left_out
-from rescind.flower.failures import describe
+from rescind.flower.server.failures import describe
 from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.recording import wrap
 
 CLINICS = federation(3).shards
 Load = Callable[[str], tuple[Any, ...]]
@@ -52,7 +53,7 @@ def grid(load: Load, names: list[str] | None = None, **options: Any) -> InProces
 def run(history: History, on: InProcessGrid, rounds: int = 3, **options: Any) -> None:
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
     mean = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
-    strategy = rescind.flower.Recorded(mean, history, training=TRAINING, seed=b"a seed for tests")
+    strategy = wrap(mean, history, training=TRAINING, seed=b"a seed for tests")
     rescind.flower.run(strategy, on, arrays, num_rounds=rounds, **options)
 
 
@@ -143,7 +144,9 @@ def test_other_code_is_told_what_it_lacks(history: History) -> None:
         arrays = msg.content.array_records["arrays"]
         return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 3})}), reply_to=msg)
 
-    with pytest.raises(ValueError, match=r"6 x it does not say that our helper executed.*is it declared=True"):
+    with pytest.raises(
+        ValueError, match=r"6 x it does not say that our helper executed.*is it Options.declared=True"
+    ):
         run(history, InProcessGrid(app, {"a": {}, "b": {}}))
 
 

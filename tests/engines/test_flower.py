@@ -31,7 +31,7 @@ from safetensors.numpy import load_file
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 import rescind.flower
-import rescind.flower.recorded as recorded_module
+import rescind.flower.server.run as run_module
 import rescind.history
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.certificates.envelope import sign
@@ -43,9 +43,9 @@ from rescind.core.facts import Mode, PrivacyScope, PublicHead, Sampling, Source
 from rescind.core.regularity import NetworkLoss
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import RunMismatchError
-from rescind.flower import Recorded
-from rescind.flower.recorded import ModelFile
-from rescind.flower.servers import raise_distances
+from rescind.flower import Options, Recorded
+from rescind.flower.server.run import ModelFile
+from rescind.flower.server.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.naming import name_key
 from rescind.history.witnesses import LOGGED, read_heads
@@ -54,6 +54,7 @@ from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+from tests.recording import wrap
 
 CLINICS = federation(6).shards
 TRAINED = ["head.bias", "head.weight"]
@@ -116,7 +117,7 @@ def initial() -> ArrayRecord:
 
 def recorded(history: History, strategy: Any = None, **options: Any) -> Recorded:
     chosen = {"training": TRAINING, "trained": TRAINED, "seed": SEED} | options
-    return Recorded(strategy or fedavg(), history, **chosen)
+    return wrap(strategy or fedavg(), history, **chosen)
 
 
 def fedavg(**options: Any) -> FedAvg:
@@ -130,7 +131,7 @@ def history() -> Iterator[History]:
 
 
 def engine_of(strategy: Recorded, on: InProcessGrid) -> Any:
-    return recorded_module._engine(strategy, on, initial(), 5.0, None, None)
+    return run_module._engine(strategy, on, initial(), 5.0, None, None)
 
 
 class TestConformanceOfEverybody(EngineConformance):
@@ -199,16 +200,15 @@ def test_a_grid_and_the_simulator_leave_the_same_history(history: History, optio
 
 
 def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: History) -> None:
-    options: dict[str, Any] = {"level": ErasureLevel.OUTPUT}
-    strategy = recorded(history)
+    strategy = recorded(history, level=ErasureLevel.OUTPUT)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
     history.ask(["clinic-2"], Budget(8.0, 0.01))
-    rescind.flower.run(strategy, grid(), initial(), num_rounds=12, **options)
+    rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
     with History.in_memory() as other:
         revocable = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED)
         revocable.train(rescind.flower.Rounds(12))
         other.ask(["clinic-2"], Budget(8.0, 0.01))
-        revocable.forget(Sifu(), rescind.flower.Rounds(12), **options)
+        revocable.forget(Sifu(), rescind.flower.Rounds(12), level=ErasureLevel.OUTPUT)
         (own,), (simulated,) = history.outcomes(), other.outcomes()
         assert own.restart is not None
         assert simulated.restart is not None
@@ -686,8 +686,8 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
         if context.node_config["client-id"] in liars:
             far_away(content)
 
-    on, strategy = grid(by_some), recorded(history, seed=None, declared=True)
-    last: dict[str, Any] = {"method": Last(), "level": ErasureLevel.OUTPUT}
+    on, strategy = grid(by_some), recorded(history, seed=None, declared=True, level=ErasureLevel.OUTPUT)
+    last: dict[str, Any] = {"method": Last()}
     liars.add("clinic-5")
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     assert history.facts == history.run.facts
@@ -701,7 +701,7 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     # Where nobody says how to forget it is done so that it can be certified.
     history.ask(["clinic-1"], Budget(8.0, 0.01))
-    rescind.flower.run(strategy, on, initial(), num_rounds=2, level=ErasureLevel.OUTPUT)
+    rescind.flower.run(strategy, on, initial(), num_rounds=2)
     history.lift_doubts("three clinics trained by an old app")
     history.ask(["clinic-2"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
@@ -990,7 +990,9 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     (outcome,) = history.outcomes()
     assert outcome.mode is Mode.EXACT
     with pytest.raises(RunMismatchError):
-        rescind.flower.run(replace(strategy, batch=3, training=replace(training, steps=6)), on, arrays, num_rounds=4)
+        rescind.flower.run(
+            replace(strategy, options=Options(batch=3), training=replace(training, steps=6)), on, arrays, num_rounds=4
+        )
 
 
 def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None:
@@ -1471,9 +1473,13 @@ def test_a_model_that_was_saved_before_a_run_broke_off_is_removed_by_the_run_tha
 
 def test_a_client_loads_nothing_that_it_does_not_need() -> None:
     heavy = {"sqlalchemy", "torch", "scipy.optimize", "scipy.special", "scipy.linalg"}
-    code = f"import sys, rescind.flower; sys.exit(bool({heavy} & sys.modules.keys()))"
+    code = f"""
+import sys, rescind.flower
+servers = [name for name in sys.modules if name.startswith(("rescind.flower.server", "rescind.engines.stops"))]
+sys.exit(bool({heavy} & sys.modules.keys() or servers))
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert rescind.flower.run is recorded_module.run
+    assert rescind.flower.run is run_module.run
     with pytest.raises(AttributeError, match="no attribute 'walk'"):
         rescind.flower.walk  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'walk'"):
@@ -1509,7 +1515,7 @@ def test_what_people_call_a_client_is_written_with_its_first_round(
         seen.append("a plan")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recorded_module, "_tell_plan", die)
+    monkeypatch.setattr(run_module, "_tell_plan", die)
     with pytest.raises(KeyboardInterrupt):
         rescind.flower.run(recorded(history), joining, initial(), num_rounds=2)
     assert asked

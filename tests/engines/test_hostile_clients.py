@@ -41,7 +41,7 @@ from rescind.core.edges import NO_BOUND
 from rescind.core.regularity import Curvature
 from rescind.engines.engine import TOO_LONG, Replies
 from rescind.engines.server import norm
-from rescind.flower.arrays import is_usable
+from rescind.flower.server.arrays import is_usable
 from rescind.history.events import RepliesRejected
 from rescind.ledger.records import ModelId, Span
 

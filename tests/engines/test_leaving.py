@@ -32,11 +32,12 @@ from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, 
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
-from rescind.flower import Recorded, recorded
-from rescind.flower.nodes import Nodes
+from rescind.flower import Recorded
 from rescind.flower.passwords import seal, tell_password
+from rescind.flower.server import run as run_module
+from rescind.flower.server.nodes import Nodes
+from rescind.flower.server.wishes import NodeWish, answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED
-from rescind.flower.wishes import NodeWish, answer_wish, read_wish
 from rescind.history.naming import name_key
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
@@ -93,7 +94,7 @@ def run(history: History, on: InProcessGrid, rounds: int = 2) -> None:
 def make_nodes(history: History, on: InProcessGrid) -> Nodes:
     strategy = Recorded(FedAvg(min_available_nodes=1, min_train_nodes=1), history, training=TRAINING)
     arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
-    return recorded._engine(strategy, on, arrays, 5.0, None, None).nodes
+    return run_module._engine(strategy, on, arrays, 5.0, None, None).nodes
 
 
 def trained_on(on: InProcessGrid) -> set[str]:
@@ -297,7 +298,7 @@ def test_rows_wait_a_week_from_the_last_and_no_longer(place: Path, monkeypatch: 
         for seconds, recorded in ((-2, 1), (2, 2)):
             asked = datetime.fromisoformat(history.timeline.requests[0].time)
             now = asked + timedelta(days=7, seconds=seconds)
-            monkeypatch.setattr("rescind.flower.wishes.datetime", SetClock(now))
+            monkeypatch.setattr("rescind.flower.server.wishes.datetime", SetClock(now))
             answer_wish(history, "clinic-2", later)
             assert len(history.timeline.requests) == recorded
 
@@ -324,7 +325,7 @@ def test_what_cannot_be_recorded_is_told_to_who_asks_and_it_is_left_out(
 
 
 def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescind.flower.nodes._IDLE", 0.0)
+    monkeypatch.setattr("rescind.flower.server.nodes._IDLE", 0.0)
     on = grid({"clinic-2": {"rescind-leave": signed_by(place)}})
     with History(place / "history") as history:
         nodes = make_nodes(history, on)

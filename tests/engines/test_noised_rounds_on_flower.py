@@ -45,6 +45,7 @@ from rescind.serving import choose_method
 from rescind.simulation import Federation, Network, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+from tests.recording import wrap
 
 CLINICS = federation(6).shards
 SEED = b"a federation for tests 0"
@@ -125,11 +126,11 @@ def fedavg(**options: Any) -> FedAvg:
 
 def recorded(history: History, strategy: Any = None, **options: Any) -> Recorded:
     chosen = {"training": TRAINING, "server": NOISED, "rate": 0.7} | options
-    return Recorded(strategy or fedavg(), history, **chosen)
+    return wrap(strategy or fedavg(), history, **chosen)
 
 
 def start(history: History, num_rounds: int, grid: InProcessGrid | None = None, **options: Any) -> Result:
-    own = {name: options.pop(name) for name in ("method", "solve", "until", "level") if name in options}
+    own = {name: options.pop(name) for name in ("method", "solve", "until") if name in options}
     return rescind.flower.run(
         recorded(history, **options), grid or on_grid(), head(), num_rounds=num_rounds, timeout=5.0, **own
     )
@@ -167,10 +168,10 @@ def test_a_grid_and_the_simulator_make_the_same_noised_rounds_and_claims(history
         engine = network(secret_noise=False, **noised)
         arrays = ArrayRecord({name: Array(tensor) for name, tensor in engine.start().items()})
     grid = on_grid(app, len(engine.clients))
-    strategy = recorded(history, training=training, seed=SEED, server=SEEDED)
+    strategy = recorded(history, training=training, seed=SEED, server=SEEDED, level=ErasureLevel.OUTPUT)
 
     def go(rounds: int) -> None:
-        rescind.flower.run(strategy, grid, arrays, num_rounds=rounds, level=ErasureLevel.OUTPUT)
+        rescind.flower.run(strategy, grid, arrays, num_rounds=rounds)
 
     go(5)
     history.ask(["clinic-2"], BUDGET)
@@ -631,7 +632,7 @@ def test_a_network_may_have_a_number_without_a_dimension(
         return Message(content, reply_to=msg)
 
     start_with = ArrayRecord({"scale": Array(np.ones(shape, np.float32)), "body": Array(np.ones(3, np.float32))})
-    strategy = Recorded(fedavg(), history, server=server)
+    strategy = wrap(fedavg(), history, server=server)
     rescind.flower.run(strategy, on_grid(app), start_with, num_rounds=2, timeout=5.0)
     assert history.model(history.newest)["scale"].shape == shape
     assert history.verify() == []

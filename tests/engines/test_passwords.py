@@ -13,13 +13,14 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import History, LocalTraining
 from rescind.core.regularity import NetworkLoss, SquaredL2
-from rescind.flower import Recorded, Stages
+from rescind.flower import Stages
 from rescind.flower.passwords import seal, tell_password
 from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions
 from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 from rescind.texts import is_digest
+from tests.recording import wrap
 
 CLINICS = federation(3).shards
 VICTIM = "clinic-1"
@@ -70,7 +71,7 @@ def train(history: History, on: InProcessGrid, rounds: int = 3, **options: Any) 
     arrays = head() | ({"body": Array(np.zeros(3))} if staged else {})
     chosen = {} if staged else {"training": TRAINING, "trained": list(head())}
     solve = options.pop("solve", False)
-    recorded = Recorded(strategy, history, **(chosen | options))
+    recorded = wrap(strategy, history, **(chosen | options))
     rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, solve=solve, timeout=5.0)
 
 

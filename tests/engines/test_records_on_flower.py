@@ -19,7 +19,7 @@ from rescind.audit.replay import distance
 from rescind.certificates.issue import build_statement
 from rescind.core.facts import PrivacyScope
 from rescind.engines.rows import check_row, commit_rows, find_left_out
-from rescind.flower import Recorded, run
+from rescind.flower import run
 from rescind.flower.wire import EXECUTED
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected, RowsNamed
@@ -27,6 +27,7 @@ from rescind.methods import Solve
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.recording import wrap
 
 CLINICS = federation(6).shards
 SEED = b"a seed for tests"
@@ -45,7 +46,7 @@ def start_app(history: History, app: ClientApp, least: int = 1, **settings: Any)
     nodes = {name: {"client-id": name} for name in CLINICS}
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=least, min_available_nodes=least)
-    recorded = Recorded(strategy, history, training=TRAINING, seed=SEED)
+    recorded = wrap(strategy, history, training=TRAINING, seed=SEED)
     return run(recorded, InProcessGrid(app, nodes), arrays, timeout=5.0, **settings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rescind.engines.progress import bar
+from rescind.engines.progress import show_rounds
 from rescind.engines.seeds import derive_number, random_stream, toss_coin
 from rescind.engines.stops import format_accuracy
 
@@ -28,7 +28,7 @@ def test_coins_are_uniform() -> None:
 
 
 def test_off_a_terminal_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar("branch 1", 10) as show:
+    with show_rounds("branch 1", 10) as show:
         show(3, -1.0, ())
         show(4, 0.5, ("[/]", "\x1b[2Jb", "c", "d"))
     assert capsys.readouterr() == ("", "")
@@ -39,13 +39,13 @@ def test_on_a_terminal_rounds_and_accuracy_are_shown(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
-    with bar("branch 1", 10) as show:
+    with show_rounds("branch 1", 10) as show:
         show(4, 0.5, ("[/]", "\x1b[2Jb", "c", "d"))
     shown = capsys.readouterr().err
     assert "branch 1" in shown
     assert "4/10" in shown
     assert "accuracy 50.0%" in shown
-    assert r"no answer: [/], \x1b[2Jb, c ..." in shown
+    assert r"no answer: [/], \x1b[2Jb, c and 1 more" in shown
 
 
 @pytest.mark.parametrize(

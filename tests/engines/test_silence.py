@@ -15,12 +15,12 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import History
 from rescind.core.facts import Source
-from rescind.flower import Recorded
-from rescind.flower.grid import PROMPT
-from rescind.flower.patience import Patience
+from rescind.flower.server.backoff import Backoff
+from rescind.flower.server.grid import PROMPT
 from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.recording import wrap
 
 CLINICS = federation(6).shards
 HANGS = "clinic-3"
@@ -108,7 +108,7 @@ class Coming(InProcessGrid):
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescind.flower.nodes._PAUSE", 0.0)
+    monkeypatch.setattr("rescind.flower.server.nodes._PAUSE", 0.0)
 
 
 def train(
@@ -116,7 +116,7 @@ def train(
 ) -> None:
     arrays = {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
     chosen = {"training": TRAINING, "trained": list(arrays), "seed": b"a federation for tests 1"} | options
-    recorded = Recorded(strategy or fedavg(), history, **chosen)
+    recorded = wrap(strategy or fedavg(), history, **chosen)
     rescind.flower.run(recorded, on, ArrayRecord(arrays), num_rounds=rounds, timeout=timeout)
 
 
@@ -327,7 +327,7 @@ LIMIT = 100.0
 
 @pytest.fixture
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescind.flower.grid._PAUSE", 0.0)
+    monkeypatch.setattr("rescind.flower.server.grid._PAUSE", 0.0)
 
 
 @pytest.mark.usefixtures("no_wait")
@@ -382,20 +382,20 @@ def test_who_is_started_anew_in_every_round_and_answers_queries_late_is_asked_le
     assert on.asked("query") <= 7
 
 
-def test_patience_ends_and_comes_back() -> None:
-    patience, asked = Patience(), []
+def test_backoff_ends_and_comes_back() -> None:
+    backoff, asked = Backoff(), []
     for turn in range(1, 140):
-        patience.begin_turn()
-        if patience.asked([7]):
+        backoff.begin_turn()
+        if backoff.asked([7]):
             asked.append(turn)
-            patience.heard([7], [])
+            backoff.note_replies([7], [])
     assert asked == [1, 2, 4, 8, 16, 32, 64, 96, 128]
     # Answering now and then is not enough.
-    patience.heard([7], [7])
-    assert patience.heard([7], []) == {7: 32}
+    backoff.note_replies([7], [7])
+    assert backoff.note_replies([7], []) == {7: 32}
     for _ in range(6):
-        patience.heard([7], [7])
-    assert patience.heard([7], []) == {7: 1}
+        backoff.note_replies([7], [7])
+    assert backoff.note_replies([7], []) == {7: 1}
 
 
 # Who says that it is somebody else

@@ -15,7 +15,7 @@ import rescind.flower
 from rescind import Budget, History, Sampling
 from rescind.audit.replay import distance
 from rescind.core.facts import Mode
-from rescind.flower import Recorded, run
+from rescind.flower import run
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
@@ -23,6 +23,7 @@ from rescind.ledger.records import ModelId
 from rescind.methods import Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+from tests.recording import wrap
 
 CLINICS = federation(6).shards
 SEED = b"a seed for tests"
@@ -59,7 +60,7 @@ def start(
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
     averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     grid = InProcessGrid(client_app(change), nodes)
-    strategy = Recorded(averaging, history, training=TRAINING, seed=SEED, **(recorded or {}))
+    strategy = wrap(averaging, history, training=TRAINING, seed=SEED, **(recorded or {}))
     return run(strategy, grid, arrays, timeout=5.0, **options)
 
 

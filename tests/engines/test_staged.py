@@ -19,7 +19,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind.flower
-import rescind.flower.engine as flower_engine
+import rescind.flower.server.engine as flower_engine
 from rescind import Budget, Exact, Goal, History, SoftmaxL2
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
@@ -47,6 +47,7 @@ from rescind.ledger.records import ModelId, Span
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
+from tests.recording import wrap
 
 CLINICS = federation(6).shards
 ANCHORS = ("clinic-1", "clinic-4")
@@ -126,7 +127,7 @@ def start(
     )
     averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
     chosen = {"stages": STAGES, "anchors": ANCHORS} | dict(recorded or {})
-    return run(Recorded(averaging, history, **chosen), grid, initial(), timeout=5.0, **options)
+    return run(wrap(averaging, history, **chosen), grid, initial(), timeout=5.0, **options)
 
 
 def body_of(history: History, model_id: ModelId) -> str:
@@ -300,7 +301,7 @@ def test_what_does_not_go_with_stages_is_refused(history: History, options: dict
 
 def test_only_a_mean_goes_with_stages(history: History) -> None:
     with pytest.raises(ValueError, match="wrap FedAvg or FedProx"):
-        Recorded(FedMedian(), history, stages=STAGES, anchors=ANCHORS, heuristic=True)
+        wrap(FedMedian(), history, stages=STAGES, anchors=ANCHORS, heuristic=True)
 
 
 @pytest.mark.parametrize(

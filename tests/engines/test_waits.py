@@ -16,6 +16,7 @@ from rescind import Budget, History
 from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.recording import wrap
 
 CLINICS = federation(4).shards
 BUDGET = Budget(1.0, 1e-5)
@@ -29,7 +30,7 @@ def history() -> Iterator[History]:
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescind.flower.nodes._PAUSE", 0.01)
+    monkeypatch.setattr("rescind.flower.server.nodes._PAUSE", 0.01)
 
 
 def grid(*gone: str, identify: bool = True, authenticated: bool = True) -> InProcessGrid:
@@ -54,7 +55,7 @@ def grid(*gone: str, identify: bool = True, authenticated: bool = True) -> InPro
 def run(history: History, on: InProcessGrid, least: int, rounds: int = 1, timeout: float = 0.2) -> None:
     arrays = ArrayRecord({"weight": Array(np.zeros((CLASSES, FEATURES))), "bias": Array(np.zeros(CLASSES))})
     mean = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=least)
-    strategy = rescind.flower.Recorded(mean, history, training=TRAINING, seed=b"a seed for tests")
+    strategy = wrap(mean, history, training=TRAINING, seed=b"a seed for tests")
     rescind.flower.run(strategy, on, arrays, num_rounds=rounds, timeout=timeout)
 
 
@@ -129,7 +130,7 @@ def test_where_everybody_has_left_nobody_is_waited_for(history: History) -> None
 def test_where_nobody_says_who_it_is_it_is_not_waited_for_long(
     history: History, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rescind.flower.nodes._GRACE", 0.05)
+    monkeypatch.setattr("rescind.flower.server.nodes._GRACE", 0.05)
     with pytest.raises(
         TimeoutError, match=r"node \d+ \(its ClientApp has no @app\.query\(\)\).*rescind\.flower\.identify"
     ):

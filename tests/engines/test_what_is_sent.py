@@ -19,7 +19,7 @@ from rescind.certificates.predicate import Predicate
 from rescind.engines.server import NoisedAverage
 from rescind.errors import RunMismatchError
 from rescind.flower import Recorded
-from rescind.flower.arrays import is_same_record
+from rescind.flower.server.arrays import is_same_record
 from rescind.history.events import SettingsTold
 from rescind.simulation import Shard
 from rescind.testing.grid import InProcessGrid
@@ -102,7 +102,7 @@ class Watching(InProcessGrid):
 def test_what_a_strategy_does_to_the_model_later_reaches_nobody(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rescind.flower import engine
+    from rescind.flower.server import engine
 
     used: list[Belated] = []
     real = engine.lift_limits

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from public_data import celeba, features, heart, partitions, sets
-from public_data.watermarks import PIXELS, watermark
+from experiments.data import celeba, features, heart, partitions, sets
+from experiments.data.watermarks import PIXELS, watermark
 
 NAMES = ["mnist", "fashion_mnist", "cifar10", "cifar100"]
 SHAPES = {

@@ -26,7 +26,10 @@ def main(grid: Grid, context: Context) -> None:
     averaging = FedAvg(fraction_evaluate=0.0)
     checkpoints, secret = (str(config[name]) or None for name in ("checkpoints", "secret"))
     with rescind.History(str(config["history"]), checkpoints=checkpoints, secret=secret) as history:
-        strategy = rescind.flower.Recorded(averaging, history, training=TRAINING)
+        options = rescind.flower.Options(
+            serve=rescind.flower.at_once if config["serve"] else None, approval=bool(config["approval"])
+        )
+        strategy = rescind.flower.Recorded(averaging, history, training=TRAINING, options=options)
         rescind.flower.run(
             strategy,
             grid,
@@ -34,7 +37,5 @@ def main(grid: Grid, context: Context) -> None:
             num_rounds=rounds,
             until=rescind.flower.Accuracy(accuracy, most=rounds) if accuracy else None,
             solve=bool(config["solve"]),
-            serve=rescind.flower.at_once if config["serve"] else None,
-            approval=bool(config["approval"]),
             save_to=str(config["model"]) or None,
         )

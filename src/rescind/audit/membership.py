@@ -27,10 +27,6 @@ class Power:
         """Return how many may be found under a guarantee of ``mu``, at the most that is accused wrongly."""
         return attack_power(mu, self.accused.high) if self.accused.high < 1 else 1.0
 
-    def exceeds(self, mu: float) -> bool:
-        """Return whether even the interval's ends are more than a guarantee of ``mu`` allows."""
-        return self.found.low > self.allowed(mu)
-
 
 def measure_confidence(probabilities: Floats) -> Floats:
     """Return ln(p / (1 - p)) of the probabilities of the right classes: nearly Gaussian, unlike the probabilities."""

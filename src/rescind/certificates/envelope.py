@@ -15,6 +15,7 @@ from securesystemslib.signer import Key, Signature, Signer
 from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import NotACertificateError, UnsignedCertificateError, UnusableKeyError
 from rescind.certificates.predicate import InToto
+from rescind.texts import shorten
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 # A certificate has some thousand characters, and 90 more a client; more than this is not worth parsing.
@@ -95,7 +96,9 @@ def _statement(kind: type[Kind], envelope: Envelope) -> Kind:
     except ValidationError as error:
         wrong = error.errors()[0]
         at = ".".join(map(str, wrong["loc"])) or "the whole"
-        raise NotACertificateError(f"what is signed is not {kind.called}: {at}: {wrong['msg'][:200]}") from error
+        raise NotACertificateError(
+            f"what is signed is not {kind.called}: {at}: {shorten(wrong['msg'], 200)}"
+        ) from error
     except ValueError as error:
         raise NotACertificateError(f"what is signed is not {kind.called}: {_short(error)}") from error
     if statement.payload() != envelope.payload:
@@ -161,4 +164,4 @@ def _decode_base64(text: Any) -> bytes:
 
 
 def _short(error: Exception) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    return shorten(str(error).splitlines()[0], 200) if str(error) else type(error).__name__

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from rescind.cli.key import passphrase
-from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress
+from rescind.cli.shared import AsJson, Location, open_existing, show
+from rescind.progress import show_progress
 
 
 def certify(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress, table
+from rescind.cli.shared import AsJson, Location, open_existing, show, table
+from rescind.progress import show_progress
 
 if TYPE_CHECKING:
     from rescind.history.clients import KnownClient

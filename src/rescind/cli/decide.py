@@ -25,7 +25,7 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask once more.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Agree to the recorded plan of a request, which a run with approval=True waits for.
+    """Agree to the recorded plan of a request, which a run with Options(approval=True) waits for.
 
     A plan is for the history as it was: if training went on since, the next run plans anew, and asks again.
     Example: rescind approve hospital-history 1 --by "A. Officer" --key officer.key

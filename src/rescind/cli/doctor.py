@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, report_errors, show, show_progress
+from rescind.cli.shared import AsJson, report_errors, show
+from rescind.progress import show_progress
 
 
 def doctor(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress
+from rescind.cli.shared import AsJson, Location, open_existing, show
+from rescind.progress import show_progress
 from rescind.texts import make_plain
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Delta, Epsilon, Location, open_existing, show, show_progress, table
+from rescind.cli.shared import AsJson, Delta, Epsilon, Location, open_existing, show, table
+from rescind.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, open_existing, show, show_progress
+from rescind.cli.shared import AsJson, Location, open_existing, show
+from rescind.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

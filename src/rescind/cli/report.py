@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rescind.cli.shared import AsJson, Location, check_page, open_existing, show, show_progress
+from rescind.cli.shared import AsJson, Location, check_page, open_existing, show
+from rescind.progress import show_progress
 
 
 def report(
@@ -38,7 +39,7 @@ def report(
         if bool(certificate) != bool(key):
             raise ValueError("give certificates and the public keys that they are signed with: --certificate, --key")
         try:
-            from rescind.report import render_report as written
+            from rescind.pages.report import render_report as written
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
 

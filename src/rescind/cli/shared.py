@@ -85,38 +85,6 @@ def warn_of_changes(problems: Sequence[str] | None) -> None:
 
 
 @contextmanager
-def show_progress(label: str) -> Iterator[None]:
-    """Show that something takes its time, and how much of it is left, where somebody looks at a terminal."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-
-    from rescind.history.progress import notify_listener
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as shown:
-        tasks = {label: shown.add_task(label, total=None)}
-
-        def listen(task: str, done: int, total: int) -> None:
-            if task not in tasks:
-                tasks[task] = shown.add_task(task)
-            shown.update(tasks[task], completed=done, total=total)
-
-        with notify_listener(listen):
-            yield
-
-
-@contextmanager
 def report_errors(verdict: str = "") -> Iterator[None]:
     """Report an error in one sentence, with the exit code of its kind; a failed check begins with its verdict."""
     from sqlalchemy.exc import DBAPIError

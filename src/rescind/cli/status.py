@@ -15,10 +15,11 @@ from rescind.cli.shared import (
     describe_leaving,
     open_existing,
     show,
-    show_progress,
     table,
     warn_of_changes,
 )
+from rescind.progress import show_progress
+from rescind.texts import list_some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,12 +151,8 @@ def _check(history: str, now: datetime, as_json: bool) -> None:
     if not rows:
         return
     if not as_json:
-        named = [f"request {row['request']} since {row['deadline']}" for row in rows[:_MOST_NAMED]]
-        more = len(rows) - len(named)
-        complain(
-            f"overdue: {', '.join(named)}{f' and {more} more' if more else ''}. Start the federation's next run: it "
-            "serves what is open"
-        )
+        named = list_some([f"request {row['request']} since {row['deadline']}" for row in rows], _MOST_NAMED)
+        complain(f"overdue: {named}. Start the federation's next run: it serves what is open")
     raise typer.Exit(OVERDUE)
 
 

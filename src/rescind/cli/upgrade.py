@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from rescind.cli.shared import AsJson, Location, read_run, report_errors, show, show_progress
+from rescind.cli.shared import AsJson, Location, read_run, report_errors, show
+from rescind.progress import show_progress
 
 
 def upgrade(history: Location, as_json: AsJson = False) -> None:

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from rescind import __version__
-from rescind.cli.shared import AsJson, check_page, open_history, report_errors, show, show_progress
+from rescind.cli.shared import AsJson, check_page, open_history, report_errors, show
+from rescind.progress import show_progress
 
 
 def verify(
@@ -47,11 +48,11 @@ def verify(
         from rescind.certificates.files import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.leaving import open_request
-        from rescind.certificates.page import render_page
         from rescind.certificates.receipts import check_signer, find_client, read_receipt
         from rescind.certificates.verification import SIGNER_UNSHOWN, explain
         from rescind.certificates.verification import verify as verified
         from rescind.history.witnesses import read_heads
+        from rescind.pages.certificate import render_certificate
 
         if html is not None:
             check_page(html)
@@ -75,7 +76,7 @@ def verify(
                 check_signer(own, open_request(signed).client)
         if html is not None:
             made = f"Checked on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with rescind {__version__}."
-            html.write_text(render_page(checked, made), encoding="utf-8")
+            html.write_text(render_certificate(checked, made), encoding="utf-8")
     if finding is not None:
         # Not on the page: that is for others, too.
         unchecked = tuple(line for line in checked.unchecked if line != SIGNER_UNSHOWN)

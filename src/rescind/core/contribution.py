@@ -59,18 +59,6 @@ def group_delta_bound(round_: RoundEdge, members: Members) -> float:
     return _per_remaining_weight(round_, members, _cheap_numerator(round_, members))
 
 
-def reported_delta(examples: float, others: float, distance: float) -> float:
-    """Return Delta_c as a client that masks its update reports it: n_c/(n_S - n_c) ||theta^(n+1) - theta_c^(n+1)||.
-
-    ``examples`` is n_c, ``others`` the examples of the other participants, n_S - n_c.
-
-    Paper: Eq. (13). Theory section 3.
-    """
-    if not (examples > 0 and others > 0 and math.isfinite(distance) and distance >= 0):
-        raise ValueError(f"no Delta from examples {examples!r}, others {others!r}, distance {distance!r}")
-    return examples / others * distance
-
-
 def _per_remaining_weight(round_: RoundEdge, members: Members, numerator: float) -> float:
     # 1 - P_W is summed over the others: the difference would cancel where they weigh little.
     return round_.server_learning_rate * numerator / float(round_.weights[~members].sum())

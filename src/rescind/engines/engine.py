@@ -33,6 +33,7 @@ class Replies:
             made.
         silent: what people call those who were drawn and did not answer, for whoever watches.
         settings: the digest of what they were told beside the model and the round's number, empty if that is nothing.
+        labels: what people call participants, where that is not their name.
     """
 
     names: tuple[str, ...]
@@ -43,6 +44,7 @@ class Replies:
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     settings: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,7 @@ class Answers:
         rejected: of whose answers no use is made, and why.
         silent: what people call those who did not answer, for whoever watches.
         settings: as in ``Replies``.
+        labels: as in ``Replies``.
     """
 
     names: tuple[str, ...]
@@ -66,6 +69,7 @@ class Answers:
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     settings: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def collect(
@@ -74,6 +78,7 @@ class Answers:
         rejected: Mapping[str, str],
         silent: Sequence[str] = (),
         settings: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> Answers:
         """Add up the clients' sums as they come: no curvature but the total's is held.
 
@@ -82,6 +87,7 @@ class Answers:
             rejected: of whose answers no use is made, and why; it is read once all have come.
             silent: what people call those who did not answer.
             settings: as in ``Replies``.
+            labels: as in ``Replies``.
 
         Returns:
             the answers.
@@ -93,7 +99,16 @@ class Answers:
             rows.append(sums.rows)
             gradients.append(sums.gradient)
             total = sums if total is None else add_up([total, sums])
-        return cls(tuple(names), tuple(rows), tuple(gradients), total, dict(rejected), tuple(silent), settings)
+        return cls(
+            names=tuple(names),
+            rows=tuple(rows),
+            gradients=tuple(gradients),
+            total=total,
+            rejected=dict(rejected),
+            silent=tuple(silent),
+            settings=settings,
+            labels=labels or {},
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +121,7 @@ class RidgeAnswers:
     rejected: Mapping[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     settings: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -205,8 +221,8 @@ class StagedEngine(SummingEngine, Protocol):
     """An engine for a network in two stages."""
 
     @property
-    def anchors(self) -> tuple[str, ...]:
-        """The names of those who could train the body."""
+    def anchors(self) -> Mapping[str, str]:
+        """What people call those who could train the body, by name."""
 
     def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
         """Let clients sum over their rows for a ridge head on a model's body.

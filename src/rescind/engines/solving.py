@@ -24,7 +24,7 @@ from rescind.core.solver import Solver, advance, begin, choose, solution_roundin
 from rescind.core.solving import Solving
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
 from rescind.engines.engine import Answers, Engine, Replies, RidgeAnswers, StagedEngine, SummingEngine
-from rescind.engines.progress import bar
+from rescind.engines.progress import show_rounds
 from rescind.engines.server import average
 from rescind.engines.training import Watch, ignore
 from rescind.history.recorder import Recorder
@@ -39,8 +39,9 @@ _CHANGED = "the engine's facts have changed while it solved: a run has one kind 
 def check_solvable(engine: Engine) -> None:
     """Refuse an engine whose model cannot be solved."""
     obstacles = engine.facts.solving_obstacles
-    if not hasattr(engine, "sums"):
-        obstacles = (f"{type(engine).__name__} has no sums, so its clients cannot answer a solver's questions",)
+    asked = "ridge_sums" if isinstance(engine.facts.head_loss, SquaredL2) else "sums"
+    if not hasattr(engine, asked):
+        obstacles = (f"{type(engine).__name__} has no {asked}, so its clients cannot answer a solver's questions",)
     if obstacles:
         raise ValueError(f"this model cannot be solved: {'; '.join(obstacles)}")
 
@@ -74,7 +75,7 @@ def solve(
     earlier: dict[str, Earlier] = {}
     # The answers decide how many rounds it takes.
     recorder.record_end_by_data(solved=True)
-    with bar(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
+    with show_rounds(f"branch {recorder.model_id.branch}, solving", solving.most_rounds) as show:
         while not (solved or interrupted()) and recorder.model_id.round < solving.most_rounds:
             model_id, connected = ModelId(recorder.model_id.branch, recorder.model_id.round + 1), present()
             # If nobody else is left, everybody is asked again.
@@ -99,7 +100,7 @@ def solve(
                 before, solved = answers.names, step.solved
                 model = model if solved else {**model, **unflatten(step.theta, head)}
             known = measure_solution(answers.names, answers.rows, answers.gradients, solver) if solved else None
-            _record(recorder, answers, model, known, getattr(engine, "labels", None))
+            _record(recorder, answers, model, known)
             show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
     _end(recorder, solving, solved)
@@ -154,7 +155,7 @@ def _solve_ridge(
         if answers.total is not None:
             solved, theta = True, ridge_solution(answers.total, cast(SquaredL2, facts.head_loss).l2)
             model = {**model, **unflatten(theta, find_head(model, facts))}
-        _record(recorder, answers, model, None, getattr(engine, "labels", None))
+        _record(recorder, answers, model, None)
         watch(model_id, model)
     _end(recorder, solving, solved)
 
@@ -194,7 +195,6 @@ def _record(
     answers: Answers | RidgeAnswers,
     model: dict[str, Tensor],
     known: tuple[RoundMeasurement, float] | None,
-    labels: Mapping[str, str] | None,
 ) -> None:
     """Record a round: of a solution what is ``known`` to bound later leavers, of all else that nothing is."""
     weights = np.array(answers.rows, dtype=np.float64)
@@ -203,5 +203,12 @@ def _record(
     recorder.record_settings(answers.settings)
     steps = (0,) * len(weights)
     recorder.record(
-        answers.names, weights, steps, measured, rounding, model, rejected=answers.rejected, labels=labels
+        answers.names,
+        weights,
+        steps,
+        measured,
+        rounding,
+        model,
+        rejected=answers.rejected,
+        labels=answers.labels,
     )

@@ -12,7 +12,7 @@ from rescind.core.arrays import Tensor
 from rescind.core.facts import Source
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import TOO_LONG, Engine, Replies
-from rescind.engines.progress import bar
+from rescind.engines.progress import show_rounds
 from rescind.engines.server import Average, NoisedAverage, RoundResult, Server, average, check_server
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
@@ -58,7 +58,7 @@ def train(
 
     if not until.public:
         recorder.record_end_by_data()
-    with bar(f"branch {recorder.model_id.branch}", until.most) as show:
+    with show_rounds(f"branch {recorder.model_id.branch}", until.most) as show:
         while not interrupted() and not until.reached(recorder.model_id.round, accuracy):
             model_id = ModelId(recorder.model_id.branch, recorder.model_id.round + 1)
             asked = present()
@@ -82,7 +82,7 @@ def train(
                 rounding(engine.facts.training, model, made),
                 made.model,
                 made.replies.rejected,
-                getattr(engine, "labels", None),
+                made.replies.labels,
                 # A noised model that was sent and then lost would be a release that nobody counts.
                 behind=server.facts is None,
             )

@@ -1,19 +1,27 @@
-"""Flower federations that can forget: wrap a strategy in ``Recorded``, and let ``run`` train and serve requests."""
+"""Flower federations that can forget: wrap a strategy in ``Recorded``, and let ``run`` train and serve requests.
 
+A ClientApp needs the helpers, which are in ``client``; all else is the server's, and is loaded when it is first asked
+for: Flower starts a client's process for every message.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rescind.core.stages import Stages
-from rescind.engines.stops import Accuracy, Rounds
 from rescind.flower.client import identify, is_question, keep_own, report_distance, train_head
 from rescind.flower.limits import Limits
 
 if TYPE_CHECKING:
-    from rescind.flower.recorded import Recorded, run
+    from rescind.core.stages import Stages
+    from rescind.engines.stops import Accuracy, Rounds
+    from rescind.flower.server.options import Options
+    from rescind.flower.server.recorded import Recorded
+    from rescind.flower.server.run import run
     from rescind.serving import StopServing, at_once, nightly
 
 __all__ = [
     "Accuracy",
     "Limits",
+    "Options",
     "Recorded",
     "Rounds",
     "Stages",
@@ -28,15 +36,21 @@ __all__ = [
     "train_head",
 ]
 
+_SERVER = {
+    "Accuracy": "rescind.engines.stops",
+    "Options": "rescind.flower.server.options",
+    "Recorded": "rescind.flower.server.recorded",
+    "Rounds": "rescind.engines.stops",
+    "Stages": "rescind.core.stages",
+    "StopServing": "rescind.serving",
+    "at_once": "rescind.serving",
+    "nightly": "rescind.serving",
+    "run": "rescind.flower.server.run",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Load the server's half when it is first asked for: Flower starts a client's process for every message."""
-    if name in ("Recorded", "run"):
-        from rescind.flower import recorded
-
-        return getattr(recorded, name)
-    if name in ("StopServing", "at_once", "nightly"):
-        from rescind import serving
-
-        return getattr(serving, name)
-    raise AttributeError(f"module 'rescind.flower' has no attribute {name!r}")
+    """Load a name of the server's."""
+    if name not in _SERVER:
+        raise AttributeError(f"module 'rescind.flower' has no attribute {name!r}")
+    return getattr(import_module(_SERVER[name]), name)

@@ -40,7 +40,7 @@ from rescind.flower.wire import (
     Instructions,
 )
 from rescind.history.witnesses import LOGGED
-from rescind.texts import make_plain
+from rescind.texts import shorten
 
 # Flower shows what this logger says, and keeps it.
 _LOG = logging.getLogger("flwr")
@@ -182,7 +182,7 @@ def identify(msg: Message, context: Context) -> Message:
     if has_password(msg, context):
         if REFUSED in asked:
             # Whoever reads this node's log asked, or has to know.
-            _LOG.warning("rescind: this client is not forgotten: %s", make_plain(str(asked[REFUSED]))[:2000])
+            _LOG.warning("rescind: this client is not forgotten: %s", shorten(str(asked[REFUSED]), 2000))
         # Nothing is written for a client that asks for nothing, whatever the server sends.
         if RECEIPT in asked and wish is not None:
             _keep_receipt(str(asked[RECEIPT]), config.get(KEEP_RECEIPT))
@@ -263,7 +263,7 @@ def _read_wish(config: Mapping[str, Any]) -> str | None:
             return content.decode()
     except (OSError, ValueError, CertificateError) as unfit:
         reason = unfit
-    raise Complaint.WISH.error(*(make_plain(str(gap))[:200] for gap in (key, named[key], reason)))
+    raise Complaint.WISH.error(*(shorten(str(gap), 200) for gap in (key, named[key], reason)))
 
 
 def _receive(msg: Message) -> tuple[ArrayRecord, Instructions]:
@@ -338,7 +338,7 @@ def _keep_receipt(content: str, file: object) -> None:
         write_receipt(path, receipt)
     except (OSError, ValueError) as unfit:
         # What the server sent may be in the error.
-        _LOG.warning("rescind: a receipt could not be written into %s: %s", file, make_plain(str(unfit))[:500])
+        _LOG.warning("rescind: a receipt could not be written into %s: %s", file, shorten(str(unfit), 500))
         return
     _LOG.info("rescind: the request to be forgotten is recorded; its receipt is in %s", file)
 

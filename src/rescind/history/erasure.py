@@ -35,11 +35,11 @@ from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_mo
 from rescind.history.naming import check_names
 from rescind.history.numbers import check_numbers
 from rescind.history.obligations import find_obligations
-from rescind.history.progress import report_progress
 from rescind.history.timeline import Deletion, Timeline
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
+from rescind.progress import report_progress
 from rescind.texts import is_digest
 
 _OUTPUT_STAYS = (

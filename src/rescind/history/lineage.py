@@ -13,10 +13,10 @@ from rescind.core.edges import AbsentRound, Edge, NoiseEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.events import BodyTrained, ClientsRegistered, read_event
-from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ABSENT_ROUNDS, BRANCH, REGISTRATION, ROUND, Ledger
 from rescind.ledger.records import REMAINING, ROOT, Branch, ModelId, Span, Stretch
+from rescind.progress import report_progress
 
 # Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.
 _LARGE = 1000

@@ -10,11 +10,11 @@ import numpy as np
 from rescind.core.edges import sorted_group
 from rescind.errors import refuse_changes
 from rescind.history.events import ErasureFinished, StretchKept
-from rescind.history.progress import report_progress
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import round_root, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import Entry, ErasurePlan, ModelId, Span
+from rescind.progress import report_progress
 
 
 def check_numbers(ledger: Ledger) -> None:

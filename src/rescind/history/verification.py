@@ -23,13 +23,13 @@ from rescind.history.events import (
 from rescind.history.lineage import branch_exits, find_body, newest_model
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import find_number_problems, first_models
-from rescind.history.progress import report_progress
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import NO_HEAD, broken_links
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import Branch, Entry, ModelId, Span
+from rescind.progress import report_progress
 
 # What tells one entry from another of its kind.
 _SAID_ONCE: Mapping[type, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord
 from rescind.checkpoints.tensors import digest
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.errors import HistoryError, RunMismatchError
-from rescind.flower.arrays import is_counter, pack
+from rescind.flower.server.arrays import is_counter, pack
 from rescind.history.history import History
 from rescind.history.run import check_head, describe_model
 from rescind.ledger.records import ModelId
@@ -35,7 +35,7 @@ def find_trained(
     if helper and sorted(name.rpartition(".")[2] for name in trained) != ["bias", "weight"]:
         raise ValueError(
             f"train_head trains a tensor called weight and one called bias, and trained is {list(trained)}: name the "
-            "head's two tensors, or say declared=True if clients train by code of their own"
+            "head's two tensors, or say Options(declared=True) if clients train by code of their own"
         )
     precision = training.precision
     other = [f"{name!r} is {arrays[name].dtype}" for name in trained if arrays[name].dtype != precision]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.data import celeba, features, partitions, sets
+from experiments.data.transferred import transferred
 from experiments.harness import Configuration
-from public_data import celeba, features, partitions, sets
-from public_data.transferred import transferred
 from rescind import LocalTraining, SoftmaxL2
 from rescind.core.regularity import NetworkLoss
 from rescind.simulation import Federation, Network, Shard, SoftmaxHead

@@ -14,7 +14,7 @@ from rescind.core.arrays import Tensor
 from rescind.core.ridge import RidgeSums
 from rescind.core.sums import Sums
 from rescind.engines.engine import TOO_LONG
-from rescind.flower.arrays import UnfitArrayError, is_counter, is_usable, view_array
+from rescind.flower.server.arrays import UnfitArrayError, is_counter, is_usable, view_array
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.texts import is_digest
 

@@ -19,7 +19,7 @@ from rescind.history.clocks import parse_time
 from rescind.history.history import History
 from rescind.history.requests import blind_name
 from rescind.history.senders import Asker
-from rescind.texts import make_plain
+from rescind.texts import shorten
 
 _LOG = logging.getLogger("flwr")
 # What a request asks for that does not say otherwise.
@@ -111,7 +111,7 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
         number = history.ask([name], _BUDGET, scope=scope_of(wish.request), sender=wish.request.sender)
     except (CertificateError, HistoryError, ValueError) as refused:
         # Flower keeps what is logged of it: nobody's name.
-        told = make_plain(str(refused)).replace(name, "of this node")[:1000]
+        told = shorten(str(refused).replace(name, "of this node"), 1000)
         return Answer({REFUSED: told}, stays=not wish.whole)
     asked_for = "it be forgotten" if wish.whole else "some of its rows be forgotten"
     _LOG.info("rescind: request %d is recorded: a participant's own key asks that %s", number, asked_for)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape as escaped
 from itertools import groupby
 
-from rescind.certificates.drawings import Picture
 from rescind.certificates.predicate import Assumption
-from rescind.certificates.summary import Summary
-from rescind.texts import is_digest, make_plain
+from rescind.pages.summary import Summary
+from rescind.texts import is_digest, shorten
 
-STYLE = """
+_STYLE = """
 :root { color-scheme: light dark; background: Canvas; color: CanvasText; --line: #767676; }
 :root { --fine: #2e7d32; --weak: #8f5200; --wrong: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --fine: #6fbf73; --weak: #f0a94a; --wrong: #f2857c; } }
@@ -87,16 +87,32 @@ _LONGEST = 2000
 
 def escape(text: str) -> str:
     """Return a text from outside as HTML, in one line and of bounded length."""
-    plain = make_plain(text[:_LONGEST])
-    return escaped(plain + (" ..." if len(text) > _LONGEST else ""))
+    return escaped(shorten(text, _LONGEST))
 
 
-def render_opening(title: str) -> Iterator[str]:
-    """Open a page."""
-    yield "<!doctype html>"
-    yield f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<style>{STYLE}</style></head><body><main>"
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An SVG element and the text that stands for it."""
+
+    svg: str
+    text: str
+
+
+def frame_picture(attributes: str, content: str, text: str) -> Picture:
+    """Return SVG as a picture with a text for who cannot see it."""
+    return Picture(f'<svg {attributes} role="img" aria-label="{escape(text)}">{content}</svg>', text)
+
+
+def render_page(title: str, content: Iterable[str]) -> str:
+    """Return a whole page under its title."""
+    opening = (
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<style>{_STYLE}</style></head><body><main>",
+        f"<h1>{escape(title)}</h1>",
+    )
+    return "\n".join((*opening, *content, "</main></body></html>", ""))
 
 
 def render_banner(summary: Summary, sealed: tuple[str, str], about: str = "", level: int = 2) -> Iterator[str]:
@@ -113,11 +129,11 @@ def render_banner(summary: Summary, sealed: tuple[str, str], about: str = "", le
     yield "</ul></section>"
 
 
-def render_changes(lines: Sequence[str]) -> Iterator[str]:
-    """Warn of what the history has changed since something was signed."""
+def render_warning(title: str, lines: Sequence[str], level: int = 2) -> Iterator[str]:
+    """Warn of something, where there is anything to warn of."""
     if lines:
-        yield '<div class="wrong"><h2>Since then</h2>'
-        yield from _items(lines, set(_TERMS))
+        yield f'<div class="wrong"><h{level}>{escape(title)}</h{level}>'
+        yield from render_items(lines)
         yield "</div>"
 
 
@@ -133,7 +149,7 @@ def render_answers(summary: Summary, unchecked: Sequence[str]) -> Iterator[str]:
         ("What do I do now?", "", summary.steps),
     ):
         yield f"<dt>{question}</dt><dd>{lead}"
-        yield from _items(lines, set(_TERMS)) if lines else ()
+        yield from render_items(lines) if lines else ()
         yield "</dd>"
     yield "</dl>"
 
@@ -152,9 +168,18 @@ def render_table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield "</table>"
 
 
-def fold(title: str, content: Iterable[str]) -> Iterator[str]:
+def render_columns(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Show rows under the names of their columns."""
+    names = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    yield f"<table><tr>{names}</tr>"
+    for row in rows:
+        yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+    yield "</table>"
+
+
+def fold(title: str, content: Iterable[str], *, unfolded: bool = False) -> Iterator[str]:
     """Fold something away under its title."""
-    yield f"<details><summary>{escape(title)}</summary>"
+    yield f"<details{' open' if unfolded else ''}><summary>{escape(title)}</summary>"
     yield from content
     yield "</details>"
 
@@ -162,7 +187,7 @@ def fold(title: str, content: Iterable[str]) -> Iterator[str]:
 def render_list(title: str, lines: Sequence[str]) -> Iterator[str]:
     """Fold a list away; each word that needs it is explained where it first stands."""
     if lines:
-        yield from fold(f"{title} ({len(lines)})", _items(lines, set()))
+        yield from fold(f"{title} ({len(lines)})", render_items(lines, set()))
 
 
 def render_assumptions(title: str, assumptions: Sequence[Assumption]) -> Iterator[str]:
@@ -176,10 +201,12 @@ def _by_basis(assumptions: Sequence[Assumption]) -> Iterator[str]:
     ordered = sorted(assumptions, key=lambda assumption: order.index(assumption.basis))
     for basis, group in groupby(ordered, key=lambda assumption: assumption.basis):
         yield f"<h3>{escape(basis.capitalize())}: {escape(_BASES[basis])}</h3>"
-        yield from _items([assumption.what for assumption in group], known)
+        yield from render_items([assumption.what for assumption in group], known)
 
 
-def _items(lines: Sequence[str], known: set[str]) -> Iterator[str]:
+def render_items(lines: Iterable[str], known: set[str] | None = None) -> Iterator[str]:
+    """Show a list; words that need it and are not in ``known`` are explained and join it, none without ``known``."""
+    known = set(_TERMS) if known is None else known
     yield "<ul>"
     for line in lines:
         new = [term for term in _TERMS if term not in known and re.search(rf"\b{term}s?\b", line)]

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from public_data._files import place, require
+from experiments.data._files import place, require
 
 Name = Literal["mnist", "fashion_mnist", "cifar10", "cifar100"]
 Pixels = NDArray[np.uint8]

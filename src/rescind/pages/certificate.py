@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from rescind.certificates.drawings import draw_chances, draw_days
-from rescind.certificates.fragments import (
+from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
+from rescind.certificates.wording import format_at_most, format_exactly, format_share
+from rescind.pages.drawings import draw_chances, draw_days
+from rescind.pages.fragments import (
     LOSSES,
     MODES,
     escape,
@@ -14,18 +16,16 @@ from rescind.certificates.fragments import (
     render_answers,
     render_assumptions,
     render_banner,
-    render_changes,
     render_figure,
     render_list,
-    render_opening,
+    render_page,
     render_table,
+    render_warning,
 )
-from rescind.certificates.summary import LEVELS, day_of, summarise
-from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
-from rescind.certificates.wording import format_at_most, format_exactly, format_share
+from rescind.pages.summary import LEVELS, day_of, summarise
 
 
-def render_page(verified: VerifiedCertificate, made: str) -> str:
+def render_certificate(verified: VerifiedCertificate, made: str) -> str:
     """Return the page; everything that a document says is escaped. ``made`` says when and by what it was checked."""
     predicate = verified.statement.predicate
     summary = summarise(predicate, verified.holds[0])
@@ -34,12 +34,11 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
         "served": day_of(predicate.erasure.completed),
         "due": day_of(predicate.deadline),
     }
-    return "\n".join(
+    return render_page(
+        predicate.title,
         [
-            *render_opening(predicate.title),
-            f"<h1>{escape(predicate.title)}</h1>",
             *render_banner(summary, ("signed", "and unchanged since; by whose key is said below")),
-            *render_changes(verified.since),
+            *render_warning("Since then", verified.since),
             *render_answers(summary, verified.unchecked),
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             "<h2>When</h2>",
@@ -61,9 +60,7 @@ def render_page(verified: VerifiedCertificate, made: str) -> str:
             *render_list("Measured, which proves nothing", tuple(map(describe_evidence, predicate.evidence))),
             *fold("The request", render_table(_request(verified))),
             *fold("The guarantee and the training", render_table(_guarantee(verified))),
-            "</main></body></html>",
-            "",
-        ]
+        ],
     )
 
 

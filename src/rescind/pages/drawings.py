@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
-from html import escape
 
-from rescind.certificates.summary import count
 from rescind.certificates.wording import format_share
-from rescind.texts import make_plain
+from rescind.pages.fragments import Picture, escape, frame_picture
+from rescind.pages.summary import count
 
 _WIDTH, _MARGIN = 660, 60
 _BLUE, _GREY, _RED = "#3d7dca", "#8c8c8c", "#c9453b"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An SVG element and the text that stands for it."""
-
-    svg: str
-    text: str
 
 
 def draw_days(days: Mapping[str, date], due: str = "due") -> Picture:
@@ -77,14 +67,8 @@ def draw_chances(chances: Mapping[str, float | None], rate: float) -> Picture:
 
 def _text(x: float, y: float, words: str, size: int, *, anchor: str = "middle", bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
-    shown = escape(make_plain(words))
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"{weight}>{shown}</text>'
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
 
 
 def _picture(height: int, parts: Sequence[str], text: str) -> Picture:
-    shown = escape(make_plain(text))
-    svg = (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" fill="currentColor" role="img" aria-label="{shown}">'
-        f"{''.join(parts)}</svg>"
-    )
-    return Picture(svg, text)
+    return frame_picture(f'viewBox="0 0 {_WIDTH} {height}" fill="currentColor"', "".join(parts), text)

@@ -13,13 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rescind.certificates.drawings import Picture
 from rescind.certificates.wording import format_share
 from rescind.core.arrays import Floats
 from rescind.core.calibration import reached_epsilon
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Scores
 from rescind.ledger.records import Branch, ModelId
+from rescind.pages.fragments import Picture, frame_picture
+from rescind.texts import list_some
 
 # Stands for the text's own colour, which only the page knows.
 _INK = "#010203"
@@ -103,8 +104,7 @@ def tree(lines: Mapping[int, Line], newest: ModelId, *, scale: bool = True) -> P
 
 def name_requests(numbers: Sequence[int]) -> str:
     """Return what requests are called in a picture, which has no room for many."""
-    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
-    return f"request {named}" + (f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else "")
+    return f"request {list_some([*map(str, numbers)], _MOST_NAMED)}"
 
 
 def _begins(lines: Mapping[int, Line]) -> dict[int, int]:
@@ -280,11 +280,6 @@ def _picture(name: str, draw: Callable[[Axes], None], height: float, text: str) 
         written = StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawn = written.getvalue()
-    body = drawn[drawn.index("<svg") :].replace(_INK, "currentColor")
-    opening, _, rest = body.partition(">")
+    opening, _, rest = drawn.partition("<svg ")[2].replace(_INK, "currentColor").partition(">")
     kept = " ".join(attribute for attribute in opening.split() if not attribute.startswith(("width=", "height=")))
-    return Picture(f'{kept} role="img" aria-label="{_escaped(text)}">{rest}', text)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return frame_picture(kept, rest.rpartition("</svg>")[0], text)

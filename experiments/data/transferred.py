@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from public_data import sets
-from public_data.features import Pixels, Rows, for_networks, normalised
+from experiments.data import sets
+from experiments.data.features import Pixels, Rows, for_networks, normalised
 from rescind.simulation import Network
 
 # Whose images have the same shape.

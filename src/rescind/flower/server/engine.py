@@ -28,11 +28,11 @@ from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.engines.solving import find_head
 from rescind.engines.stops import format_accuracy
-from rescind.flower.arrays import copy_record, is_same_record, pack
-from rescind.flower.grid import PROMPT, FilteredGrid, exchange
-from rescind.flower.nodes import KEYS_END_IT, Member, Nodes
-from rescind.flower.patience import Patience
-from rescind.flower.replies import (
+from rescind.flower.server.arrays import copy_record, is_same_record, pack
+from rescind.flower.server.backoff import Backoff
+from rescind.flower.server.grid import PROMPT, FilteredGrid, exchange
+from rescind.flower.server.nodes import KEYS_END_IT, Member, Nodes
+from rescind.flower.server.replies import (
     NOT_EXECUTED,
     Expected,
     Question,
@@ -47,13 +47,15 @@ from rescind.flower.replies import (
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
+from rescind.history.history import History
 from rescind.ledger.records import ModelId
+from rescind.serving import TotalRounds
 
 _LOG = logging.getLogger("flwr")
 # So many rounds without a usable reply, and something is set up wrongly; unless it is one client of several that was
 # asked: it must not take anything from the others.
 _MOST_IN_VAIN = 3
-_OTHER_CODE = "Do they train with rescind.flower.train_head, or is it declared=True that is missing?"
+_OTHER_CODE = "Do they train with rescind.flower.train_head, or is it Options(declared=True) that is missing?"
 _MOST_METRICS = 50
 
 # What a check makes of a message.
@@ -67,12 +69,16 @@ class Settings:
     ``trained`` names the tensors that are learned. ``helper``: our client helper executes the training, and a reply
     that does not say so is rejected. ``masked``: the server sees sums only.
     ``accuracy`` is the metric that clients report in evaluation, ``most_examples`` the most that one may have.
-    ``anchors`` are the names or labels of those who train the body of a network in two stages.
+    ``anchors`` are the names or labels of those who train the body of a network in two stages. ``schedule`` has the
+    settings of each round by its number, from 1 on; the last ones stay.
     """
 
     facts: Facts
     trained: tuple[str, ...]
     secret: bytes
+    schedule: Sequence[ConfigRecord]
+    evaluate_config: ConfigRecord
+    timeout: float
     helper: bool = True
     masked: bool = False
     accuracy: str = "accuracy"
@@ -85,12 +91,9 @@ class FlowerEngine:
     """Trains on a Grid with the messages of a user's strategy; which clients they go to is decided here.
 
     ``original`` is the user's strategy as it was when the run began; what a copy of it keeps of a branch's rounds, a
-    momentum or what a function for metrics remembers, ends with the branch. ``schedule`` has the settings of each
-    round by its number, from 1 on; the last ones stay.
-    ``head`` gives the head of the history's chain, for clients to witness; ``first_weights`` the weights that
-    clients had when they took part first. ``removals`` gives of each name the last request to forget rows of it, if
-    there is one, and ``name_rows`` takes a name, its request and the root by which it commits to these rows.
-    ``rounds_before`` tells how many rounds of earlier branches count as the newest one's.
+    momentum or what a function for metrics remembers, ends with the branch. ``history`` is asked for the head of its
+    chain, for clients to witness, for the weights that clients had when they took part first, and whose rows are to
+    be left out; ``total`` for how many rounds of earlier branches count as the newest one's, if any do.
     ``members`` are those who were connected when ``clients`` was last asked.
     """
 
@@ -99,14 +102,8 @@ class FlowerEngine:
     grid: Grid
     arrays: ArrayRecord
     nodes: Nodes
-    head: Callable[[], bytes]
-    first_weights: Callable[[Sequence[str]], Mapping[str, float]]
-    removals: Callable[[Sequence[str]], Mapping[str, int]]
-    name_rows: Callable[[str, int, str], None]
-    schedule: Sequence[ConfigRecord]
-    evaluate_config: ConfigRecord
-    timeout: float
-    rounds_before: Callable[[], int] = lambda: 0
+    history: History
+    total: TotalRounds | None = None
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     _begun_with: dict[int, int] = field(default_factory=dict)
@@ -124,8 +121,8 @@ class FlowerEngine:
     _in_vain: list[Sequence[str]] = field(default_factory=list)
     _reasons: Counter[str] = field(default_factory=Counter)
     # Two, as who evaluates depends on who else is there: that must not reach training.
-    _patience: Patience = field(default_factory=Patience)
-    _evaluating: Patience = field(default_factory=Patience)
+    _backoff: Backoff = field(default_factory=Backoff)
+    _evaluating: Backoff = field(default_factory=Backoff)
 
     @property
     def facts(self) -> Facts:
@@ -146,15 +143,11 @@ class FlowerEngine:
         return tuple(self.members)
 
     @property
-    def anchors(self) -> tuple[str, ...]:
-        """Those of everybody who is connected who train the body."""
+    def anchors(self) -> dict[str, str]:
+        """What people call those of everybody connected who train the body, by name."""
         named = self.settings.anchors
-        return tuple(name for name in self.clients if name in named or self.members[name].label in named)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What people call those who are connected."""
-        return {name: member.label for name, member in self.members.items()}
+        labels = {name: self.members[name].label for name in self.clients}
+        return {name: label for name, label in labels.items() if name in named or label in named}
 
     @property
     def frozen(self) -> dict[str, Array]:
@@ -216,6 +209,7 @@ class FlowerEngine:
             rejected=rejected,
             silent=self._silent(names, answers),
             settings=self._told,
+            labels=self._labels(answers),
         )
 
     def sums(
@@ -261,6 +255,7 @@ class FlowerEngine:
             rejected,
             self._silent(names, answers),
             self._told,
+            self._labels(answers),
         )
         self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
         self._end_round(model_id, names, asked, answers, rejected)
@@ -291,7 +286,9 @@ class FlowerEngine:
         self._weights |= {name: float(own) for name, own in rows.items()}
         self._end_round(model_id, names, asked, answers, rejected)
         silent = self._silent(names, answers)
-        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, rejected, silent, self._told)
+        return RidgeAnswers(
+            tuple(rows), tuple(rows.values()), total, rejected, silent, self._told, self._labels(answers)
+        )
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -336,12 +333,12 @@ class FlowerEngine:
     def server_round(self, model_id: ModelId) -> int:
         """Return the number by which strategy and clients know a round: a schedule of theirs goes on with it."""
         if model_id.branch not in self._begun_with:
-            self._begun_with[model_id.branch] = self.rounds_before()
+            self._begun_with[model_id.branch] = self.total.count_before() if self.total else 0
         return self._begun_with[model_id.branch] + model_id.round
 
     def begin_line(self) -> None:
         """Forget all that was kept of a line of training: it may follow the leaver, as may who was silent when."""
-        self._strategy, self._patience, self._evaluating = None, Patience(), Patience()
+        self._strategy, self._backoff, self._evaluating = None, Backoff(), Backoff()
         self.nodes.forget_silences()
 
     def filter_grid(self, names: Sequence[str]) -> FilteredGrid:
@@ -375,10 +372,10 @@ class FlowerEngine:
         self._solving = solving
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
-        self._patience.begin_turn()
+        self._backoff.begin_turn()
         self._evaluating.begin_turn()
         self.nodes.begin_round()
-        return self._asked(names, self._patience)
+        return self._asked(names, self._backoff)
 
     def _ask(
         self,
@@ -389,10 +386,10 @@ class FlowerEngine:
     ) -> dict[str, Message]:
         """Send a round's messages, and return what comes back; what clients weighed at first is known then."""
         messages = self._messages(self.packed(model), model_id, asked, instructions)
-        answers = self._exchange(messages, asked, self._patience)
+        answers = self._exchange(messages, asked, self._backoff)
         # Of the weights in two stages a history does not say which stage they are of.
         if not self.facts.equal_weights and not self.facts.stages:
-            self._weights |= self.first_weights([name for name in answers if name not in self._weights])
+            self._weights |= self.history.first_weights([name for name in answers if name not in self._weights])
         return answers
 
     def _sort_out(
@@ -409,7 +406,7 @@ class FlowerEngine:
                 request = instructions[name].removal
                 # Told in every round, and recorded once.
                 if root is not None and request and self._named.get(name) != request:
-                    self.name_rows(name, request, root)
+                    self.history.name_rows(name, request, root)
                     self._named[name] = request
                 yield name, checked
             except RejectedReplyError as reason:
@@ -417,6 +414,10 @@ class FlowerEngine:
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
                 _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+
+    def _labels(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what people call some of those who are connected."""
+        return {name: self.members[name].label for name in names}
 
     def _silent(self, names: Sequence[str], answers: Mapping[str, Message]) -> tuple[str, ...]:
         """Return what people call those who did not answer."""
@@ -452,10 +453,10 @@ class FlowerEngine:
             batch=self.facts.batch or 0,
             seed=b"",
             model_id=model_id,
-            head=self.head(),
+            head=self.history.head,
             masked=settings.masked,
         )
-        removals, secret = self.removals(names), settings.secret
+        removals, secret = self.history.removals(names), settings.secret
         return {
             name: replace(general, seed=client_seed(secret, name, model_id), removal=removals.get(name, 0))
             for name in names
@@ -489,7 +490,7 @@ class FlowerEngine:
         if not names:
             return []
         server_round, strategy = self.server_round(model_id), type(self.strategy).__name__
-        scheduled = self.schedule[min(server_round, len(self.schedule)) - 1]
+        scheduled = self.settings.schedule[min(server_round, len(self.settings.schedule)) - 1]
         # Lent: whatever the strategy does to what it is handed, clients are sent what is recorded.
         lent, config = copy_record(arrays), copy.deepcopy(scheduled)
         written = list(self.strategy.configure_train(server_round, lent, config, self.filter_grid(names)))
@@ -530,7 +531,7 @@ class FlowerEngine:
         mean, alike = find_average(self.original), set(told.values())
         spelt = repr(
             (
-                [_spell(record) for record in (*self.schedule, self.evaluate_config)],
+                [_spell(record) for record in (*self.settings.schedule, self.settings.evaluate_config)],
                 (mean.weighted_by_key, mean.fraction_train, mean.min_train_nodes),
                 *(alike if len(alike) == 1 else sorted(told.items())),
             )
@@ -542,12 +543,12 @@ class FlowerEngine:
     ) -> dict[str, Message]:
         """Let the named clients look at a model."""
         asked = self._asked(names, self._evaluating)
-        config = ConfigRecord({**self.evaluate_config, **told})
+        config = ConfigRecord({**self.settings.evaluate_config, **told})
         round_ = int(told.get("server-round", 0))
         messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filter_grid(asked))
         return self._exchange(messages, asked, self._evaluating)
 
-    def _exchange(self, messages: Iterable[Message], names: Sequence[str], patience: Patience) -> dict[str, Message]:
+    def _exchange(self, messages: Iterable[Message], names: Sequence[str], backoff: Backoff) -> dict[str, Message]:
         """Send, wait, and return the answers that are no failures, by name in the names' order."""
         sent, self._failed = list(messages), {}
         if not sent:
@@ -558,7 +559,7 @@ class FlowerEngine:
         by_name: dict[str, Message] = {}
         answered, begun = set(), time.monotonic()
         self.filter_grid(names).check(message.metadata.dst_node_id for message in sent)
-        replies, late = exchange(self.grid, sent, self.timeout)
+        replies, late = exchange(self.grid, sent, self.settings.timeout)
         for reply in replies:
             node = reply.metadata.src_node_id
             answered.add(node)
@@ -571,12 +572,12 @@ class FlowerEngine:
                     self.nodes.ask_again(node)
             elif node in by_node:
                 by_name.setdefault(by_node[node], reply)
-        for node, rounds in patience.heard(list(by_node), answered - late).items():
+        for node, rounds in backoff.note_replies(list(by_node), answered - late).items():
             if node in late:
                 _LOG.warning(
                     "rescind: node %d took more than %.0f s, a quarter of the time limit: its answer is used, and it "
                     "is asked again %d round(s) later. If it needs that long, raise the timeout",
-                    *(node, PROMPT * self.timeout, rounds),
+                    *(node, PROMPT * self.settings.timeout, rounds),
                 )
             else:
                 _LOG.warning(
@@ -613,10 +614,10 @@ class FlowerEngine:
             return MetricRecord({name: metrics[name] for name in list(metrics)[:_MOST_METRICS]})
         return metrics
 
-    def _asked(self, names: Sequence[str], patience: Patience) -> list[str]:
+    def _asked(self, names: Sequence[str], backoff: Backoff) -> list[str]:
         """Return those of the names that are asked now; whoever was silent of late is absent, as if it were again."""
         by_node = {self._node(name): name for name in names}
-        return [by_node[node] for node in patience.asked(by_node)]
+        return [by_node[node] for node in backoff.asked(by_node)]
 
     def _node(self, name: str) -> int:
         return self.members[name].node

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from markupsafe import Markup
-
 from rescind.certificates.approvals import find_approval
-from rescind.certificates.drawings import draw_days
-from rescind.certificates.fragments import (
-    fold,
-    render_answers,
-    render_assumptions,
-    render_banner,
-    render_figure,
-    render_list,
-)
 from rescind.certificates.issue import gather_claims
 from rescind.certificates.predicate import Predicate
-from rescind.certificates.summary import Summary, day_of, summarise
 from rescind.certificates.verification import VerifiedCertificate
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
@@ -29,6 +17,16 @@ from rescind.history.outcomes import Outcome, Scores
 from rescind.history.overview import OpenRequest
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
+from rescind.pages.drawings import draw_days
+from rescind.pages.fragments import (
+    fold,
+    render_answers,
+    render_assumptions,
+    render_banner,
+    render_figure,
+    render_list,
+)
+from rescind.pages.summary import Summary, day_of, summarise
 
 _NO_REASON = ", and no reason was given"
 _UNSIGNED = "everything: nothing signed was given to this report, so ask for it"
@@ -62,35 +60,27 @@ class Served:
         """What the page says first of it."""
         return summarise(self.predicate, self.certificate.holds[0] if self.certificate else "")
 
-    @property
-    def banner(self) -> Markup:
-        """The verdict and its three facts."""
+    def render_banner(self) -> Iterator[str]:
+        """Show the verdict and its three facts."""
         sealed = ("not signed", "nothing signed was given to this report")
         if self.certificate is not None:
             signed = "its signed report" if self.predicate.mode == "heuristic" else "its certificate"
             sealed = ("signed", f"{signed} was verified for this page")
-        return join(render_banner(self.summary, sealed, about=self.name.capitalize(), level=3))
+        return render_banner(self.summary, sealed, about=self.name.capitalize(), level=3)
 
-    @property
-    def answers(self) -> Markup:
-        """An officer's questions; folded where there are several requests."""
+    def render_answers(self) -> Iterator[str]:
+        """Answer an officer's questions; folded where there are several requests."""
         unchecked = (_UNSIGNED,) if self.certificate is None else self.certificate.unchecked
         answers = render_answers(self.summary, unchecked)
-        return join(fold(f"Questions and answers about {self.name}", answers) if self.several else answers)
+        return fold(f"Questions and answers about {self.name}", answers) if self.several else answers
 
-    @property
-    def lists(self) -> Markup:
-        """What the claim rests on and what it leaves, but for what all requests have in common."""
+    def render_lists(self) -> Iterator[str]:
+        """Show what the claim rests on and what it leaves, but for what all requests have in common."""
         own = {
             kind: [line for line in lines if line not in self.common.get(kind, ())]
             for kind, lines in _lists_of(self.predicate).items()
         }
         return render_lists(own)
-
-
-def join(parts: Iterable[str]) -> Markup:
-    """Return parts of a page, which are escaped already, as one."""
-    return Markup("\n".join(parts))  # noqa: S704
 
 
 def find_served(history: History, certificates: Sequence[VerifiedCertificate]) -> list[Served]:
@@ -122,13 +112,10 @@ def _common(predicates: Sequence[Predicate]) -> dict[str, Sequence[Any]]:
     }
 
 
-def render_lists(lists: Mapping[str, Sequence[Any]]) -> Markup:
+def render_lists(lists: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     """Fold the lists of a claim away."""
-    return join(
-        part
-        for kind, title in _LISTS.items()
-        for part in (render_assumptions if kind == "assumptions" else render_list)(title, lists.get(kind, ()))
-    )
+    for kind, title in _LISTS.items():
+        yield from (render_assumptions if kind == "assumptions" else render_list)(title, lists.get(kind, ()))
 
 
 def describe_steps(history: History) -> dict[int, list[str]]:
@@ -167,7 +154,7 @@ def describe_dropped(history: History) -> list[str]:
     ]
 
 
-def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> Markup:
+def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> str:
     """Draw when a request was asked, served, certified and due."""
     asked, predicate = request.outcome.asked, request.predicate
     days = {
@@ -183,14 +170,14 @@ def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[s
     if days["due"] != day_of(asked.first_deadline):
         days["first due"] = day_of(asked.first_deadline)
     moved = "".join(f" {note}" for note in notes.get(asked.number, ()))
-    return Markup(render_figure(draw_days(days), f"{request.name.capitalize()}, in days.{certified}{moved}"))  # noqa: S704
+    return render_figure(draw_days(days), f"{request.name.capitalize()}, in days.{certified}{moved}")
 
 
-def draw_open_times(request: OpenRequest, now: datetime) -> Markup:
+def draw_open_times(request: OpenRequest, now: datetime) -> str:
     """Draw how long a request still has."""
     asked = request.asked
     days = {"asked": day_of(asked.time), "today": now.astimezone(UTC).date(), "due": day_of(asked.deadline)}
-    return Markup(render_figure(draw_days(days), f"Request {asked.number}, which is not served yet, in days."))  # noqa: S704
+    return render_figure(draw_days(days), f"Request {asked.number}, which is not served yet, in days.")
 
 
 def compare_accuracies(

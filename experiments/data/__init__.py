@@ -1,5 +1,5 @@
 """Public data sets, split into clients and turned into features."""
 
-from public_data._files import NoFolderError
+from experiments.data._files import NoFolderError
 
 __all__ = ["NoFolderError"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rescind.core.facts import PrivacyScope
-from rescind.flower.wishes import Answer, NodeWish, answer_wish
+from rescind.flower.server.wishes import Answer, NodeWish, answer_wish
 from rescind.history.history import History
 
 

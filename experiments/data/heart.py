@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from public_data._files import place, require
+from experiments.data._files import place, require
 
 HOSPITALS = ("cleveland", "hungary", "switzerland", "long_beach_va")
 

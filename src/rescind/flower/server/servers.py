@@ -17,7 +17,7 @@ from rescind.engines.server import RoundResult, average, norm
 from rescind.ledger.records import ModelId
 
 if TYPE_CHECKING:
-    from rescind.flower.engine import FlowerEngine
+    from rescind.flower.server.engine import FlowerEngine
 
 _LOG = logging.getLogger("flwr")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 _MOST_SILENCES = 6
 
 
-class Patience:
+class Backoff:
     """Which nodes are asked in a turn: a round, or a look at who is connected while too few are.
 
     After the k-th silence a node is asked again 2^(k-1) turns later; an answer takes one silence back, so that
@@ -30,7 +30,7 @@ class Patience:
         """Return those of the nodes that are asked in this turn."""
         return [node for node in nodes if self._due.get(node, 0) <= self._turn]
 
-    def heard(self, asked: Sequence[int], answered: Iterable[int]) -> dict[int, int]:
+    def note_replies(self, asked: Sequence[int], answered: Iterable[int]) -> dict[int, int]:
         """Note who answered in good time of those asked; return how many turns later each other is asked again."""
         heard = set(answered)
         for node in heard & self._silences.keys():

@@ -12,16 +12,16 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from rescind.flower.failures import Failures
-from rescind.flower.grid import exchange
 from rescind.flower.passwords import seal
-from rescind.flower.patience import Patience
-from rescind.flower.roster import Roster
+from rescind.flower.server.backoff import Backoff
+from rescind.flower.server.failures import Failures
+from rescind.flower.server.grid import exchange
+from rescind.flower.server.roster import Roster
+from rescind.flower.server.wishes import NodeWish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED
-from rescind.flower.wishes import NodeWish, asks_to_leave, read_wish
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
-from rescind.texts import is_digest, make_plain
+from rescind.texts import is_digest, list_some, make_plain
 
 _LOG = logging.getLogger("flwr")
 # Seconds between two looks at who is connected.
@@ -64,9 +64,7 @@ class _Look:
     @property
     def missing(self) -> str:
         """Those missing in words, if they are known."""
-        more = len(self.absent) - _MOST_NAMED
-        named = ", ".join(map(repr, self.absent[:_MOST_NAMED]))
-        return f" (missing: {named}{f' and {more} more' if more > 0 else ''})" if named else ""
+        return f" (missing: {list_some([*map(repr, self.absent)], _MOST_NAMED)})" if self.absent else ""
 
 
 class Nodes:
@@ -95,9 +93,9 @@ class Nodes:
         self._passwords: dict[int, str] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
-        self._patience = Patience()
+        self._backoff = Backoff()
         # A run that waits for requests may last for months: who was silent once may wish something all the same.
-        self._wish_patience = Patience()
+        self._wish_backoff = Backoff()
         self._warned: set[str] = set()
         self.failures = Failures()
         self.ready = 0
@@ -112,7 +110,7 @@ class Nodes:
 
     def forget_silences(self) -> None:
         """Ask everybody again who has not said who it is."""
-        self._patience = Patience()
+        self._backoff = Backoff()
 
     def seal(self, message: Message) -> None:
         """Make a message one that its node obeys, and that nobody else can answer."""
@@ -177,7 +175,7 @@ class Nodes:
             if waited >= limit:
                 advice = "" if in_vain else ". Start what is missing, or lower the strategy's min_available_nodes"
                 if nameless:
-                    advice += f". Connected, but without a name: {', '.join(nameless[:_MOST_NAMED])}. {IDENTIFY}"
+                    advice += f". Connected, but without a name: {list_some(nameless, _MOST_NAMED)}. {IDENTIFY}"
                 raise TimeoutError(
                     f"{look.ready} SuperNodes that may take part are connected after {waited:.0f} s, and "
                     f"{look.wanted} are waited for{look.missing}{advice}"
@@ -193,8 +191,8 @@ class Nodes:
             self._begin_turn()
 
     def _begin_turn(self) -> None:
-        self._patience.begin_turn()
-        self._wish_patience.begin_turn()
+        self._backoff.begin_turn()
+        self._wish_backoff.begin_turn()
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
@@ -227,7 +225,7 @@ class Nodes:
 
     def _asked(self, nodes: Sequence[NodeInfo]) -> dict[int, str]:
         """Ask those of some clients that have not said it yet who they are; return the names of all who have."""
-        unknown = self._patience.asked(node.node_id for node in nodes if node.node_id not in self._told)
+        unknown = self._backoff.asked(node.node_id for node in nodes if node.node_id not in self._told)
         wait = min(_ANSWER, self._timeout)
         replies, late = self._query({node: {} for node in unknown}, wait)
         for reply in replies:
@@ -240,7 +238,7 @@ class Nodes:
             elif node in unknown:
                 self._nameless[node] = self.failures.show(node, reply.error) if reply.has_error() else "no name"
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
-        for node in self._patience.heard(unknown, self._told.keys() - late):
+        for node in self._backoff.note_replies(unknown, self._told.keys() - late):
             if node in self._told:
                 continue
             failed = "answered without saying" if node in self._nameless else f"did not say in {wait:g} s"
@@ -264,11 +262,11 @@ class Nodes:
                 )
             return set()
         wait = min(_WISH, self._timeout)
-        asked = self._wish_patience.asked(member.node for member in new)
+        asked = self._wish_backoff.asked(member.node for member in new)
         replies, late = self._query({node: {KEYED: True} for node in asked}, wait)
         # An error is an answer, too: an app without @app.query() has nothing to say.
         answered = {reply.metadata.src_node_id for reply in replies}
-        self._wish_patience.heard(asked, answered - late)
+        self._wish_backoff.note_replies(asked, answered - late)
         new = [member for member in new if member.node in answered]
         self._heard |= {member.node: member.since for member in new}
         answers = {

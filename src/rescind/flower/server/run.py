@@ -1,0 +1,343 @@
+"""A run of a recorded strategy, in place of Flower's ``Strategy.start``: forget whoever asked, then train on."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from rescind.checkpoints.tensors import save
+from rescind.core.arrays import Tensor
+from rescind.core.facts import DpFedAvg, PrivacyScope, PublicHead, Source
+from rescind.core.solving import Solving
+from rescind.engines.server import Average, Server, check_public
+from rescind.engines.stops import Stop
+from rescind.engines.training import ignore
+from rescind.flower.server.arrays import copy_record
+from rescind.flower.server.engine import FlowerEngine, Settings, find_average
+from rescind.flower.server.initial import begin_alike, digest_frozen, find_precision, find_trained
+from rescind.flower.server.nodes import Nodes
+from rescind.flower.server.recorded import Recorded
+from rescind.flower.server.roster import Roster
+from rescind.flower.server.servers import DelegatedServer, MaskedServer
+from rescind.forgetting import Revocable
+from rescind.history.events import RecordedPlan
+from rescind.history.history import History
+from rescind.history.outcomes import Outcome
+from rescind.history.remarks import describe_release
+from rescind.history.timeline import Timeline
+from rescind.ledger.records import ModelId
+from rescind.methods import Method
+from rescind.serving import TotalRounds
+from rescind.serving import serve as serve_federation
+
+_LOG = logging.getLogger("flwr")
+_CHANGED_CONFIG = (
+    "train_config was changed while the run was under way, and clients are told what it was when the run began. "
+    "Settings that follow metrics or models would outlive a restart, and tell of who was forgotten. Give a list of "
+    "ConfigRecords, one for each round, or a strategy whose state is in its own attributes"
+)
+
+
+def run(
+    strategy: Recorded,
+    grid: Grid,
+    arrays: ArrayRecord,
+    num_rounds: int = 3,
+    *,
+    until: Stop | None = None,
+    method: Method | None = None,
+    solve: bool = False,
+    timeout: float = 600.0,
+    train_config: ConfigRecord | Sequence[ConfigRecord] | None = None,
+    evaluate_config: ConfigRecord | None = None,
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    save_to: str | os.PathLike[str] | None = None,
+) -> Result:
+    """Forget whoever asked for it, then train on from where the history stands.
+
+    Who asks while it runs is forgotten in the same run. Until then nothing that knows them is evaluated, saved or
+    returned; a round that is under way comes to its end first.
+
+    Args:
+        strategy: what is recorded, and where.
+        grid: the ServerApp's.
+        arrays: the initial model: theta_0^0 and what is frozen. In every run after the first the history's own
+            theta_0^0 is used; what is frozen has to be the same in every run.
+        num_rounds: how many rounds the model has behind it in the end. An exact forgetting goes on from a model that
+            has had some of them; after one with noise they count anew.
+        until: a rule that ends a branch earlier, such as ``Accuracy(0.8, most=num_rounds)``.
+        method: how to forget; by default ``Sifu()``, or ``Exact()`` where the theorem does not cover the training, or
+            something was recorded that contradicts it, or ``Dp()`` where every round is noised. A branch that
+            ``Solve()`` has solved is not trained on.
+        solve: the head is solved in place of training it, in a handful of rounds, and ``Solve()`` is how to forget.
+        timeout: how many seconds to wait for replies, and for enough nodes. Who does not answer in time is absent,
+            and is asked again 1, 2, 4 rounds later, and so on; so is who takes more than a quarter of it.
+        train_config: as in Flower's ``Strategy.start``; or a list with those of each round, for a learning rate that
+            falls, of which the last stay. They are fixed when the run begins: what follows from metrics or models
+            would outlive a restart.
+        evaluate_config: as in Flower's ``Strategy.start``.
+        evaluate_fn: as in Flower's ``Strategy.start``.
+        save_to: a file for the model, in the safetensors format. One that may know somebody who asks is removed as
+            soon as the run notices the request, and there is one again once they are forgotten.
+
+    Returns:
+        the newest model and what was measured, as from Flower's ``Strategy.start``.
+
+    Raises:
+        RunMismatchError: the training, the trained tensors' names, types or shapes, or the frozen tensors are not
+            those that the history began with; or the initial arrays are not, and model 0.0 cannot be read.
+        LockedError: another process is writing to this run.
+        PendingRequestError: somebody has to agree to a plan first, or the rule ended a run while somebody waits.
+        TimeoutError: too few nodes that may take part were connected in time, or none says who it is.
+        ValueError: ``trained`` names a tensor that the model does not have, the trained tensors have another type or
+            shape than the training needs, nothing that clients sent in three rounds could be used, or nobody is left
+            who could train.
+    """
+    history, options = strategy.history, strategy.options
+    _warn_of_relative(history.location, save_to)
+    engine = _engine(strategy, grid, arrays, timeout, train_config, evaluate_config)
+    _LOG.info("rescind: %d clients are connected", len(engine.clients))
+    result, end_rule = Result(), until or TotalRounds(history, num_rounds)
+    if isinstance(end_rule, TotalRounds):
+        engine.total = end_rule
+    mean = find_average(strategy.strategy)
+    hinted = False
+
+    def check(model_id: ModelId) -> None:
+        timeline = history.timeline
+        _warn(timeline, model_id)
+        # Also after the last round: a run that was in vain does not end as if it were not.
+        engine.check_use()
+        if _fix_schedule(train_config) != engine.settings.schedule:
+            raise ValueError(_CHANGED_CONFIG)
+
+    def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        server_round = engine.server_round(model_id)
+        # Clients are waited for and take their time; who asks meanwhile is heeded.
+        if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
+            metrics = engine.evaluate_by_clients(model_id, model, present)
+            if metrics is not None:
+                # Of what clients tell only what the server has a name for: the log is kept.
+                number = metrics.get(options.accuracy)
+                named = f", {options.accuracy} {number:.6g}" if isinstance(number, int | float) else ""
+                _LOG.info("rescind: clients evaluate %s: %d metrics%s", model_id, len(metrics), named)
+                result.evaluate_metrics_clientapp[server_round] = metrics
+        if evaluate_fn is None or history.waiting():
+            return
+        if (evaluated := evaluate_fn(server_round, engine.packed(model))) is not None:
+            _LOG.info("rescind: the server evaluates %s: %s", model_id, evaluated)
+            result.evaluate_metrics_serverapp[server_round] = evaluated
+
+    def begin(plan: RecordedPlan) -> None:
+        nonlocal hinted
+        # What was measured and saved so far is of models that know who leaves.
+        for measured in (result.evaluate_metrics_clientapp, result.evaluate_metrics_serverapp, engine.train_metrics):
+            measured.clear()
+        engine.begin_line()
+        _tell_plan(plan)
+        if not hinted:
+            hinted = True
+            if method is None and plan.candidate.solving is None:
+                _hint_at_solving(history, engine)
+            # By a rule that looks at data nothing would be strict.
+            noised = isinstance(engine.facts.public, DpFedAvg)
+            if until is None and plan.candidate.sigma and not noised:
+                _hint_at_ending(engine)
+
+    server: Server = strategy.server or Average()
+    if options.masked:
+        server = MaskedServer(engine)
+    elif not strategy.is_mean:
+        server = DelegatedServer(engine)
+    revocable = Revocable(
+        history,
+        engine,
+        server,
+        capacity=options.capacity,
+        goal=options.goal,
+        seed=options.seed,
+        watch=evaluate if mean.fraction_evaluate or evaluate_fn is not None else ignore,
+        after_round=check,
+        planned=begin,
+        scored=False,
+        write_behind=options.write_behind,
+    )
+    model = serve_federation(
+        revocable,
+        end_rule,
+        method,
+        solve=solve,
+        level=options.level,
+        outlet=None if save_to is None else ModelFile(Path(save_to), engine.frozen, history),
+        served=lambda outcome: _tell(outcome, keys=engine.nodes.authenticated),
+        approval=options.approval,
+        rule=options.serve,
+        pause=engine.nodes.listen,
+    )
+    result.arrays = engine.packed(model)
+    result.train_metrics_clientapp |= engine.train_metrics
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A safetensors file for the released model, with the tensors that nobody trains."""
+
+    path: Path
+    frozen: Mapping[str, Array]
+    history: History
+
+    def put(self, model_id: ModelId, model: Mapping[str, Tensor]) -> None:
+        """Write the file, in place of the one that is there."""
+        whole = {**model, **{name: array.numpy() for name, array in self.frozen.items()}}
+        save(whole, self.path, describe_release(self.history, model_id))
+        _LOG.info("rescind: %s is saved in %s", model_id, self.path)
+
+    def clear(self) -> None:
+        """Remove the file, if there is one."""
+        self.path.unlink(missing_ok=True)
+
+
+def _engine(
+    strategy: Recorded,
+    grid: Grid,
+    arrays: ArrayRecord,
+    timeout: float,
+    train_config: ConfigRecord | Sequence[ConfigRecord] | None,
+    evaluate_config: ConfigRecord | None,
+) -> FlowerEngine:
+    if strategy.trains_by_own_code:
+        precision = find_precision(arrays, strategy.trained)
+        strategy = replace(strategy, training=replace(strategy.training, precision=precision))
+    trained = find_trained(arrays, strategy.trained, strategy.training, helper=strategy.helper)
+    mean, history, options = find_average(strategy.strategy), strategy.history, strategy.options
+    arrays = begin_alike(history, arrays, trained)
+    least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
+    # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
+    begun = bool(history.timeline.branches)
+    authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
+    nodes = Nodes(grid, Roster(history), least, timeout, authenticated)
+    if isinstance(options.public, PublicHead):
+        start = {name: arrays[name].numpy() for name in trained}
+        check_public(options.public, start, strategy.training.steps, options.batch)
+
+    return FlowerEngine(
+        settings=Settings(
+            facts=strategy.facts(digest_frozen(arrays, trained), nodes.authenticated),
+            trained=trained,
+            secret=options.seed or history.secret("training"),
+            helper=strategy.helper,
+            masked=options.masked,
+            accuracy=options.accuracy,
+            most_examples=options.most_examples,
+            anchors=frozenset(strategy.anchors),
+            schedule=_fix_schedule(train_config),
+            evaluate_config=copy.deepcopy(evaluate_config or ConfigRecord()),
+            timeout=timeout,
+        ),
+        original=_copy_strategy(strategy.strategy),
+        grid=grid,
+        arrays=copy_record(arrays),
+        nodes=nodes,
+        history=history,
+    )
+
+
+def _copy_strategy(strategy: Strategy) -> Strategy:
+    """Copy a strategy: what other code of the server app does to its own reaches no message."""
+    try:
+        return copy.deepcopy(strategy)
+    except TypeError as unfit:
+        raise ValueError(
+            f"{type(strategy).__name__} cannot be copied ({unfit}), and each line of training needs its own copy: "
+            "take locks, files and connections out of the strategy"
+        ) from unfit
+
+
+def _fix_schedule(train_config: ConfigRecord | Sequence[ConfigRecord] | None) -> list[ConfigRecord]:
+    """Copy the settings of each round, by its number; the last ones stay."""
+    if train_config is None or isinstance(train_config, ConfigRecord):
+        train_config = [train_config or ConfigRecord()]
+    records = copy.deepcopy(list(train_config)) if isinstance(train_config, Sequence) else []
+    if not records or not all(isinstance(record, ConfigRecord) for record in records):
+        raise ValueError(
+            f"train_config is {train_config!r:.200}; give a ConfigRecord, or a list of them: one for each round"
+        )
+    return records
+
+
+def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
+    """Say where relative paths lead: a ServerApp runs where its SuperLink was started."""
+    for path in paths:
+        if path and "://" not in str(path) and not Path(path).is_absolute():
+            _LOG.warning(
+                "rescind: the path %s is relative, and is %s here: give an absolute one, as the next ServerApp may "
+                "run in another folder",
+                *(path, Path(path).resolve()),
+            )
+
+
+def _warn(timeline: Timeline, model_id: ModelId) -> None:
+    """Say in the run's log what was recorded in a round against the run's declarations."""
+    for doubt in timeline.standing_doubts:
+        if doubt.model_id == model_id:
+            _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
+
+
+def _tell_plan(plan: RecordedPlan) -> None:
+    """Say in the run's log what is going to be done."""
+    candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
+    _LOG.info(
+        "rescind: request %s is planned (%s): back to model %d.%d, noise %g; as good again after about %g rounds",
+        *(numbers, candidate.mode.value, candidate.node.branch, candidate.node.round),
+        *(candidate.sigma, candidate.predicted_rounds),
+    )
+
+
+def _hint_at_solving(history: History, engine: FlowerEngine) -> None:
+    """Say in the run's log that the head can be solved, if it can: nobody has chosen another way."""
+    if history.facts.solving_obstacles:
+        return
+    parameters = sum(tensor.size for tensor in engine.start().values())
+    _LOG.info(
+        "rescind: method=Solve() would forget exactly in about %g rounds; the server then sees sums over each "
+        "client's rows",
+        Solving().expected_rounds(parameters),
+    )
+
+
+def _hint_at_ending(engine: FlowerEngine) -> None:
+    """Say in the run's log that a rule would end forgetting earlier: nobody has chosen one."""
+    _LOG.info(
+        "rescind: with num_rounds alone as many rounds follow the noise as training again would take; "
+        "until=Accuracy(..) ends it once the model is good enough, by the metric %r that clients tell in evaluation",
+        engine.settings.accuracy,
+    )
+
+
+def _tell(outcome: Outcome, *, keys: bool) -> None:
+    """Say in the run's log what became of a request, and what is left to do by hand."""
+    asked, restart = outcome.asked, outcome.restart
+    if restart is None:
+        _LOG.info("rescind: request %d is settled: the model does not know its clients", asked.number)
+    else:
+        candidate = restart.planned.candidate
+        _LOG.info(
+            "rescind: request %d is served (%s): back to model %d.%d, noise %g, %d rounds of retraining",
+            *(asked.number, outcome.mode.value, candidate.node.branch, candidate.node.round),
+            *(candidate.sigma, outcome.rounds),
+        )
+    # Without anybody's number: beside a request's it would tell who left, in a log that is kept.
+    if keys and asked.request.scope is not PrivacyScope.RECORDS:
+        _LOG.info(
+            "rescind: the keys of those who left are still registered; flwr supernode list FEDERATION shows their "
+            "numbers, and flwr supernode unregister NUMBER FEDERATION bars them"
+        )
