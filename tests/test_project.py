@@ -119,6 +119,8 @@ def test_links_between_pages_lead_somewhere(path):
 LOADED = """
 import json, os, sys
 import scipy.optimize, scipy.stats, sqlalchemy, torch.fx.experimental.symbolic_shapes
+# Some pages are about a checkout.
+sys.path.append(os.getcwd())
 for line in sys.stdin:
     code, folder = json.loads(line)
     if not (child := os.fork()):
@@ -135,7 +137,7 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def loaded():
     command = [sys.executable, "-W", "error", "-c", LOADED]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
 
