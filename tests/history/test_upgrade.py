@@ -188,7 +188,11 @@ def test_stored_updates_go_with_the_upgrade(place: Location) -> None:
 
 @pytest.fixture
 def unbounded(tmp_path: Path) -> Iterator[History]:
-    """Return a history of schema 7, upgraded: ``Scratch`` served request 1, and FedAccum request 2."""
+    """Return a history of schema 7, upgraded: Scratch served request 1, FedAccum request 2, and fine-tuning request 3.
+
+    Branch 2 began with what clinics 2 to 7 had sent. The stretch before branch 3 is erased, and names neither clinic 2
+    nor clinic 4, who took part in none of its rounds.
+    """
     source = FROZEN / "unbounded"
     for name in ("history", "history.secret"):
         copy_private(source / name, tmp_path / name)
@@ -197,14 +201,14 @@ def unbounded(tmp_path: Path) -> Iterator[History]:
         yield history
 
 
-def go_on(history: History, clients: int = 6) -> Revocable:
+def go_on(history: History, clients: int = 8) -> Revocable:
     drawn = simulation(clients, sampling=Sampling.FIXED_SIZE, rate=None, size=3, secret_noise=True)
     return Revocable(history, drawn, capacity=4)
 
 
 def test_a_history_with_an_unbounded_branch_opens_and_claims_heuristic(unbounded: History) -> None:
     assert unbounded.verify() == []
-    assert [outcome.modes for outcome in unbounded.outcomes()] == [(Mode.HEURISTIC,)] * 2
+    assert [outcome.modes for outcome in unbounded.outcomes()] == [(Mode.HEURISTIC,)] * 3
     for number, name in ((1, "exact"), (2, "heuristic")):
         found = verify((FROZEN / "unbounded" / f"{name}.json").read_bytes(), [KEY], history=unbounded)
         assert found.statement.predicate.mode == name
@@ -213,34 +217,37 @@ def test_a_history_with_an_unbounded_branch_opens_and_claims_heuristic(unbounded
         assert verify(sign(anew, [SIGNER]), [KEY], history=unbounded)
 
 
-def test_nobody_is_forgotten_exactly_from_behind_an_unbounded_beginning(unbounded: History) -> None:
-    """Clinic 5 is in no round up to model 2.1, but what it once sent is in the model that branch 2 began with."""
-    (client,) = unbounded.clients(["clinic-5"])
-    assert unbounded.ledger.rounds_of(np.array([client])) == [ModelId(2, 2)]
-    assert ModelId(2, 1) in unbounded.kept()
+@pytest.mark.parametrize(("name", "rounds"), [("clinic-2", []), ("clinic-4", [ModelId(3, 1)])])
+def test_nobody_is_forgotten_exactly_from_behind_an_unbounded_beginning(
+    unbounded: History, name: str, rounds: list[ModelId]
+) -> None:
+    """In no round up to model 3.0, but what it once sent is in the model that branch 2 began with."""
+    (client,) = unbounded.clients([name])
+    assert unbounded.ledger.rounds_of(np.array([client])) == rounds
+    assert np.isinf(group_sensitivity(unbounded.lineage().edges, [client])[-1])
     federation = go_on(unbounded)
-    number = unbounded.ask(["clinic-5"], Budget(5.0, 1e-5))
+    number = unbounded.ask([name], Budget(5.0, 1e-5))
     candidate = federation.plan(Exact(), number).candidate
     assert (candidate.node.branch, candidate.node.round) in ((0, 0), (1, 0))
     federation.forget(Exact(), Rounds(2))
-    assert [outcome.modes for outcome in unbounded.outcomes()] == [(Mode.HEURISTIC,)] * 2 + [(Mode.EXACT,)]
+    assert [outcome.modes for outcome in unbounded.outcomes()] == [(Mode.HEURISTIC,)] * 3 + [(Mode.EXACT,)]
     assert unbounded.verify() == []
 
 
 @pytest.mark.parametrize("level", ErasureLevel)
 def test_behind_an_unbounded_beginning_noise_proves_nothing(unbounded: History, level: ErasureLevel) -> None:
     """Who had sent anything by then has no bound, and that of who came later counts for nothing."""
-    federation = go_on(unbounded, clients=7)
+    federation = go_on(unbounded, clients=9)
     federation.train(Rounds(6))
-    unbounded.ask(["clinic-6"], Budget(5.0, 1e-5))
+    unbounded.ask(["clinic-8"], Budget(5.0, 1e-5))
     (outcome,) = federation.forget(Last(), Rounds(2), level=level)
     assert outcome.branch is not None
     assert (outcome.branch.sigma > 0, outcome.modes) == (True, (Mode.HEURISTIC,))
     assert outcome.planned is not None
     assert outcome.planned.candidate.obstacles == (NOT_AVERAGED,)
     # Also once its rounds are erased.
-    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.clients(["clinic-5"]))[-1])
-    unbounded.ask(["clinic-5"], Budget(5.0, 1e-5))
+    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.clients(["clinic-2"]))[-1])
+    unbounded.ask(["clinic-2"], Budget(5.0, 1e-5))
     with pytest.raises(ValueError, match="no bound is known"):
         federation.forget(Last(), Rounds(2), level=level)
     assert unbounded.verify() == []
@@ -258,7 +265,7 @@ def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(
         patch.setattr(Recorder, "_check_restart", lambda *_: None)
         with pytest.raises(ZeroDivisionError):
             federation.forget(FineTuning(), Rounds(2))
-    assert unbounded.timeline.branches[3].unbounded
+    assert unbounded.timeline.branches[4].unbounded
     (outcome,) = federation.forget(Scratch(), Rounds(2))
     assert (outcome.asked[0].number, outcome.rounds, outcome.modes) == (number, 2, (Mode.HEURISTIC,))
     assert unbounded.verify() == []
