@@ -188,10 +188,10 @@ def test_stored_updates_go_with_the_upgrade(place: Location) -> None:
 
 @pytest.fixture
 def unbounded(tmp_path: Path) -> Iterator[History]:
-    """Return a history of schema 7, upgraded: Scratch served request 1, FedAccum request 2, and fine-tuning request 3.
+    """Return a history of schema 7, upgraded: Scratch served request 1, FedAccum request 2, fine-tuning request 3.
 
-    Branch 2 began with what clinics 2 to 7 had sent. The stretch before branch 3 is erased, and names neither clinic 2
-    nor clinic 4, who took part in none of its rounds.
+    Branch 2 began with what clinics 2 to 7 had sent. The stretch before branch 3 is erased, and names neither clinic
+    2 nor clinic 4, who took part in none of its rounds.
     """
     source = FROZEN / "unbounded"
     for name in ("history", "history.secret"):
