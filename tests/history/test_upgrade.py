@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -32,7 +31,7 @@ from benchmarks import crash_upgrade
 from benchmarks._frozen import FROZEN, copy_private, restore
 from benchmarks._killing import Location
 from benchmarks.next_schema import next_schema
-from rescind import History, forgetting
+from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key
@@ -50,10 +49,9 @@ from rescind.errors import (
     SchemaVersionError,
 )
 from rescind.forgetting import Revocable
-from rescind.history import recorder
 from rescind.history.erasure import Eraser
+from rescind.history.events import write_body
 from rescind.history.overview import overview
-from rescind.history.recorder import Recorder
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
@@ -253,19 +251,13 @@ def test_behind_an_unbounded_beginning_noise_proves_nothing(unbounded: History, 
     assert unbounded.verify() == []
 
 
-def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(
-    unbounded: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(unbounded: History) -> None:
     federation = go_on(unbounded)
     number = unbounded.ask(["clinic-4"], Budget(5.0, 1e-5))
-    with monkeypatch.context() as patch:
-        older = partial(Branch, unbounded=True)
-        patch.setattr(recorder, "Branch", lambda **options: older(**options))
-        patch.setattr(forgetting, "train", lambda *_: 1 / 0)
-        patch.setattr(Recorder, "_check_restart", lambda *_: None)
-        with pytest.raises(ZeroDivisionError):
-            federation.forget(FineTuning(), Rounds(2))
-    assert unbounded.timeline.branches[4].unbounded
+    federation.plan(FineTuning(), number)
+    newest = unbounded.newest
+    begun = Branch(4, unbounded.kept()[newest], newest, requests=(number,), unbounded=True)
+    unbounded.ledger.start_branch(4, begun.model, write_body(begun), "2026-11-18T12:00:00+00:00")
     (outcome,) = federation.forget(Scratch(), Rounds(2))
     assert (outcome.asked[0].number, outcome.rounds, outcome.modes) == (number, 2, (Mode.HEURISTIC,))
     assert unbounded.verify() == []
