@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import rescind.flower
 from rescind import History
-from rescind.certificates.files import read_content
+from rescind.certificates.envelope import read_content
 from rescind.certificates.leaving import check_request, open_request, sign_request
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
