@@ -55,9 +55,9 @@ from rescind.history.overview import overview
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
+from rescind.ledger.foreign_objects import find_strange_objects
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
-from rescind.ledger.strays import find_strange_objects
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
 
