@@ -178,7 +178,7 @@ def _check_released(history: History) -> None:
 
 def _find_open(history: History) -> list[int]:
     begun = [asked.number for asked in find_unfinished(history) if asked.served]
-    return [asked.number for asked in history.waiting()] + begun
+    return [asked.number for asked in history.requests.waiting()] + begun
 
 
 def _check_name(name: str) -> None:

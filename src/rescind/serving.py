@@ -211,7 +211,7 @@ def serve(
         if due or any(asked.served for asked in find_unfinished(history)):
             for outcome in heeding.forget(chosen, until, level=level, approval=approval or not due):
                 served(outcome)
-        if outlet is not None and history.outcomes() and not history.waiting() and placed != history.newest:
+        if outlet is not None and history.outcomes() and not history.requests.waiting() and placed != history.newest:
             placed = history.newest
             outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
@@ -238,7 +238,7 @@ def serve(
 
 def _take(history: History) -> dict[str, Tensor]:
     """Return the newest model, unless it knows somebody who waits, or is on the way to forget somebody."""
-    if waiting := [asked.number for asked in history.waiting()]:
+    if waiting := [asked.number for asked in history.requests.waiting()]:
         raise PendingRequestError(f"the newest model knows somebody who waits: request {_list(waiting)} is open")
     if begun := _find_held(history):
         raise PendingRequestError(f"request {_list(begun)} is being served: the next run goes on with it")
@@ -248,7 +248,7 @@ def _take(history: History) -> dict[str, Tensor]:
 def _find_held(history: History) -> list[int]:
     """Return the requests that hold the newest model back: it knows their clients, or they are being served."""
     begun = [asked.number for asked in find_unfinished(history) if asked.served]
-    return [asked.number for asked in history.waiting()] + begun
+    return [asked.number for asked in history.requests.waiting()] + begun
 
 
 def _is_undecided(history: History, number: int, approval: Approvers) -> bool:
@@ -256,7 +256,7 @@ def _is_undecided(history: History, number: int, approval: Approvers) -> bool:
     timeline = history.timeline
     if is_approved(history, number, approval):
         return False
-    return number in timeline.plans or history.are_unknown([timeline.requests[number - 1].request])[0]
+    return number in timeline.plans or history.requests.are_unknown([timeline.requests[number - 1].request])[0]
 
 
 def _ask_for_approval(numbers: Sequence[int], approval: Approvers) -> PendingRequestError:

@@ -49,7 +49,7 @@ def federation() -> Iterator[Revocable]:
     with History.in_memory() as history:
         made = Revocable(history, engine())
         made.train(Rounds(6))
-        history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
         yield made
 
 
@@ -96,7 +96,7 @@ def test_who_came_after_the_noise_and_leaves_takes_nothing_from_who_left_before(
     forgotten(federation, Last(), level)
     larger = Revocable(history, engine(12))
     larger.train(Rounds(history.newest.round + 3))
-    number = history.ask(["clinic-11"], Budget(5.0, 1e-5))
+    number = history.requests.ask(["clinic-11"], Budget(5.0, 1e-5))
     forgotten(larger, Last(), level)
     assert [audited(larger, asked).statement.predicate.mode for asked in (1, number)] == ["instance", "instance"]
     assert find_known(history, history.newest) == ()
@@ -188,7 +188,7 @@ def test_facts_that_forbid_it_are_read(facts: dict[str, bool], reason: str) -> N
         patch.setattr(Facts, "obstacles", ())
         made = Revocable(history, engine())
         made.train(Rounds(6))
-        history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
         forgotten(made, Last())
         patch.undo()
         with pytest.raises(HistoryMismatchError, match=reason):

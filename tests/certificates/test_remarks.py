@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with History(folder / "history") as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        history.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
         federation.forget(Scratch(), Rounds(1))
         federation.release(folder / "model")
     with pytest.MonkeyPatch.context() as patch:

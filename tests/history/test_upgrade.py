@@ -169,7 +169,7 @@ def test_a_frozen_history_is_upgraded_and_its_certificate_verifies(place: Locati
     assert upgraded(place) == (number, SCHEMA_VERSION)
     certificate = (FROZEN / f"schema_{number}" / place.backend / "certificate.json").read_bytes()
     with place.open() as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
         assert verify(certificate, [KEY], history=history)
         anew = sign(build_statement(history, history.outcomes()[0].asked.number), [SIGNER])
         assert verify(anew, [KEY], history=history)
@@ -183,7 +183,7 @@ def test_stored_updates_go_with_the_upgrade(place: Location) -> None:
     assert not any(path.parent.exists() for path in stored)
     with place.open() as history:
         Revocable(history, engine(), capacity=2).train(Rounds(3))
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def go_on(history: History, clients: int = 6) -> Revocable:
 
 
 def test_a_history_with_an_unbounded_branch_opens_and_claims_heuristic(unbounded: History) -> None:
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
     assert [outcome.mode for outcome in unbounded.outcomes()] == [Mode.HEURISTIC] * 2
     for number, name in ((1, "exact"), (2, "heuristic")):
         found = verify((FROZEN / "unbounded" / f"{name}.json").read_bytes(), [KEY], history=unbounded)
@@ -215,16 +215,16 @@ def test_a_history_with_an_unbounded_branch_opens_and_claims_heuristic(unbounded
 
 def test_nobody_is_forgotten_exactly_from_behind_an_unbounded_beginning(unbounded: History) -> None:
     """Clinic 5 is in no round up to model 2.1, but what it once sent is in the model that branch 2 began with."""
-    (client,) = unbounded.clients(["clinic-5"])
+    (client,) = unbounded.participants.find(["clinic-5"])
     assert unbounded.ledger.rounds_of(np.array([client])) == [ModelId(2, 2)]
     assert ModelId(2, 1) in unbounded.kept()
     federation = go_on(unbounded)
-    number = unbounded.ask(["clinic-5"], Budget(5.0, 1e-5))
+    number = unbounded.requests.ask(["clinic-5"], Budget(5.0, 1e-5))
     candidate = federation.plan(Exact(), number).candidate
     assert (candidate.node.branch, candidate.node.round) in ((0, 0), (1, 0))
     federation.forget(Exact(), Rounds(2))
     assert [outcome.mode for outcome in unbounded.outcomes()] == [Mode.HEURISTIC] * 2 + [Mode.EXACT]
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
 
 
 @pytest.mark.parametrize("level", ErasureLevel)
@@ -232,25 +232,25 @@ def test_behind_an_unbounded_beginning_noise_proves_nothing(unbounded: History, 
     """Who had sent anything by then has no bound, and that of who came later counts for nothing."""
     federation = go_on(unbounded, clients=7)
     federation.train(Rounds(6))
-    unbounded.ask(["clinic-6"], Budget(5.0, 1e-5))
+    unbounded.requests.ask(["clinic-6"], Budget(5.0, 1e-5))
     (outcome,) = federation.forget(Last(), Rounds(2), level=level)
     assert outcome.restart is not None
     assert (outcome.restart.branch.sigma > 0, outcome.mode) == (True, Mode.HEURISTIC)
     assert outcome.restart is not None
     assert outcome.restart.planned.candidate.obstacles == (NOT_AVERAGED,)
     # Also once its rounds are erased.
-    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.clients(["clinic-5"]))[-1])
-    unbounded.ask(["clinic-5"], Budget(5.0, 1e-5))
+    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.participants.find(["clinic-5"]))[-1])
+    unbounded.requests.ask(["clinic-5"], Budget(5.0, 1e-5))
     with pytest.raises(ValueError, match="no bound is known"):
         federation.forget(Last(), Rounds(2), level=level)
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
 
 
 def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(
     unbounded: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = go_on(unbounded)
-    number = unbounded.ask(["clinic-4"], Budget(5.0, 1e-5))
+    number = unbounded.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
     with monkeypatch.context() as patch:
         older = partial(Branch, unbounded=True)
         patch.setattr(recorder, "Branch", lambda **options: older(**options))
@@ -261,7 +261,7 @@ def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(
     assert unbounded.timeline.branches[3].unbounded
     (outcome,) = federation.forget(Scratch(), Rounds(2))
     assert (outcome.asked.number, outcome.rounds, outcome.mode) == (number, 2, Mode.HEURISTIC)
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
 
 
 def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
@@ -273,15 +273,15 @@ def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
         assert upgraded(frozen) == (8, 9)
         assert upgraded(frozen) == (9, 9)
         with frozen.open() as history:
-            assert history.verify() == []
+            assert history.integrity.verify() == []
             federation = Revocable(history, engine(), capacity=2)
             before = history.newest
             federation.train(Rounds(3))
             assert history.newest.round == before.round + 1
-            number = history.ask(["clinic-4"], Budget(5.0, 1e-5))
+            number = history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
             federation.forget(Scratch(), Rounds(2))
             assert verify(sign(build_statement(history, number), [SIGNER]), [KEY], history=history)
-            assert history.verify() == []
+            assert history.integrity.verify() == []
             assert "clinic-4" not in history.ledger.identities()
     with by_hand(frozen) as execute:
         assert execute("SELECT count(*) FROM remark").fetchone()[0] > 0
@@ -329,7 +329,7 @@ def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
     with next_schema():
         assert upgrade_history(link) == (8, 9)
         with History(folder, create=False) as history:
-            assert history.verify() == []
+            assert history.integrity.verify() == []
     assert (folder / "ledger.sqlite").is_symlink()
 
 
@@ -347,7 +347,10 @@ def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Locat
         before = history.head
         with next_schema():
             upgraded(frozen)
-        for write in (lambda: history.ask(["clinic-4"], Budget(5.0, 1e-5)), lambda: history.name_run(model="x")):
+        for write in (
+            lambda: history.requests.ask(["clinic-4"], Budget(5.0, 1e-5)),
+            lambda: history.name_run(model="x"),
+        ):
             with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
                 write()
         with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
@@ -414,7 +417,7 @@ def test_without_the_secret_nothing_is_upgraded(folder: Path) -> None:
     with next_schema(), pytest.raises(MissingSecretError):
         upgrade_history(folder)
     with History(folder, create=False) as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 NUMBERS = {
@@ -457,7 +460,7 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
     frozen: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with frozen.open() as history, monkeypatch.context() as patch:
-        history.ask(["clinic-4"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
         patch.setattr(Eraser, "_erase_rounds", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
@@ -465,7 +468,7 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
         assert upgraded(frozen) == (8, 9)
         with frozen.open() as history:
             assert history.finish_erasures() == 1
-            assert history.verify() == []
+            assert history.integrity.verify() == []
 
 
 # Processes that die, and disks that are full
@@ -500,9 +503,9 @@ def test_who_goes_on_with_the_old_schema_after_a_kill_erases_all_of_it(folder: P
     # What the upgrade had written of the name is there, and no part of the database.
     assert b"clinic-4" in (folder / "ledger.sqlite-wal").read_bytes()
     with History(folder, create=False) as history:
-        history.ask(["clinic-4"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
         Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
-        assert history.verify() == []
+        assert history.integrity.verify() == []
         held = [path.name for path in folder.rglob("*") if path.is_file() and b"clinic-4" in path.read_bytes()]
     assert held == []
 

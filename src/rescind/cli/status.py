@@ -84,7 +84,7 @@ def status(
             metrics = render_metrics(read_gauges(opened, now))
             typer.echo(metrics)
             return
-        warn_of_changes(opened.stamp_problems())
+        warn_of_changes(opened.integrity.stamp_problems())
         # People want to see the most influential ones, programs everybody.
         view = overview(opened, None if as_json else 10)
         gauges = read_gauges(opened, now)
@@ -140,7 +140,7 @@ def _check(history: str, now: datetime, as_json: bool) -> None:
             {"request": asked.number, "deadline": asked.deadline[:10], "days_late": -count_days_left(asked, now)}
             for asked in find_overdue(opened, now)
         ]
-        changed = opened.stamp_problems()
+        changed = opened.integrity.stamp_problems()
     if as_json:
         show({"overdue": rows, "stamp_problems": changed}, (), as_json)
     else:

@@ -62,7 +62,7 @@ def read_gauges(history: History, now: datetime) -> Gauges:
         for entry in history.ledger.entries(ROUND):
             rounds, last = rounds + 1, entry
         states, unfinished = count_states(history.ledger, timeline), find_unfinished(history)
-        changed = history.stamp_problems()
+        changed = history.integrity.stamp_problems()
         unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline, ()) is None else set()
         return Gauges(
             run=history.identifier,

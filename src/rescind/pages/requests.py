@@ -147,7 +147,7 @@ def describe_dropped(history: History) -> list[str]:
         for entry, event in timeline.of(RequestRefused)
     }
     filed = [asked for asked in timeline.requests if asked.dropped]
-    names = history.describe_groups([asked.request.group for asked in filed])
+    names = history.participants.describe([asked.request.group for asked in filed])
     return [
         f"Request {asked.number} ({', '.join(clients)}; asked on {day_of(asked.time)}) was {taken[asked.number]}."
         for asked, clients in zip(filed, names, strict=True)
@@ -165,7 +165,7 @@ def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[s
     certified = ""
     if request.certificate is not None:
         signed = bytes.fromhex(request.certificate.statement.subject[1].digest.sha256)
-        days["certified"] = max(days["served"], history.entry_times(signed)[-1][0].date())
+        days["certified"] = max(days["served"], history.integrity.entry_times(signed)[-1][0].date())
         certified = " Certified is the history as it was on that day."
     if days["due"] != day_of(asked.first_deadline):
         days["first due"] = day_of(asked.first_deadline)

@@ -389,7 +389,9 @@ class FlowerEngine:
         answers = self._exchange(messages, asked, self._backoff)
         # Of the weights in two stages a history does not say which stage they are of.
         if not self.facts.equal_weights and not self.facts.stages:
-            self._weights |= self.history.first_weights([name for name in answers if name not in self._weights])
+            self._weights |= self.history.participants.first_weights(
+                [name for name in answers if name not in self._weights]
+            )
         return answers
 
     def _sort_out(
@@ -406,7 +408,7 @@ class FlowerEngine:
                 request = instructions[name].removal
                 # Told in every round, and recorded once.
                 if root is not None and request and self._named.get(name) != request:
-                    self.history.name_rows(name, request, root)
+                    self.history.requests.name_rows(name, request, root)
                     self._named[name] = request
                 yield name, checked
             except RejectedReplyError as reason:
@@ -456,7 +458,7 @@ class FlowerEngine:
             head=self.history.head,
             masked=settings.masked,
         )
-        removals, secret = self.history.removals(names), settings.secret
+        removals, secret = self.history.participants.removals(names), settings.secret
         return {
             name: replace(general, seed=client_seed(secret, name, model_id), removal=removals.get(name, 0))
             for name in names

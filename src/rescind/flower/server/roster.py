@@ -18,18 +18,18 @@ class Roster:
 
     def stay(self, names: Sequence[str]) -> list[str]:
         """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
-        return self.history.remaining(names, back=True)
+        return self.history.participants.remaining(names, back=True)
 
     def known(self) -> dict[str, str]:
         """Return what people call everybody who took part and stays, by name."""
-        pseudonyms = self.history.known_names()
+        pseudonyms = self.history.participants.all()
         staying = self.stay(sorted(pseudonyms))
-        called = self.history.describe_groups([[pseudonyms[name]] for name in staying])
+        called = self.history.participants.describe([[pseudonyms[name]] for name in staying])
         return {name: label for name, (label,) in zip(staying, called, strict=True)}
 
     def barred(self, labels: Mapping[str, str]) -> Set[str]:
         """Return who of some was forgotten and not readmitted, by name with what people call each."""
-        return self.history.barred(labels)
+        return self.history.participants.barred(labels)
 
     def answer(self, label: str, wish: NodeWish) -> Answer:
         """Record what a client wishes, and return what it is told."""
