@@ -16,7 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rescind import History, __version__
-from rescind.certificates.evidence import read_evidence
+from rescind.certificates.files import read_evidence
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
 from rescind.core.calibration import Budget

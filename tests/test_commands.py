@@ -261,7 +261,7 @@ def test_init_records_names_which_can_be_changed_later(tmp_path: Path) -> None:
 def test_a_name_that_could_deceive_is_refused(name: str, tmp_path: Path) -> None:
     refused = said("init", tmp_path / "new", "--federation", name)
     assert refused.exit_code == 1
-    assert "is no name for the federation" in refused.output
+    assert "is not a valid name for the federation" in refused.output
     assert refused.output.rstrip("\n").isprintable()
     with History(tmp_path / "new") as history:
         assert history.timeline.names.federation is None

@@ -29,6 +29,7 @@ from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
+from rescind.history.requests import Requests
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
@@ -339,7 +340,7 @@ def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
     if moment == "plan":
         monkeypatch.setattr(Exact, "plan", closing(Exact.plan))
     elif moment == "record_plan":
-        monkeypatch.setattr(History, "record_plan", closing(History.requests.record_plan))
+        monkeypatch.setattr(Requests, "record_plan", closing(Requests.record_plan))
     elif moment == "restart":
         monkeypatch.setattr(Recorder, "restart", closing(Recorder.restart))
     else:

@@ -16,9 +16,8 @@ from flwr.cli.build import build_fab_from_disk
 from typer.testing import CliRunner
 
 from rescind import History
-from rescind.certificates.envelope import read_statement
+from rescind.certificates.envelope import read_content, read_statement
 from rescind.certificates.errors import NotACertificateError, UnusableKeyError
-from rescind.certificates.files import read_content
 from rescind.certificates.keys import create_key, load_public_key, load_signer
 from rescind.certificates.predicate import Statement
 from rescind.checkpoints.tensors import read

@@ -186,10 +186,10 @@ def test_a_new_client_is_not_called_so(name: str) -> None:
         model = {key: measured.add(tensor, [tensor]) for key, tensor in start.items()}
         with history.recording(engine.facts, start) as recorder:
             numbers = ([1.0], [1], measured.result(), 1e-12, model)
-            with pytest.raises(ValueError, match="is no name for a client") as caught:
+            with pytest.raises(ValueError, match="is not a valid name for a client") as caught:
                 recorder.record([name], *numbers)
             harmless(str(caught.value))
-            with pytest.raises(ValueError, match="is no name for a client"):
+            with pytest.raises(ValueError, match="is not a valid name for a client"):
                 recorder.record(["clinic-0"], *numbers, rejected={name: "why"})
             # Whoever is called so already goes on.
             history.ledger.register([name], "2026-11-01T12:00:00+00:00")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
-from rescind.ledger import schema, strays, upgrades
+from rescind.ledger import foreign_objects, schema, upgrades
 
 
 @contextmanager
@@ -37,5 +37,5 @@ def _tables() -> MetaData:
 
 
 def _forget_tables() -> None:
-    strays._made_in_sqlite.cache_clear()
-    strays._made_in_postgresql.cache_clear()
+    foreign_objects._made_in_sqlite.cache_clear()
+    foreign_objects._made_in_postgresql.cache_clear()

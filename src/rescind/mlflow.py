@@ -31,9 +31,9 @@ from rescind.errors import HistoryError, PendingRequestError, RegistryError
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
 from rescind.history.knowledge import find_known
-from rescind.history.overview import find_unfinished
 from rescind.history.remarks import DIGEST, MODEL, RUN, describe_release
 from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.serving import find_held
 from rescind.texts import is_plain, shorten
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def publish(
             registry.log_rounds(run)
             registry.log_certificates(run, statements)
             version, registered = registry.register(run, newest, Path(model), described)
-            if _find_open(history):
+            if find_held(history):
                 if registered:
                     registry.take_back(run, newest, version)
                 _check_released(history)
@@ -166,7 +166,7 @@ def publish(
 
 def _check_released(history: History) -> None:
     """Refuse to hand out a model while somebody whom it knows waits, or is on the way to be forgotten."""
-    if numbers := _find_open(history):
+    if numbers := find_held(history):
         raise PendingRequestError(
             f"request {' and '.join(map(str, numbers))} is not served to the end, and the newest model knows its "
             "clients, or is on the way to forget them: nothing is registered. Start the federation's next run first"
@@ -174,11 +174,6 @@ def _check_released(history: History) -> None:
     if (known := find_known(history, history.newest)) != ():
         of_whom = f"clients of request {known[0]}" if known else "somebody who was forgotten, or nobody can tell"
         raise PendingRequestError(f"the newest model knows {of_whom}: nothing is registered")
-
-
-def _find_open(history: History) -> list[int]:
-    begun = [asked.number for asked in find_unfinished(history) if asked.served]
-    return [asked.number for asked in history.requests.waiting()] + begun
 
 
 def _check_name(name: str) -> None:

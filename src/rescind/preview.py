@@ -82,7 +82,7 @@ def preview(
 
     Raises:
         UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
-        ValueError: ``clients`` is a single string, or holds something that is no name; or there is no strict plan.
+        ValueError: ``clients`` is a single string, or holds what is not a valid name; or there is no strict plan.
     """
     request = Request(history.participants.find(clients), budget, scope)
     if history.requests.are_unknown([request])[0]:

@@ -200,7 +200,7 @@ def serve(
     heeding = replace(federation, planned=begin)
     while True:
         # What is there already, and knows nobody who waits, stays there.
-        if outlet is not None and find_unfinished(history) and (placed != history.newest or _find_held(history)):
+        if outlet is not None and find_unfinished(history) and (placed != history.newest or find_held(history)):
             outlet.clear()
             placed = None
         try:
@@ -240,12 +240,12 @@ def _take(history: History) -> dict[str, Tensor]:
     """Return the newest model, unless it knows somebody who waits, or is on the way to forget somebody."""
     if waiting := [asked.number for asked in history.requests.waiting()]:
         raise PendingRequestError(f"the newest model knows somebody who waits: request {_list(waiting)} is open")
-    if begun := _find_held(history):
+    if begun := find_held(history):
         raise PendingRequestError(f"request {_list(begun)} is being served: the next run goes on with it")
     return history.model(history.newest)
 
 
-def _find_held(history: History) -> list[int]:
+def find_held(history: History) -> list[int]:
     """Return the requests that hold the newest model back: it knows their clients, or they are being served."""
     begun = [asked.number for asked in find_unfinished(history) if asked.served]
     return [asked.number for asked in history.requests.waiting()] + begun

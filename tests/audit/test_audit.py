@@ -27,7 +27,7 @@ from rescind.audit.evidence import (
     to_json,
 )
 from rescind.audit.replay import distance
-from rescind.certificates.evidence import read_evidence
+from rescind.certificates.files import read_evidence
 from rescind.certificates.issue import build_guarantee
 from rescind.certificates.predicate import Noise
 from rescind.certificates.wording import NOISE_SOURCE

@@ -13,7 +13,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import CertificateError, InconsistentCertificateError, NotACertificateError
-from rescind.certificates.evidence import read_evidence
+from rescind.certificates.files import read_evidence
 from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Erasure, Evidence, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify

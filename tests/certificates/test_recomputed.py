@@ -29,6 +29,7 @@ from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
 from rescind.history.knowledge import find_known
+from rescind.history.participants import Participants
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
@@ -132,7 +133,7 @@ def test_going_on_from_a_model_that_knows_them_is_not_exact(
 def test_whoever_is_forgotten_does_not_come_back(
     federation: Revocable, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(History, "remaining", lambda _, names: list(names))
+    monkeypatch.setattr(Participants, "remaining", lambda _, names: list(names))
     monkeypatch.setattr(Timeline, "forgotten", property(lambda _: frozenset()))
     forgotten(federation, method)
     with pytest.raises(HistoryMismatchError, match="after they had been forgotten"):
@@ -220,9 +221,9 @@ def test_an_annex_that_cannot_be_made_is_no_crash(federation: Revocable, monkeyp
 def test_an_erasure_that_was_not_carried_out_is_found(
     federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def erase(_: Eraser, plan: ErasurePlan, time: str) -> tuple[str, ...]:
-        begun = record(federation.history.ledger, plan, time)
-        record(federation.history.ledger, ErasureFinished(begun.sequence, 0, "", (), ""), time)
+    def erase(_: Eraser, plan: ErasurePlan) -> tuple[str, ...]:
+        begun = federation.history.journal.record(plan)
+        federation.history.journal.record(ErasureFinished(begun.sequence, 0, "", (), ""))
         return ()
 
     monkeypatch.setattr(Eraser, "erase", erase)

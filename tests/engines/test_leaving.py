@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import rescind.flower
 from rescind import History
-from rescind.certificates.files import read_content
+from rescind.certificates.envelope import read_content
 from rescind.certificates.leaving import check_request, open_request, sign_request
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
@@ -693,7 +693,7 @@ def test_a_file_is_not_overwritten_by_a_request(place: Path) -> None:
 def test_a_federation_that_cannot_be_called_so_is_not_asked(tmp_path: Path, name: str) -> None:
     result = say("leave", tmp_path / "leave.json", "--key", write_key(tmp_path / "key"), "--federation", name)
     assert result.exit_code == 1
-    assert "is no name of a federation" in result.output
+    assert "is not a valid name of a federation" in result.output
     assert "pydantic" not in result.output
     assert not (tmp_path / "leave.json").exists()
 

@@ -256,7 +256,7 @@ def test_a_node_that_never_says_who_it_is_is_asked_ever_more_seldom(
 def test_a_stranger_is_asked_who_it_is_by_rounds_however_often_it_is_looked(
     history: History, told: dict[str, str]
 ) -> None:
-    """Evaluations look too. What is no name is no answer."""
+    """Evaluations look too. What is not a valid name is no answer."""
     on = Coming({name: {"client-id": name} for name in CLINICS} | {"stranger": told})
     train(history, on, 20, fedavg(fraction_evaluate=1.0))
     trained, asked = 0, []

@@ -39,8 +39,8 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
 from rescind.flower.wire import SUMS
-from rescind.history import recorder as recorder_module
 from rescind.history.events import BodyTrained, RepliesRejected, record
+from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.records import ModelId, Span
@@ -544,23 +544,23 @@ def stop_early(patch: pytest.MonkeyPatch) -> None:
 def tell_others(patch: pytest.MonkeyPatch) -> None:
     """Let the writer name one anchor twice in place of both."""
 
-    def write(ledger: Any, event: Any, time: str) -> Any:
+    def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
             event = BodyTrained(event.branch, event.round, event.clients[:1] * 2)
-        return record(ledger, event, time)
+        return record(journal.ledger, event, journal.now())
 
-    patch.setattr(recorder_module, "record", write)
+    patch.setattr(Journal, "record", write)
 
 
 def put_on_no_branch(patch: pytest.MonkeyPatch) -> None:
     """Let the writer tell of a body somewhere else, too."""
 
-    def write(ledger: Any, event: Any, time: str) -> Any:
+    def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
-            record(ledger, BodyTrained(7, event.round, event.clients), time)
-        return record(ledger, event, time)
+            record(journal.ledger, BodyTrained(7, event.round, event.clients), journal.now())
+        return record(journal.ledger, event, journal.now())
 
-    patch.setattr(recorder_module, "record", write)
+    patch.setattr(Journal, "record", write)
 
 
 @pytest.mark.parametrize(

@@ -196,8 +196,8 @@ def test_an_erasure_that_was_cut_off_is_finished(
     restarted(history, [name(0)], ModelId(0, 3))
     whole = Eraser.steps
 
-    def cut_off(self: Eraser, begun: object, time: str) -> list[object]:
-        steps = whole(self, begun, time)  # type: ignore[arg-type]
+    def cut_off(self: Eraser, begun: object) -> list[object]:
+        steps = whole(self, begun)  # type: ignore[arg-type]
         at = [each.name for each in steps].index(step) + after
 
         def die() -> None:

@@ -231,7 +231,7 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
     ("change", "message"),
     [
         ({"names": ["a", "a"]}, "'a' is named twice"),
-        ({"names": ["a", ""]}, "no name for a client"),
+        ({"names": ["a", ""]}, "not a valid name for a client"),
         ({"weights": np.array([1.0, np.nan])}, "finite"),
         ({"weights": np.array([1.0, 0.0])}, "above 0"),
         ({"distances": np.array([1.0, -1.0])}, "at least 0"),

@@ -274,7 +274,7 @@ def test_a_closed_ledger_says_so(home):
 
 @pytest.mark.parametrize("run", ["", "A", "a-b", "a" * 51, "ü", 'x"; DROP SCHEMA public; --', "a\n"])
 def test_a_run_name_that_could_be_anything_else_is_refused(postgresql, run):
-    with pytest.raises(ValueError, match="no name for a run"):
+    with pytest.raises(ValueError, match="not a valid name for a run"):
         SqlLedger.postgresql(postgresql, run, None, create=True)
 
 

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -15,6 +16,7 @@ from securesystemslib.signer import Key, Signature, Signer
 from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import NotACertificateError, UnsignedCertificateError, UnusableKeyError
 from rescind.certificates.predicate import InToto
+from rescind.private_files import read_bounded
 from rescind.texts import shorten
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -88,6 +90,11 @@ def _serialise(envelope: Envelope) -> bytes:
             f"it would have {len(content)} bytes, and more than {LONGEST} are not read: split the request"
         )
     return content
+
+
+def read_content(path: Path) -> bytes:
+    """Return what is in a signed file; of one that is too long only so much that it is refused."""
+    return read_bounded(path, LONGEST)
 
 
 def _statement(kind: type[Kind], envelope: Envelope) -> Kind:

@@ -103,8 +103,8 @@ def sign_request(key: Path, federation: str, *, records: bool = False, time: dat
     """
     if not is_name(federation):
         raise ValueError(
-            f"{make_plain(federation)!r:.80} is no name of a federation: give what its operator calls it, 1 to "
-            f"{LONGEST_NAME} characters in one line"
+            f"{make_plain(federation)!r:.80} is not a valid name of a federation: give what its operator calls it, 1 "
+            f"to {LONGEST_NAME} characters in one line"
         )
     signer, text = _load_client_key(key)
     statement = SignedRequest(

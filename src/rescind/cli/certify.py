@@ -31,15 +31,14 @@ def certify(
     """
     with open_existing(history) as opened:
         from rescind.certificates.annex import build_annex as annex_of
-        from rescind.certificates.evidence import LONGEST, read_evidence
-        from rescind.certificates.files import check_verifies, read_signed, sign_for
+        from rescind.certificates.files import LONGEST_EVIDENCE, check_verifies, read_evidence, read_signed, sign_for
         from rescind.certificates.issue import build_statement
         from rescind.certificates.keys import load_signer
         from rescind.certificates.models import find_model
         from rescind.history.outcomes import outcome_of
         from rescind.private_files import open_private, read_bounded, warn_if_packed
 
-        measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST))
+        measured = () if evidence is None else read_evidence(read_bounded(evidence, LONGEST_EVIDENCE))
         outcome = outcome_of(opened.timeline, number)
         again = read_signed(output, opened, number)
         chosen = None if model is None else find_model(opened, outcome, model)

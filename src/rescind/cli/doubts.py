@@ -24,7 +24,7 @@ def doubts(
     with open_existing(history) as opened:
         lifted = opened.lift_doubts(lift) if lift is not None else ()
         all_doubts = opened.timeline.doubts
-        strays = opened.timeline.missed_means
+        not_means = opened.timeline.missed_means
     result = {
         "doubts": [
             {
@@ -35,14 +35,14 @@ def doubts(
             }
             for doubt in all_doubts
         ],
-        "not_means": [f"{model_id.branch}.{model_id.round}" for model_id in strays],
+        "not_means": [f"{model_id.branch}.{model_id.round}" for model_id in not_means],
         "lifted_now": len(lifted),
     }
     words = [
         *((str(doubt.model_id), doubt.time[:10], doubt.reason, _answered(doubt.answer)) for doubt in all_doubts),
         *(
             (str(model_id), "is not the mean of its round's replies, nor may later ones be", "a fact")
-            for model_id in strays
+            for model_id in not_means
         ),
         *(
             [f"Lifted {len(lifted)} doubt(s), on your word. Plans made before have to be made again."]

@@ -38,7 +38,7 @@ def publish(
     Example: rescind publish hospital-history model.safetensors --name hospitals --tracking-uri http://mlflow:5000
     """
     with open_existing(history) as opened:
-        from rescind.certificates.files import read_content
+        from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.mlflow import publish as publish_model
 

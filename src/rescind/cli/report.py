@@ -43,7 +43,7 @@ def report(
         except ModuleNotFoundError as missing:
             raise ValueError(f"{missing.name} is not installed: pip install 'rescind[report]'") from missing
 
-        from rescind.certificates.files import read_content
+        from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.verification import verify
         from rescind.engines.accuracies import read_accuracies

@@ -81,7 +81,7 @@ def import_(
     with open_existing(history) as opened:
         from datetime import UTC, datetime, timedelta
 
-        from rescind.certificates.files import read_content
+        from rescind.certificates.envelope import read_content
         from rescind.certificates.leaving import check_request, scope_of
         from rescind.core.calibration import Budget
 

@@ -45,7 +45,7 @@ def verify(
     Example: rescind verify certificate.json --key operator.key.pub --model model.safetensors
     """
     with report_errors("not verified: "), ExitStack() as open_:
-        from rescind.certificates.files import read_content
+        from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key
         from rescind.certificates.leaving import open_request
         from rescind.certificates.receipts import check_signer, find_client, read_receipt

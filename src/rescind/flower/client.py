@@ -249,8 +249,8 @@ def _read_wish(config: Mapping[str, Any]) -> str | None:
     if not named:
         return None
     # Needed once in a client's life: Flower starts a process for every message.
+    from rescind.certificates.envelope import read_content
     from rescind.certificates.errors import CertificateError
-    from rescind.certificates.files import read_content
     from rescind.certificates.leaving import open_request
 
     # The longest first, such as rescind-leave-rows: nobody would know that it was passed over.

@@ -45,8 +45,8 @@ class RunNamed:
             name = getattr(self, role.name)
             if name is not None and not is_name(name):
                 raise ValueError(
-                    f"{make_plain(name)!r:.80} is no name for the {role.name}: give 1 to {LONGEST_NAME} characters "
-                    "that can be seen, in one line"
+                    f"{make_plain(name)!r:.80} is not a valid name for the {role.name}: give 1 to {LONGEST_NAME} "
+                    "characters that can be seen, in one line"
                 )
 
 

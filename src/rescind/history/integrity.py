@@ -167,7 +167,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     ``witnessed`` are heads that clients were handed: one that is not in the chain shows that history was rewritten,
     which the chain alone cannot show of its newest entries.
     """
-    yield from ledger.strays()
+    yield from ledger.foreign_objects()
     entries = list(ledger.entries())
     yield from (f"entry {number} does not follow from those before it" for number in broken_links(entries))
     yield from _find_stamp_problems(ledger)

@@ -11,8 +11,8 @@ from pathlib import Path
 from rescind.checkpoints.store import CheckpointStore
 from rescind.errors import HistoryError, IncompleteHistoryError, NoHistoryError
 from rescind.ledger.contract import Ledger
+from rescind.ledger.foreign_objects import DATABASE, STORES
 from rescind.ledger.sql import SqlLedger
-from rescind.ledger.strays import DATABASE, STORES
 from rescind.private_files import check_private, warn_if_packed
 
 _POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://")

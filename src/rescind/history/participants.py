@@ -42,7 +42,7 @@ class Participants:
 
         Raises:
             UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
-            ValueError: ``names`` is a single string, or holds something that is no name.
+            ValueError: ``names`` is a single string, or holds something that is not a valid name.
         """
         if isinstance(names, str):
             raise ValueError(f"names is {names!r}; give a list of names")

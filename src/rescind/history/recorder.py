@@ -323,8 +323,8 @@ class Recorder:
         new = [name for name in odd if name not in self._ledger.pseudonyms(odd)]
         if new:
             raise ValueError(
-                f"{new[0]!a:.80} is no name for a client: it begins or ends with a space, or has a character "
-                "that nobody can see, such as a line break. Call it otherwise"
+                f"{new[0]!a:.80} is not a valid name for a client: it begins or ends with a space, or has a "
+                "character that nobody can see, such as a line break. Call it otherwise"
             )
 
     def restart(

@@ -451,5 +451,6 @@ def write_approval(run: str, planned: Entry, by: str) -> bytes:
 def _check_person(by: str) -> None:
     if not is_name(by) or not by.strip():
         raise ValueError(
-            f"{make_plain(str(by))!r:.80} is no name for a person: give 1 to {LONGEST_NAME} characters in one line"
+            f"{make_plain(str(by))!r:.80} is not a valid name for a person: give 1 to {LONGEST_NAME} characters in "
+            "one line"
         )

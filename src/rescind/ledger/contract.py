@@ -224,7 +224,7 @@ class Ledger(ABC):
         Raises:
             ForgottenClientError: the identity of some name was erased, and not readmitted; nothing is written.
             MissingSecretError: some name is new, and the secret is not at hand.
-            ValueError: something is no name.
+            ValueError: something is not a valid name.
         """
         # Nearly always all are known: then nothing is written, and no turn is waited for.
         known = self.pseudonyms(names)
@@ -291,7 +291,7 @@ class Ledger(ABC):
             the pseudonyms by name, without the names that are not known.
 
         Raises:
-            ValueError: something is no name.
+            ValueError: something is not a valid name.
         """
         return self._pseudonyms(check_names_fit(names))
 
@@ -314,7 +314,7 @@ class Ledger(ABC):
 
         Raises:
             MissingSecretError: the secret that keys the digests is not at hand.
-            ValueError: something is no name.
+            ValueError: something is not a valid name.
         """
         erased = self.erased_as(names, labels)
         readmitted = self.readmitted() if erased else set()
@@ -367,7 +367,7 @@ class Ledger(ABC):
 
         Raises:
             MissingSecretError: the secret that keys the digests is not at hand.
-            ValueError: something is no name.
+            ValueError: something is not a valid name.
         """
         secret = self.outside_secret(RETURNING)
         digests = {name_digest(secret, name).hex(): name for name in check_names_fit(names)}
@@ -878,7 +878,7 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def strays(self) -> Iterator[str]:
+    def foreign_objects(self) -> Iterator[str]:
         """Say in words what the store holds that no ledger put there, or holds in other words than it was put.
 
         Yields:
@@ -900,7 +900,9 @@ def check_names_fit(names: Sequence[str]) -> list[str]:
     """
     for name in names:
         if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or "\0" in name or not _encodable(name):
-            raise ValueError(f"{name!r:.80} is no name for a client: it takes 1 to {LONGEST_NAME} characters, no NUL")
+            raise ValueError(
+                f"{name!r:.80} is not a valid name for a client: it takes 1 to {LONGEST_NAME} characters, no NUL"
+            )
     return list(names)
 
 
@@ -925,7 +927,7 @@ def name_digest(secret: bytes, name: str) -> bytes:
 
 
 def label_digest(secret: bytes, label: str) -> bytes:
-    """Return what stays of an erased label. No name has a NUL, so it is no name's digest."""
+    """Return what stays of an erased label. No name has a NUL, so it is not a valid name's digest."""
     return name_digest(secret, f"\0{label}")
 
 

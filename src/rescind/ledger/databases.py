@@ -187,7 +187,9 @@ class Postgresql(Database):
 
     def __init__(self, address: str, run: str) -> None:
         if not _RUN_NAME.fullmatch(run):
-            raise ValueError(f"{run!r:.80} is no name for a run: it takes 1 to 50 of the characters a-z, 0-9 and _")
+            raise ValueError(
+                f"{run!r:.80} is not a valid name for a run: it takes 1 to 50 of the characters a-z, 0-9 and _"
+            )
         self.schema = f"rescind_{run}"
         url = _psycopg_url(address)
         try:

@@ -229,7 +229,7 @@ class MemoryLedger(Ledger):
     def erased_name_digests(self) -> list[tuple[str, int]]:
         return sorted(self._erased)
 
-    def strays(self) -> Iterator[str]:
+    def foreign_objects(self) -> Iterator[str]:
         yield from ()
 
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:

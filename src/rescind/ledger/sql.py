@@ -49,10 +49,10 @@ from rescind.ledger.contract import (
     normalise_body,
 )
 from rescind.ledger.databases import Database, Postgresql, Sqlite, is_writing
+from rescind.ledger.foreign_objects import find_strange_files, find_strange_objects, find_strange_rows
 from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.ledger.schema import among, as_table
 from rescind.ledger.secret_file import make_secret, read_secret, secret_mismatch
-from rescind.ledger.strays import find_strange_files, find_strange_objects, find_strange_rows
 
 # A round can hold megabytes, an entry a few hundred bytes.
 _ROUNDS_AT_ONCE = 16
@@ -443,7 +443,7 @@ class SqlLedger(Ledger):
             rows = connection.execute(select(table).order_by(table.c.digest, table.c.pseudonym)).all()
         return [(digest, client) for digest, client in rows]
 
-    def strays(self) -> Iterator[str]:
+    def foreign_objects(self) -> Iterator[str]:
         with self._connected() as connection:
             yield from find_strange_objects(connection)
             yield from find_strange_files(connection)

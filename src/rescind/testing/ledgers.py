@@ -752,7 +752,7 @@ class LedgerConformance:
         ledger = _busy(open_ledger())
         entries, head, rounds = list(ledger.entries()), ledger.head(), list(ledger.rounds(Span(0, 0, 99)))
         ledger.erase_rounds([Span(0, 2, 3)])
-        assert list(ledger.strays()) == []
+        assert list(ledger.foreign_objects()) == []
         assert (list(ledger.entries()), ledger.head()) == (entries, head)
         assert broken_links(ledger.entries()) == []
         assert ledger.last_round(0) == 5

@@ -226,12 +226,9 @@ class FlowerEngine:
             raise ValueError(f"the loss is {type(loss).__name__}; a head is solved for SoftmaxL2 or LogisticL2")
         head = flatten(tensors)
         asked = self._begin_round(model_id, names)
-        told = self._instructions(model_id, asked)
         # Of how a body was trained whoever answers need not know.
         training = replace(self.facts.training, loss=loss)
-        instructions = {
-            name: replace(own, training=training, trained=tuple(tensors), wanted=wanted) for name, own in told.items()
-        }
+        instructions = self._instructions(model_id, asked, training=training, trained=tuple(tensors), wanted=wanted)
         answers = self._ask(model, model_id, asked, instructions)
         (classes, width), length = head_shape(tensors), float(np.linalg.norm(head))
         question = Question(
@@ -266,8 +263,7 @@ class FlowerEngine:
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
         (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
         asked = self._begin_round(model_id, names)
-        told = self._instructions(model_id, asked)
-        instructions = {name: replace(own, trained=tuple(tensors), ridge=loss) for name, own in told.items()}
+        instructions = self._instructions(model_id, asked, trained=tuple(tensors), ridge=loss)
         answers = self._ask(model, model_id, asked, instructions)
         question = Question(classes * (width + 1), width + 1, "num-examples", self._most_examples())
         rows, rejected, total = dict[str, int](), dict[str, str](), None
@@ -447,9 +443,10 @@ class FlowerEngine:
             len(names) - len(answers) - failed,
         )
 
-    def _instructions(self, model_id: ModelId, names: Sequence[str]) -> dict[str, Instructions]:
+    def _instructions(self, model_id: ModelId, names: Sequence[str], **question: Any) -> dict[str, Instructions]:
+        """Return what each client is told; ``question`` is what differs where a head is solved."""
         settings = self.settings
-        general = Instructions(
+        usual = Instructions(
             training=self.facts.training,
             trained=settings.trained,
             batch=self.facts.batch or 0,
@@ -458,7 +455,8 @@ class FlowerEngine:
             head=self.history.head,
             masked=settings.masked,
         )
-        removals, secret = self.history.participants.removals(names), settings.secret
+        general, secret = replace(usual, **question), settings.secret
+        removals = self.history.participants.removals(names)
         return {
             name: replace(general, seed=client_seed(secret, name, model_id), removal=removals.get(name, 0))
             for name in names

@@ -12,13 +12,14 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from rescind.core.facts import PrivacyScope
 from rescind.flower.passwords import seal
 from rescind.flower.server.backoff import Backoff
 from rescind.flower.server.failures import Failures
 from rescind.flower.server.grid import exchange
-from rescind.flower.server.roster import Roster
-from rescind.flower.server.wishes import NodeWish, asks_to_leave, read_wish
+from rescind.flower.server.wishes import NodeWish, answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED
+from rescind.history.history import History
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.texts import is_digest, list_some, make_plain
@@ -76,15 +77,15 @@ class Nodes:
 
     Args:
         grid: the ServerApp's.
-        roster: whom the history knows.
+        history: whom it knows may be waited for, or have left.
         least: how many who may take part have to be connected before a round begins; one fewer for each who has left
             or asked to, if it cannot be reached without them.
         timeout: how many seconds to wait for them.
         authenticated: whether names are keys, None if the first look is to decide that.
     """
 
-    def __init__(self, grid: Grid, roster: Roster, least: int, timeout: float, authenticated: bool | None) -> None:
-        self._grid, self._roster, self._least, self._timeout = grid, roster, least, timeout
+    def __init__(self, grid: Grid, history: History, least: int, timeout: float, authenticated: bool | None) -> None:
+        self._grid, self._history, self._least, self._timeout = grid, history, least, timeout
         self._told: dict[int, str] = {}
         # When those were started whose wishes are known, and what they wish.
         self._heard: dict[int, str] = {}
@@ -128,12 +129,12 @@ class Nodes:
         def look() -> _Look:
             nonlocal members
             everybody = self._members()
-            barred = self._roster.barred({name: member.label for name, member in everybody.items()})
+            barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
             for name in sorted(barred):
                 self._warn_of(everybody[name].node)
             members = {name: everybody[name] for name in sorted(everybody.keys() - barred)}
             members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
-            self.ready = len(self._roster.stay(list(members)))
+            self.ready = len(self._stay(list(members)))
             return self._compare(members, nobody=not everybody)
 
         self._wait(look)
@@ -144,15 +145,15 @@ class Nodes:
         time.sleep(min(_IDLE, self._timeout))
         self._begin_turn()
         everybody = self._members()
-        barred = self._roster.barred({name: member.label for name, member in everybody.items()})
+        barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
         self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
 
     def _compare(self, members: Mapping[str, Member], *, nobody: bool) -> _Look:
         """Return how those connected compare with those who are waited for; ``nobody`` if none are connected."""
         if self.ready >= self._least:
             return _Look(self.ready, self._least)
-        known, left = self._roster.known(), self._roster.left()
-        could = len(self._roster.stay(sorted({*members, *known})))
+        known, left = self._known(), self._count_left()
+        could = len(self._stay(sorted({*members, *known})))
         wanted = min(self._least, max(could, self._least - left))
         if wanted < self._least:
             self._say(
@@ -163,6 +164,23 @@ class Nodes:
         absent = [label for name, label in known.items() if name not in members]
         # If all who are connected have left, nobody is waited for; while nobody is, somebody may come.
         return _Look(self.ready, max(wanted, int(nobody)), absent)
+
+    def _stay(self, names: Sequence[str]) -> list[str]:
+        """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
+        return self._history.participants.remaining(names, back=True)
+
+    def _known(self) -> dict[str, str]:
+        """Return what people call everybody who took part and stays, by name."""
+        pseudonyms = self._history.participants.all()
+        staying = self._stay(sorted(pseudonyms))
+        called = self._history.participants.describe([[pseudonyms[name]] for name in staying])
+        return {name: label for name, (label,) in zip(staying, called, strict=True)}
+
+    def _count_left(self) -> int:
+        """Return how many have left, or asked to."""
+        requests = [filed.request for filed in self._history.timeline.requests if not filed.dropped]
+        for_good = (request.group for request in requests if request.scope is not PrivacyScope.RECORDS)
+        return len(frozenset[int]().union(*for_good))
 
     def _wait(self, take: Callable[[], _Look]) -> None:
         begun, announced = time.monotonic(), None
@@ -270,7 +288,7 @@ class Nodes:
         new = [member for member in new if member.node in answered]
         self._heard |= {member.node: member.since for member in new}
         answers = {
-            member: self._roster.answer(member.label, wish)
+            member: answer_wish(self._history, member.label, wish)
             for member in members.values()
             if (wish := self._own_wish(member)) is not None
         }

@@ -25,7 +25,6 @@ from rescind.flower.server.engine import FlowerEngine, Settings, find_average
 from rescind.flower.server.initial import begin_alike, digest_frozen, find_precision, find_trained
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.recorded import Recorded
-from rescind.flower.server.roster import Roster
 from rescind.flower.server.servers import DelegatedServer, MaskedServer
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
@@ -228,7 +227,7 @@ def _engine(
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
     begun = bool(history.timeline.branches)
     authenticated = history.run.facts.sources.identity is Source.CHECKED if begun else None
-    nodes = Nodes(grid, Roster(history), least, timeout, authenticated)
+    nodes = Nodes(grid, history, least, timeout, authenticated)
     if isinstance(options.public, PublicHead):
         start = {name: arrays[name].numpy() for name in trained}
         check_public(options.public, start, strategy.training.steps, options.batch)
