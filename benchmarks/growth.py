@@ -50,13 +50,13 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate, candidates
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan, RequestFiled, record, write_body
-from rescind.history.gauges import read_gauges
 from rescind.history.history import History
-from rescind.history.overview import open_requests, overview
 from rescind.history.recorder import Recorder
 from rescind.history.run import Run, describe_model
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, RoundRecord, Span, pack_participants
 from rescind.pages.report import render_report
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import open_requests, overview
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BUDGET = Budget(3.0, 1e-5)

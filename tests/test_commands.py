@@ -35,11 +35,11 @@ from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import RequestWithdrawn
-from rescind.history.overview import claimable, overview
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch, Sifu
 from rescind.progress import notify_listener
 from rescind.testing.small import simulation
+from rescind.views.overview import claimable, overview
 
 ROOT = Path(__file__).parents[1]
 

@@ -28,10 +28,10 @@ from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
-from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Exact, Last, Scratch
 from rescind.testing.small import TRAINING, simulation
+from rescind.views.overview import overview
 
 BUDGET = Budget(8.0, 0.01)
 

@@ -18,16 +18,16 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.clients import ClientState, KnownClient, list_clients
 from rescind.history.events import AnchorsNamed, record
 from rescind.history.naming import name_key
-from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Scratch
 from rescind.simulation import Federation, Simulation, SoftmaxHead
 from rescind.testing import small
 from rescind.testing.grid import InProcessGrid
 from rescind.texts import natural_order
+from rescind.views.clients import ClientState, KnownClient, list_clients
+from rescind.views.overview import overview
 from tests.engines.test_flower import grid, initial, recorded
 from tests.engines.test_staged import ANCHORS, CLINICS, start
 

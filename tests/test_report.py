@@ -22,11 +22,11 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history import codec
 from rescind.history.events import RequestWithdrawn, record
-from rescind.history.overview import overview
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.pages.report import render_report
 from rescind.testing.small import simulation
+from rescind.views.overview import overview
 
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 METHODS: dict[str, Method] = {

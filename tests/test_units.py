@@ -24,8 +24,8 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.gauges import read_gauges
 from rescind.testing.small import simulation
+from rescind.views.gauges import read_gauges
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")

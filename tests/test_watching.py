@@ -25,16 +25,16 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.clients import ClientState
 from rescind.history.clocks import add_months
 from rescind.history.erasure import Eraser
 from rescind.history.events import TrainingDoubted, record
-from rescind.history.gauges import read_gauges
-from rescind.history.overview import count_days_left, find_overdue
 from rescind.ledger.commitments import canonical, next_entry
 from rescind.ledger.records import Entry, Span
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from rescind.views.clients import ClientState
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import count_days_left, find_overdue
 from tests.engines.test_flower import grid, initial, recorded
 
 BUDGET = Budget(8.0, 0.01)

@@ -32,11 +32,11 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.recorder import Recorder
-from rescind.history.remarks import describe_release
 from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods.method import Certifying, Method
+from rescind.views.remarks import describe_release
 
 _AS_USUAL = Solving()
 

@@ -22,10 +22,10 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome
-from rescind.history.overview import find_unfinished
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
+from rescind.views.overview import find_unfinished
 
 
 class Outlet(Protocol):
@@ -219,7 +219,10 @@ def serve(
             if not _is_solved(history):
                 heeding.solve() if solve else heeding.train(until)
         # Somebody who asked in the middle of a body may have thought better of it.
-        unfinished = federation.engine.facts.stages and find_body(history.timeline, history.newest) is None
+        unfinished = (
+            federation.engine.facts.stages
+            and find_body(history.timeline.branches, history.timeline.bodies, history.newest) is None
+        )
         if not history.timeline.open_requests and not unfinished:
             newest = history.newest
             model = history.model(newest)

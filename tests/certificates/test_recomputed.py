@@ -28,7 +28,6 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
-from rescind.history.knowledge import find_known
 from rescind.history.participants import Participants
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
@@ -36,6 +35,7 @@ from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
+from rescind.views.knowledge import find_known
 
 PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())

@@ -23,10 +23,10 @@ from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.errors import DamagedCheckpointError
 from rescind.forgetting import Revocable
-from rescind.history.remarks import describe_release
-from rescind.history.remarks import read_remarks as read_own
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from rescind.views.remarks import describe_release
+from rescind.views.remarks import read_remarks as read_own
 
 SMALL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
 

@@ -490,9 +490,9 @@ def test_a_body_that_nobody_trains_is_never_whole(history: History) -> None:
     history.requests.ask([ANCHORS[0]], BUDGET)
     with pytest.raises(ValueError, match="nothing that clients sent in the last 3 rounds could be used"):
         start(history, failing=(ANCHORS[1],))
-    assert find_body(history.timeline, history.newest) is None
+    assert find_body(history.timeline.branches, history.timeline.bodies, history.newest) is None
     start(history)
-    body = find_body(history.timeline, history.newest)
+    body = find_body(history.timeline.branches, history.timeline.bodies, history.newest)
     assert body is not None
     assert (body.branch, body.clients) == (1, tuple(history.participants.find([ANCHORS[1]])))
     assert body.round > BODY_ROUNDS
@@ -667,7 +667,7 @@ def test_a_request_that_is_withdrawn_in_the_middle_of_a_body_leaves_no_half_mode
     history.waiting = withdraw_when_seen  # type: ignore[method-assign]
     start(history, evaluate_fn=ask)
     assert looked
-    assert find_body(history.timeline, history.newest) is not None
+    assert find_body(history.timeline.branches, history.timeline.bodies, history.newest) is not None
 
 
 @pytest.mark.parametrize(

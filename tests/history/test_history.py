@@ -34,7 +34,7 @@ from rescind.errors import (
 )
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.obligations import find_obligations
+from rescind.history.outcomes import find_obligations
 from rescind.history.run import Goal
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ROOT, Entry, ModelId

@@ -29,7 +29,7 @@ from rescind.history import recorder as recorders
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.obligations import find_obligations
+from rescind.history.outcomes import find_obligations
 from rescind.history.recorder import Recorder
 from rescind.history.run import Goal
 from rescind.ledger.commitments import KEY_BYTES

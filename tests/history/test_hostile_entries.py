@@ -20,14 +20,14 @@ from rescind import Budget, History, Revocable, Rounds, Sampling
 from rescind.certificates.issue import build_statement
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.events import EVENTS, read_event
-from rescind.history.gauges import read_gauges
-from rescind.history.overview import open_requests, overview
 from rescind.ledger.commitments import next_entry, stamp
 from rescind.ledger.contract import STAMPS
 from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
 from rescind.testing.small import simulation
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import open_requests, overview
 
 BUDGET = Budget(8.0, 0.01)
 WRONG: tuple[Any, ...] = (

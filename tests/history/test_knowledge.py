@@ -9,10 +9,10 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
 from rescind.engines.server import NoisedAverage
 from rescind.forgetting import Revocable
-from rescind.history.knowledge import find_known
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
+from rescind.views.knowledge import find_known
 
 BUDGET = Budget(8.0, 0.01)
 

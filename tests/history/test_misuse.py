@@ -25,7 +25,7 @@ from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryErro
 from rescind.history.erasure import _coarse
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.obligations import find_obligations
+from rescind.history.outcomes import find_obligations
 from rescind.ledger.records import ModelId, Span
 
 BUDGET = Budget(5.0, 1e-3)

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, train
 from rescind.core.calibration import Budget
-from rescind.history.gauges import read_gauges
 from rescind.history.history import History
-from rescind.history.overview import overview
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import overview
 
 CLIENTS = federation(seed=6, clients=8, rate=0.4)
 

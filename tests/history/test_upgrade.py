@@ -51,7 +51,6 @@ from rescind.errors import (
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import write_body
-from rescind.history.overview import overview
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
@@ -60,6 +59,7 @@ from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
+from rescind.views.overview import overview
 
 SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
 SIGNER = CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -356,7 +356,12 @@ def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Locat
             Revocable(history, engine(), capacity=2).train(Rounds(3))
         assert history.head == before
         # What it would plan may rest on columns that mean something else now.
-        for read in (history.lineage, lambda: overview(history), lambda: history.summary([1]), history.integrity.verify):
+        for read in (
+            history.lineage,
+            lambda: overview(history),
+            lambda: history.summary([1]),
+            history.integrity.verify,
+        ):
             with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
                 read()
 

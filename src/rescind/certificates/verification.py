@@ -63,12 +63,11 @@ from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
-from rescind.history.obligations import groups_of
-from rescind.history.outcomes import outcome_of
+from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
-from rescind.history.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
+from rescind.views.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"

@@ -30,11 +30,11 @@ from rescind.history.events import (
     write_body,
 )
 from rescind.history.journal import Journal
-from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
+from rescind.history.lineage import Lineage, branch_exits, lineage_of, steps_back
 from rescind.history.naming import check_names
 from rescind.history.numbers import check_numbers
-from rescind.history.obligations import find_obligations
-from rescind.history.timeline import Deletion, Timeline
+from rescind.history.outcomes import find_obligations
+from rescind.history.timeline import Deletion, Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
@@ -147,7 +147,7 @@ class Eraser:
         self.finish()
         if plan != plan_erasure(self._journal, plan.level):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
-        check_names(self._journal, plan.clients)
+        check_names(self._ledger, self._journal.timeline, plan.clients)
         check_suppression(self._journal)
         # Before anything is recorded: what somebody changed is not erased.
         self._computed = (plan, self._compute_stretch(plan))
@@ -233,7 +233,7 @@ def free_names(journal: Journal) -> None:
     ledger, returning = journal.ledger, journal.timeline.returning
     named = ledger.names(sorted_group(returning)) if returning else {}
     if named:
-        check_names(journal, named)
+        check_names(ledger, journal.timeline, named)
         ledger.erase_identities(sorted_group(named), may_return=True)
 
 

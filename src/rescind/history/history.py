@@ -27,16 +27,15 @@ from rescind.history.erasure import Eraser, check_suppression, plan_erasure
 from rescind.history.events import DoubtsLifted, write_body
 from rescind.history.integrity import Integrity
 from rescind.history.journal import Journal
-from rescind.history.lineage import Lineage, lineage_of, newest_model, newest_model_at
+from rescind.history.lineage import Lineage, lineage_of
 from rescind.history.locations import open_stores
-from rescind.history.obligations import find_obligations
-from rescind.history.outcomes import Outcome, find_outcomes
+from rescind.history.outcomes import Outcome, find_obligations, find_outcomes
 from rescind.history.participants import Participants, check_reason
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, count_parameters, describe_model
-from rescind.history.timeline import Doubt, Timeline
+from rescind.history.timeline import Doubt, Timeline, newest_model, newest_model_at
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span
@@ -425,7 +424,7 @@ class History:
                 self._thread = thread
                 # In memory nothing has to be waited for.
                 behind = thread if write_behind and not self._ends_here else None
-                recorder = Recorder(self.journal, self.requests, self.models, self.run, self._eraser(), behind)
+                recorder = Recorder(self.journal, self.models, self.run, self._eraser(), behind)
                 try:
                     yield recorder
                 except BaseException as failure:

@@ -32,12 +32,12 @@ from rescind.history.events import (
     RequestSettled,
 )
 from rescind.history.journal import Journal
-from rescind.history.lineage import branch_exits, find_body, newest_model
+from rescind.history.lineage import branch_exits, find_body
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import check_numbers, find_number_problems, first_models
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import NO_HEAD, broken_links
 from rescind.ledger.contract import RETURNING, ROUND, Ledger
 from rescind.ledger.records import Branch, Entry, ModelId, Span
@@ -200,7 +200,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     solves = {event.branch for _, event in timeline.of(EndByData) if event.solved}
     surely = surely_kept(timeline.branches, newest, ledger.last_round, timeline.run, solves)
-    body = find_body(timeline, newest)
+    body = find_body(timeline.branches, timeline.bodies, newest)
     yield from (
         f"{model_id} has to be kept, and is not"
         for model_id in sorted(surely | ({body.model_id} if body else set()))
@@ -307,7 +307,10 @@ def _find_stage_problems(ledger: Ledger, timeline: Timeline, recorded: Mapping[M
         named = dict.fromkeys(naming.clients, entry.sequence) | named
     for number in timeline.branches:
         for round_ in ledger.rounds(Span(number, 1, ledger.last_round(number))):
-            body, clients = find_body(timeline, round_.model_id), set(round_.clients.tolist())
+            body, clients = (
+                find_body(timeline.branches, timeline.bodies, round_.model_id),
+                set(round_.clients.tolist()),
+            )
             trained = bool(round_.participants["steps"].any())
             late = body is not None and body.model_id != round_.model_id
             at = recorded.get(round_.model_id, 0)
@@ -348,7 +351,7 @@ def _find_body_problems(timeline: Timeline, kept: Mapping[ModelId, str], models:
         return tensors.digest({name: tensor for name, tensor in model.items() if name not in stages.head})
 
     for model_id in kept:
-        body = find_body(timeline, model_id)
+        body = find_body(timeline.branches, timeline.bodies, model_id)
         # A file that cannot be read is a problem of its own.
         with suppress(HistoryError):
             if body and body.model_id in kept and read_body(model_id) != read_body(body.model_id):

@@ -10,7 +10,6 @@ from itertools import islice
 
 from rescind.errors import refuse_changes
 from rescind.history.events import ClientsLabelled, ClientsRegistered
-from rescind.history.journal import Journal
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import merkle_root
 from rescind.ledger.contract import Ledger
@@ -30,7 +29,7 @@ def is_key_name(name: str) -> bool:
     return re.fullmatch("SHA256:[A-Za-z0-9+/]{43}", name) is not None
 
 
-def check_names(journal: Journal, clients: Iterable[int]) -> None:
+def check_names(ledger: Ledger, timeline: Timeline, clients: Iterable[int]) -> None:
     """Refuse to go on with clients under names that are not those they were registered under.
 
     Whoever swaps two names in the ledger would have the wrong one forgotten, and a certificate say so.
@@ -39,7 +38,7 @@ def check_names(journal: Journal, clients: Iterable[int]) -> None:
         BrokenHistoryError: somebody added or changed an entry, a name or a label.
         MissingSecretError: the secret is not at hand.
     """
-    ledger, timeline, asked = journal.ledger, journal.timeline, set(clients)
+    asked = set(clients)
     ledger.check_stamps()
     registered = timeline.of(ClientsRegistered)
     registrations = [

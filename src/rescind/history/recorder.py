@@ -34,16 +34,17 @@ from rescind.history.events import (
     EndByData,
     HeadSolved,
     MeanMissed,
+    RequestSettled,
     SettingsTold,
     TrainingDoubted,
     write_body,
 )
 from rescind.history.journal import Journal
-from rescind.history.lineage import find_body, lineage_of, newest_model, start_edge
-from rescind.history.requests import Requests, check_all_open, hidden_at, participations_at
+from rescind.history.lineage import find_body, lineage_of, start_edge
+from rescind.history.restarts import are_unknown, check_all_open, check_open, hidden_at, participations_at
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
 from rescind.texts import is_plain
@@ -62,13 +63,12 @@ class Recorder:
     def __init__(
         self,
         journal: Journal,
-        requests: Requests,
         models: CheckpointStore,
         run: Run,
         eraser: Eraser,
         thread: Executor | None = None,
     ) -> None:
-        self._journal, self._ledger, self._requests = journal, journal.ledger, requests
+        self._journal, self._ledger = journal, journal.ledger
         self._models, self._run = models, run
         self._eraser, self._thread = eraser, thread
         # The model whose round the thread writes, and what becomes of it.
@@ -463,7 +463,10 @@ class Recorder:
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         self._check_usable()
-        self._requests.settle(number)
+        timeline = self._journal.timeline
+        if not are_unknown(self._ledger, timeline, [check_open(timeline, number).request])[0]:
+            raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
+        self._journal.record(RequestSettled(number))
         free_names(self._journal)
         self._gone, self._introduced = self._journal.timeline.forgotten, {}
 
@@ -492,7 +495,7 @@ class Recorder:
         earlier = [model_id for model_id in on_line if model_id.branch != self._newest.branch]
         chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
         self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
-        self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
+        self._anchors, body = timeline.anchors, find_body(timeline.branches, timeline.bodies, self._newest)
         self._body = None if body is None else body.model_id
         # Where a solve of a whole model was cut off the next one begins, and keeps the model that it begins with.
         self._solving = self._body in self._index and self._index[self._body] < self._tracker.last_node

@@ -6,16 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import numpy as np
-
 from rescind.core.calibration import Budget
 from rescind.core.edges import sorted_group
-from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
-from rescind.core.sensitivity import first_joined, never_joined
-from rescind.core.strict import participations
+from rescind.core.facts import PrivacyScope
 from rescind.core.summary import Request
-from rescind.core.training import LocalTraining
-from rescind.errors import ClosedRequestError, StalePlanError
+from rescind.errors import StalePlanError
 from rescind.history.clocks import add_months
 from rescind.history.events import (
     DeadlineExtended,
@@ -26,21 +21,19 @@ from rescind.history.events import (
     RecordedPlan,
     RequestFiled,
     RequestRefused,
-    RequestSettled,
     RequestWithdrawn,
     RowsNamed,
     TrainingDoubted,
 )
 from rescind.history.journal import Journal
-from rescind.history.lineage import branch_exits, lineage_of, newest_model
 from rescind.history.naming import check_names
-from rescind.history.obligations import find_obligations, hidden_together
 from rescind.history.participants import Participants, check_length, check_reason
+from rescind.history.restarts import are_unknown, check_all_open, check_open
 from rescind.history.run import Run
 from rescind.history.senders import OPERATOR, Sender
-from rescind.history.timeline import FiledRequest, Timeline
+from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.commitments import canonical
-from rescind.ledger.contract import LONGEST_NAME, ROUND, Ledger, check_digest, is_name
+from rescind.ledger.contract import LONGEST_NAME, ROUND, check_digest, is_name
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId, Span
 from rescind.texts import make_plain
 
@@ -135,7 +128,7 @@ class Requests:
                 f"{sender.asker.value} asks for one client, and this request is about {len(request.group)}"
             )
         # Before its turn, because it reads the whole journal.
-        check_names(self._journal, request.group)
+        check_names(self._ledger, self._journal.timeline, request.group)
         with self._ledger.turn():
             if request.scope is PrivacyScope.SEQUENCE and self._ledger.readmitted():
                 raise ValueError(
@@ -303,18 +296,7 @@ class Requests:
         Returns:
             for each request, in order, True if none of its clients ever touched the newest model.
         """
-        if not asked:
-            return []
-        # Its lineage is read once for all.
-        timeline = self._journal.timeline
-        facts = timeline.run.facts
-        everybody = sorted_group(client for request in asked for client in request.group)
-        newest = newest_model(self._ledger, timeline)
-        edges = lineage_of(self._ledger, timeline.branches, newest, facts.training, everybody).edges
-        # Where rounds were drawn again, who was absent may have had a part in that.
-        redrawn = facts.redrawn_rounds and len(edges) > 0
-        absent = frozenset[int]() if redrawn else frozenset(never_joined(edges, everybody).tolist())
-        return [request.group <= absent for request in asked]
+        return are_unknown(self._ledger, self._journal.timeline, asked)
 
     def waiting(self) -> list[FiledRequest]:
         """Return the open requests whose clients the newest model knows.
@@ -351,22 +333,6 @@ class Requests:
         self._looked = tip
         return known
 
-    def settle(self, number: int) -> None:
-        """Record that a request is served without a restart, because nobody of it ever touched the newest model.
-
-        For whoever holds the run.
-
-        Args:
-            number: the request's number.
-
-        Raises:
-            ValueError: the request is not open, or the newest model knows one of its clients.
-            MissingSecretError: the secret file is not at hand.
-        """
-        if not self.are_unknown([check_open(self._journal.timeline, number).request])[0]:
-            raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
-        self._journal.record(RequestSettled(number))
-
     def name_rows(self, name: str, number: int, root: str) -> None:
         """Record, once for each request, by which root a client commits to the rows that it leaves out.
 
@@ -384,63 +350,6 @@ class Requests:
         own = self._participants.blind(name)
         if (number, own) not in ((event.request, event.client) for _, event in self._journal.timeline.of(RowsNamed)):
             self._journal.record(RowsNamed(number, own, root))
-
-
-def hidden_at(
-    ledger: Ledger, timeline: Timeline, parent: ModelId, training: LocalTraining, new: Sequence[FiledRequest]
-) -> tuple[int, ...]:
-    """Return the requests whose clients have touched a model, and whose own noise does not lie before it."""
-    upstream = {model_id.branch for model_id in branch_exits(timeline.branches, parent)}
-    earlier = find_obligations(timeline)
-    promises: list[tuple[int, Request, int | None, bool]] = [
-        (owed.number, owed.request, owed.branch, owed.branch is not None) for owed in earlier
-    ]
-    promises += [(filed.number, filed.request, None, True) for filed in new]
-    owed = sorted_group(client for _, request, _, _ in promises for client in request.group)
-    path = lineage_of(ledger, timeline.branches, parent, training, owed)
-    everybody, hidden = frozenset[int](), []
-    for number, request, noise, counts in promises:
-        everybody |= request.group
-        if not counts:
-            continue
-        groups = {request.group, everybody} if request.scope is PrivacyScope.SEQUENCE else {request.group}
-        touched = any(first_joined(path.edges, group) < path.index[parent] for group in groups)
-        if touched and noise not in upstream:
-            hidden.append(number)
-    return tuple(hidden)
-
-
-def participations_at(
-    ledger: Ledger, timeline: Timeline, parent: ModelId, facts: Facts, new: Sequence[FiledRequest]
-) -> tuple[int, ...]:
-    """Return for each new request the largest sum over the rounds up to a model of |W in S|^2; see ``Branch``."""
-    if not isinstance(facts.public, DpFedAvg):
-        return ()
-    earlier, sums = [obligation.request for obligation in find_obligations(timeline)], []
-    for filed in new:
-        groups = hidden_together(filed.request, earlier)
-        everybody = sorted_group(frozenset().union(*groups))
-        path = lineage_of(ledger, timeline.branches, parent, facts.training, everybody)
-        sums.append(max(participations(path.edges, group)[path.index[parent]] for group in groups))
-        earlier.append(filed.request)
-    # Behind what nothing bounds; what goes back there is never certified.
-    return tuple(map(int, sums)) if np.isfinite(sums).all() else ()
-
-
-def check_open(timeline: Timeline, number: int) -> FiledRequest:
-    """Return an open request; refuse any other."""
-    return check_all_open(timeline, [number])[0]
-
-
-def check_all_open(timeline: Timeline, numbers: Sequence[int]) -> list[FiledRequest]:
-    """Return open requests; refuse any other."""
-    for number in numbers:
-        if number not in timeline.open_requests:
-            raise ClosedRequestError(
-                f"there is no open request {number}: it was served, withdrawn, refused or never made; `rescind "
-                "request list` tells"
-            )
-    return [timeline.open_requests[number] for number in numbers]
 
 
 def write_approval(run: str, planned: Entry, by: str) -> bytes:

@@ -20,7 +20,6 @@ from rescind.core.edges import ErasedStretch
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
-from rescind.history.overview import OpenRequest, Overview, open_requests, overview
 from rescind.history.timeline import Deletion
 from rescind.ledger.records import Branch, ModelId
 from rescind.pages.drawings import draw_chances
@@ -60,6 +59,7 @@ from rescind.pages.requests import (
 )
 from rescind.pages.summary import LEVELS, count
 from rescind.texts import make_plain
+from rescind.views.overview import OpenRequest, Overview, open_requests, overview
 
 # So many names fit below a picture, or beside its lines; of more requests the newest are drawn.
 _CURVES = 5

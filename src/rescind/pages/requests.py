@@ -14,7 +14,6 @@ from rescind.certificates.verification import VerifiedCertificate
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
-from rescind.history.overview import OpenRequest
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
 from rescind.pages.drawings import draw_days
@@ -27,6 +26,7 @@ from rescind.pages.fragments import (
     render_list,
 )
 from rescind.pages.summary import Summary, day_of, summarise
+from rescind.views.overview import OpenRequest
 
 _NO_REASON = ", and no reason was given"
 _UNSIGNED = "everything: nothing signed was given to this report, so ask for it"

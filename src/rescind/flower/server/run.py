@@ -30,12 +30,12 @@ from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.remarks import describe_release
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ModelId
 from rescind.methods import Method
 from rescind.serving import TotalRounds
 from rescind.serving import serve as serve_federation
+from rescind.views.remarks import describe_release
 
 _LOG = logging.getLogger("flwr")
 _CHANGED_CONFIG = (

@@ -12,9 +12,9 @@ from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
-from rescind.history.lineage import find_body, newest_model
+from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_outcomes
-from rescind.history.timeline import FiledRequest
+from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.records import ModelId
 from rescind.texts import natural_order
 
@@ -82,7 +82,7 @@ def _overview(history: History, most: int | None) -> Overview:
     restarts = (outcome.restart for outcome in find_outcomes(timeline).values())
     looked = any(restart and not restart.planned.public_plan for restart in restarts)
     names = dict(zip(chosen, history.participants.describe([chosen])[0], strict=True))
-    body = find_body(timeline, newest)
+    body = find_body(timeline.branches, timeline.bodies, newest)
     # Before it is whole, those who may train it.
     anchors = timeline.anchors if body is None else frozenset(body.clients)
     return Overview(
