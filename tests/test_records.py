@@ -307,7 +307,7 @@ def test_who_is_settled_by_hand_may_take_part(history: History) -> None:
         node = plan.candidate.node
         start = history.model(ModelId(node.branch, node.round))
         recorder.restart(ModelId(node.branch, node.round), start, requests=[1])
-    history.requests.settle(number)
+        recorder.settle(number)
     assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
 
 

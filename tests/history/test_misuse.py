@@ -298,12 +298,17 @@ def test_coarse_weights_are_never_smaller() -> None:
 def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> None:
     trained(history, 2, range(5))
     trained(history, 2, range(6))
-    with pytest.raises(ValueError, match="knows clients of request"):
-        history.requests.settle(number := history.requests.ask([name(5)], BUDGET))
+    number = history.requests.ask([name(5)], BUDGET)
+    with (
+        history.recording(FACTS, START) as recorder,
+        pytest.raises(ValueError, match="knows clients of request"),
+    ):
+        recorder.settle(number)
     with pytest.raises(ValueError, match=f"request {number} is about some of these clients already"):
         history.requests.ask([name(4), name(5)], BUDGET)
     restarted(history, planned(history, 0, ModelId(0, 2)))
-    history.requests.settle(number)
+    with history.recording(FACTS, START) as recorder:
+        recorder.settle(number)
     plan = history.plan_erasure()
     client = next(iter(history.participants.find([name(5)])))
     assert client in plan.clients

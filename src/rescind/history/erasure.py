@@ -7,7 +7,6 @@ the noised model; ``output`` deletes what is no longer needed and says what can 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,7 @@ from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_gr
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.tracker import SensitivityTracker
-from rescind.errors import refuse_changes
 from rescind.history.events import (
-    ClientsReadmitted,
     ErasureFinished,
     RepliesRejected,
     StretchKept,
@@ -31,7 +28,7 @@ from rescind.history.events import (
 )
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, steps_back
-from rescind.history.naming import check_names
+from rescind.history.naming import check_names, check_suppression, suppression_digest
 from rescind.history.numbers import check_numbers
 from rescind.history.outcomes import find_obligations
 from rescind.history.timeline import Deletion, Timeline, newest_model
@@ -39,7 +36,6 @@ from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
 from rescind.progress import report_progress
-from rescind.texts import is_digest
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -148,7 +144,7 @@ class Eraser:
         if plan != plan_erasure(self._journal, plan.level):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
         check_names(self._ledger, self._journal.timeline, plan.clients)
-        check_suppression(self._journal)
+        check_suppression(self._ledger)
         # Before anything is recorded: what somebody changed is not erased.
         self._computed = (plan, self._compute_stretch(plan))
         self._journal.record(plan)
@@ -235,49 +231,6 @@ def free_names(journal: Journal) -> None:
     if named:
         check_names(ledger, journal.timeline, named)
         ledger.erase_identities(sorted_group(named), may_return=True)
-
-
-def suppression_digest(ledger: Ledger) -> str:
-    """Commit to the list by which erased names are recognised, and to the run's secret."""
-    listed = ",".join(f"{digest} {client}" for digest, client in ledger.erased_name_digests())
-    return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
-
-
-def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
-    """Compare the list by which erased names are recognised with what the last erasure left.
-
-    And those who were readmitted with those who were erased before.
-    """
-    left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
-    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients} - timeline.returning
-    listed = ledger.erased_name_digests()
-    if {client for digest, client in listed if is_digest(digest)} != erased:
-        yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
-    if left and left[-1] != suppression_digest(ledger):
-        yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
-    elif not left and listed:
-        yield "names are listed as erased, and no erasure says so"
-    plans = {deletion.number: deletion.plan for deletion in timeline.deletions}
-    gone = set[int]()
-    for entry, event in timeline.moments:
-        if isinstance(event, ErasureFinished) and event.erasure in plans:
-            gone.update(plans[event.erasure].clients)
-        elif isinstance(event, ClientsReadmitted) and (unknown := set(event.clients) - gone):
-            yield f"entry {entry.sequence} readmits client {min(unknown)}, who was not forgotten by then"
-
-
-def check_suppression(journal: Journal) -> None:
-    """Refuse to go on with another list of erased names than the last erasure left: the forgotten could come back.
-
-    Raises:
-        BrokenHistoryError: somebody changed the list.
-    """
-    # Else an erasure by another process, between the two, would look as if somebody had changed the list.
-    with journal.ledger.snapshot():
-        timeline = journal.timeline
-        # An erasure that was cut off has begun to change it.
-        if not timeline.unfinished_deletions:
-            refuse_changes(find_suppression_problems(journal.ledger, timeline))
 
 
 def _covered(timeline: Timeline, level: ErasureLevel) -> set[int]:

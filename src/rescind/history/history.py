@@ -23,12 +23,13 @@ from rescind.core.summary import Node, Summary
 from rescind.errors import (
     LockedError,
 )
-from rescind.history.erasure import Eraser, check_suppression, plan_erasure
+from rescind.history.erasure import Eraser, plan_erasure
 from rescind.history.events import DoubtsLifted, write_body
 from rescind.history.integrity import Integrity
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, lineage_of
 from rescind.history.locations import open_stores
+from rescind.history.naming import check_suppression
 from rescind.history.outcomes import Outcome, find_obligations, find_outcomes
 from rescind.history.participants import Participants, check_reason
 from rescind.history.recorder import Recorder
@@ -414,7 +415,7 @@ class History:
         """
         with self.ledger.writing():
             self.ledger.check_stamps()
-            check_suppression(self.journal)
+            check_suppression(self.ledger)
             self._check_run(Run(facts, describe_model(start), capacity, goal))
             self._recover()
             if not self.timeline.branches:

@@ -22,7 +22,6 @@ from rescind.errors import (
 )
 from rescind.history.bounds import follow_from_rounds
 from rescind.history.clocks import entry_times
-from rescind.history.erasure import find_suppression_problems
 from rescind.history.events import (
     AnchorsNamed,
     BodyTrained,
@@ -33,7 +32,7 @@ from rescind.history.events import (
 )
 from rescind.history.journal import Journal
 from rescind.history.lineage import branch_exits, find_body
-from rescind.history.naming import find_name_problems
+from rescind.history.naming import find_name_problems, find_suppression_problems
 from rescind.history.numbers import check_numbers, find_number_problems, first_models
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from rescind.core.edges import sorted_group
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.errors import MissingSecretError, UnknownClientError, UnsafePermissionsError
-from rescind.history.erasure import check_suppression
 from rescind.history.journal import Journal
+from rescind.history.naming import check_suppression
 from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import Ledger
@@ -278,7 +278,7 @@ class Participants:
             raise ValueError("the reason names the client: it is recorded for good, so say it without the name")
         # Whoever could change the list would have somebody else readmitted.
         self._ledger.check_stamps()
-        check_suppression(self._journal)
+        check_suppression(self._ledger)
         timeline = self._journal.timeline
         erased = self._ledger.erased_as([name], [name]).get(name, set())
         present = {client for client, label in self._ledger.labels().items() if label == name}
