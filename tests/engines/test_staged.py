@@ -654,7 +654,7 @@ def test_a_request_that_is_withdrawn_in_the_middle_of_a_body_leaves_no_half_mode
         if number == 1 and not asked:
             asked.append(history.requests.ask([ANCHORS[0]], BUDGET))
 
-    waiting = history.waiting
+    waiting = history.requests.waiting
     looked: list[int] = []
 
     def withdraw_when_seen() -> Any:
@@ -664,7 +664,7 @@ def test_a_request_that_is_withdrawn_in_the_middle_of_a_body_leaves_no_half_mode
             history.requests.withdraw(asked[0])
         return found
 
-    history.waiting = withdraw_when_seen  # type: ignore[method-assign]
+    history.requests.waiting = withdraw_when_seen  # type: ignore[method-assign]
     start(history, evaluate_fn=ask)
     assert looked
     assert find_body(history.timeline.branches, history.timeline.bodies, history.newest) is not None
