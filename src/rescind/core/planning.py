@@ -224,9 +224,9 @@ def _owed(
             # No noise that is calibrated to clients hides rows of one that stays.
             rule = _never if promise.scope is PrivacyScope.RECORDS else rule
             if (rule, promise, group) not in summary.bounds:
-                found = rule(summary, promise, group)
-                found.flags.writeable = False
-                summary.bounds[rule, promise, group] = found
+                computed = rule(summary, promise, group)
+                computed.flags.writeable = False
+                summary.bounds[rule, promise, group] = computed
             bounds = summary.bounds[rule, promise, group]
             owed.append(_Debt(group, promise, until, spent, bounds, first_joined(summary.edges, group)))
     return owed
