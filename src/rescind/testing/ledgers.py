@@ -309,12 +309,12 @@ class LedgerConformance:
     def test_what_is_no_name_is_refused(self, open_ledger: OpenLedger) -> None:
         ledger = open_ledger()
         for name in NO_NAMES:
-            with refused(ValueError, "no name"):
+            with refused(ValueError, "not a valid name"):
                 ledger.register(["fine", name], NOW)
             for method in (ledger.pseudonyms, ledger.forgotten):
-                with refused(ValueError, "no name"):
+                with refused(ValueError, "not a valid name"):
                     method(["fine", name])
-        with refused(ValueError, "no name"):
+        with refused(ValueError, "not a valid name"):
             ledger.register(["fine", 7], NOW)  # type: ignore[list-item]
         assert ledger.identities() == {}
 
@@ -635,7 +635,7 @@ class LedgerConformance:
         assert open_ledger().labels() == {1: "ann", 3: "ann"}
         ledger.label({"key-a": "Ann’s"}, NOW)
         assert ledger.labels() == {1: "Ann’s", 3: "ann"}
-        with refused(ValueError, "no name"):
+        with refused(ValueError, "not a valid name"):
             ledger.label({"key-b": ""}, NOW)
         ledger.erase_identities(group(1))
         ledger.label({"key-a": "back"}, NOW)
