@@ -81,9 +81,9 @@ def judge_server(seed: int) -> Judged:
     leaver = "clinic-3"
     history, revocable, model = trained(None)
     with history:
-        group = history.clients([leaver])
+        group = history.participants.find([leaver])
         bound = group_sensitivity(history.lineage(group=group).edges, group)[-1]
-        plan = revocable.plan(Last(), history.ask([leaver], Budget(1.0, 1e-5)))
+        plan = revocable.plan(Last(), history.requests.ask([leaver], Budget(1.0, 1e-5)))
     other, _, without = trained(leaver)
     other.close()
     return Judged(plan.candidate.mode is not Mode.HEURISTIC, bool(distance(model, without) > bound))
@@ -173,7 +173,7 @@ def _released(setting: Setting, *, changed: bool, kept: bool = False) -> tuple[s
             return Revocable(history, engine(), capacity=setting.capacity, goal=goal, scored=False)
 
         federate().train(Rounds(rounds))
-        history.ask([leaver], Budget(1.0, 1e-5), scope=setting.scope)
+        history.requests.ask([leaver], Budget(1.0, 1e-5), scope=setting.scope)
         if records and not kept:
             shards[leaver] = Shard(own.features[going:], own.labels[going:])
         # Long enough for the client to be drawn again.

@@ -84,8 +84,8 @@ def watch(reports: Connection, cut: int | None) -> None:
         setattr(owner, method, announced(getattr(owner, method), phase, reports))
     steps = Eraser.steps
 
-    def watched(self: Eraser, begun: Deletion, time: str) -> list[Step]:
-        found = steps(self, begun, time)
+    def watched(self: Eraser, begun: Deletion) -> list[Step]:
+        found = steps(self, begun)
         tell(reports, "steps", *(each.name for each in found))
         return [Step(each.name, mortal(at, each)) for at, each in enumerate(found)]
 

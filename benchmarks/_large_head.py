@@ -101,7 +101,7 @@ def solve_large(l2: float, solving: Solving) -> Solved:
     with tempfile.TemporaryDirectory() as folder, History(folder + "/history") as history:
         revocable = Revocable(history, engine, scored=False)
         revocable.train(Rounds(1))
-        history.ask([leaver], Budget(1.0, 1e-5))
+        history.requests.ask([leaver], Budget(1.0, 1e-5))
         before, start = reset_peak(), perf_counter()
         (outcome,) = revocable.forget(Solve(solving), until=Rounds(1))
         seconds, memory = perf_counter() - start, read_status("VmHWM") - before

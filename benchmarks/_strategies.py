@@ -182,7 +182,7 @@ def _sends_another_model(
     history, run = world(list(shards))
     other, _ = world([name for name in shards if name != leaver])
     apart = distance(_wide(history.model(history.newest)), _wide(other.model(other.newest)))
-    history.ask([leaver], BUDGET)
+    history.requests.ask([leaver], BUDGET)
     run(1, method=Last())
     said = certify(history)
     if said.guarantee is None or said.noise is None:
@@ -232,7 +232,7 @@ def _released(variant: int, strategy: FedAvg, steer: Callable[[Tensor, ConfigRec
             if server_round == 3:
                 grid.gone.discard(leaver)
             if server_round == 6 and not asked:
-                asked.append(history.ask([leaver], BUDGET))
+                asked.append(history.requests.ask([leaver], BUDGET))
 
         rescind.flower.run(
             Recorded(strategy, history), grid, network(), 10, evaluate_fn=evaluate_fn, train_config=config
@@ -311,7 +311,7 @@ def metrics() -> bool:
             strategy.train_metrics_aggr_fn = combine
             rescind.flower.run(chosen, grid, network(), 4)
             if leaver in names:
-                history.ask([leaver], Budget(8.0, 1e-3))
+                history.requests.ask([leaver], Budget(8.0, 1e-3))
                 rescind.flower.run(chosen, grid, network(), 6)
                 modes.add(build_statement(history, 1).predicate.mode)
             else:
@@ -334,7 +334,7 @@ def limit() -> bool:
         without.__getattr__ = lambda _, name: getattr(solved, name)  # type: ignore[attr-defined]
         Revocable(other, without(), scored=False).solve()
         apart = distance(history.model(history.newest), other.model(other.newest))
-        number = history.ask([leaver], BUDGET)
+        number = history.requests.ask([leaver], BUDGET)
         try:
             revocable.forget(Last(), Rounds(0))
         except ValueError:

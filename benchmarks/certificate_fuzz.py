@@ -92,10 +92,10 @@ class Issued:
         federation = Revocable(self.history, engine, server)
         federation.train(Rounds(10))
         scope = PrivacyScope.RECORDS if isinstance(method, Solve) else PrivacyScope.GROUP
-        number = self.history.ask(["clinic-3"], Budget(8.0, 0.01), scope=scope)
+        number = self.history.requests.ask(["clinic-3"], Budget(8.0, 0.01), scope=scope)
         federation.forget(method, Rounds(2))
         if scope is PrivacyScope.RECORDS:
-            self.history.name_rows("clinic-3", number, "5" * 64)
+            self.history.requests.name_rows("clinic-3", number, "5" * 64)
         self.model = folder / "model.safetensors"
         save(self.history.model(self.history.newest), self.model)
         self.statement = build_statement(self.history, number)

@@ -381,7 +381,7 @@ def sensitivities(history: History, names: Iterable[str], rounds: int) -> dict[s
     """Return Psi of clients after a number of rounds of the first branch, by what they are called."""
     found = {}
     for name in names:
-        (client,) = history.clients([name])
+        (client,) = history.participants.find([name])
         path = history.lineage(ModelId(0, rounds), group=[client])
         found[name] = float(client_sensitivities(path.edges, [client], [len(path.edges)])[0, 0])
     return found
@@ -393,7 +393,7 @@ def limits(history: History, honest: Iterable[str], rounds: int) -> dict[str, fl
     Theory section 4.
     """
     training = history.run.facts.training
-    ours = {next(iter(history.clients([name]))): name for name in honest}
+    ours = {next(iter(history.participants.find([name]))): name for name in honest}
     found = dict.fromkeys(ours.values(), 0.0)
     for round_ in history.ledger.rounds(Span(0, 1, rounds)):
         edge = round_.edge(training)
@@ -434,12 +434,12 @@ def outcome(on: Hostile, kind: str, rounds: int = ROUNDS, *, bounded: bool = Tru
         recorded = strategy(kind, history)
         try:
             rescind.flower.run(recorded, on, initial(kind), num_rounds=rounds)
-            clients = history.clients(honest)
+            clients = history.participants.find(honest)
             if bounded:
                 found, most = sensitivities(history, honest, rounds), limits(history, honest, rounds)
-            history.ask(honest[:1], Budget(8.0, 1e-3))
+            history.requests.ask(honest[:1], Budget(8.0, 1e-3))
             rescind.flower.run(recorded, on, initial(kind), num_rounds=AFTERWARDS)
-            unserved = 1 - len(history.outcomes()) + len(history.verify())
+            unserved = 1 - len(history.outcomes()) + len(history.integrity.verify())
         except Exception as error:
             return Outcome(repr(error), 1, 0, found, most)
         noted = [event.rejected for _, event in history.timeline.of(RepliesRejected)]
@@ -466,12 +466,12 @@ def solved(
         recorded = strategy("declared", history, training=TRAINING, declared=False)
         try:
             rescind.flower.run(recorded, on, initial("declared"), num_rounds=1)
-            clients = history.clients(honest)
-            history.ask(names[:1], Budget(8.0, 1e-3))
+            clients = history.participants.find(honest)
+            history.requests.ask(names[:1], Budget(8.0, 1e-3))
             method = Solve(Solving(most_bytes=most_bytes))
             rescind.flower.run(recorded, on, initial("declared"), num_rounds=1, method=method)
             (forgotten,) = history.outcomes()
-            unserved = len(history.verify())
+            unserved = len(history.integrity.verify())
         except Exception as error:
             return 0, Outcome(repr(error), 1, 0, {}, {}), on.replies
         noted = [event.rejected for _, event in history.timeline.of(RepliesRejected)]

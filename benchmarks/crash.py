@@ -40,7 +40,6 @@ from rescind.errors import LockedError
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
-from rescind.history.requests import ask, record_plan
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ROOT, Entry, ErasureLevel, ModelId, Span
@@ -84,7 +83,7 @@ def child(reports: Connection, location: Location, seed: int, cut: int | None) -
                     serve(history, recorder, clients, asked[0], rng)
                 elif recorder.model_id.round >= ROUNDS_A_BRANCH:
                     group, now = frozenset([int(rng.choice(retained(history)))]), datetime.now(UTC)
-                    ask(history.ledger, Request(group, Budget(5.0, 1e-3)), now, now + timedelta(30))
+                    history.requests.file(Request(group, Budget(5.0, 1e-3)), now + timedelta(30))
                 else:
                     gone = history.ledger.forgotten([name(each) for each in range(CLIENTS)])
                     present = [each for each in range(CLIENTS) if name(each) not in gone][:PRESENT]
@@ -114,7 +113,7 @@ def serve(
     if planned is None:
         found = candidates(history.summary(asked.request.group), asked.request)
         planned = RecordedPlan((asked.number,), found[rng.integers(len(found))], public_plan=False)
-        record_plan(history.ledger, planned, datetime.now(UTC))
+        history.requests.record_plan(planned)
     parent = ModelId(planned.candidate.node.branch, planned.candidate.node.round)
     model = history.model(parent)
     if planned.candidate.sigma:
@@ -151,7 +150,7 @@ class Witness:
             "rounds_lost": self._lost,
             "wrong_digests": self._wrong,
             "orphans": self._orphans,
-            "broken_chains": lambda history, _: iter(history.verify(self.heads.values())),
+            "broken_chains": lambda history, _: iter(history.integrity.verify(self.heads.values())),
             "erasures_incomplete": self._incomplete,
             "torn": torn,
         }

@@ -39,6 +39,7 @@ from rescind.errors import LockedError
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
+from rescind.history.requests import Requests
 from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
@@ -65,11 +66,11 @@ def work(reports: Connection, location: Location) -> None:
     """Go on with train-and-forget wherever it stands, to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch(reports, None)
-    History.record_plan = announced(History.record_plan, "plan", reports)  # type: ignore[method-assign]
+    Requests.record_plan = announced(Requests.record_plan, "plan", reports)  # type: ignore[method-assign]
     Recorder.record_retrained = announced(Recorder.record_retrained, "end of training", reports)  # type: ignore[method-assign]
     tell(reports, "phase", "opening")
     with location.open() as history:
-        history._clock = lambda: NOON
+        history.journal.clock = lambda: NOON
         patiently(lambda: forget_all(history))
     tell(reports, "finished")
 
@@ -85,7 +86,7 @@ def forget_all(history: History) -> None:
         for group in groups:
             asked += 1
             if len(history.timeline.requests) < asked:
-                history.ask(group, Budget(8.0, 0.01))
+                history.requests.ask(group, Budget(8.0, 0.01))
         served = {outcome.asked.number for outcome in history.outcomes()}
         numbers = [each.number for each in history.timeline.requests][asked - len(groups) : asked]
         if not served.issuperset(numbers):
@@ -137,7 +138,7 @@ def snapshot(location: Location) -> dict[str, object]:
             ],
             "stretches": {number: each.remaining.tobytes() for number, each in ledger.stretches().items()},
             "outcomes": [replace(each, asked=replace(each.asked, forgotten=())) for each in history.outcomes()],
-            "tampered": history.verify(),
+            "tampered": history.integrity.verify(),
         }
 
 

@@ -137,7 +137,7 @@ class Ordeal:
         found = Counter[str]()
         found["different"] += said(["it holds something else"] if digest(location) != self._after else [])
         with location.open() as history:
-            found["broken"] += said(history.verify())
+            found["broken"] += said(history.integrity.verify())
         if location.backend == "sqlite":
             found["left_over"] += said({path.name for path in Path(location.address).iterdir()} - FILES)
         return found

@@ -160,7 +160,7 @@ def find_wrong(day: Day) -> Iterator[str]:
             yield f"the requests are {states}"
         if set(history.ledger.labels().values()) != {"cleveland", "hungary"}:
             yield f"those left are {sorted(history.ledger.labels().values())}"
-        yield from history.verify()
+        yield from history.integrity.verify()
     key = day.folder / "operator.key"
     command("key", "new", key)
     for number, asker in askers.items():

@@ -278,11 +278,11 @@ class Case:
 
     def ask(self, history: History) -> tuple[Promise, PrivacyScope]:
         """Let one to three of those who took part ask to be forgotten."""
-        took_part = history.ledger.pseudonyms(history.remaining(self.tape.clients))
+        took_part = history.ledger.pseudonyms(history.participants.remaining(self.tape.clients))
         size = min(int(self.rng.integers(1, 4)), max(1, len(took_part) - 2))
         own = {str(name): took_part[str(name)] for name in self.rng.choice(sorted(took_part), size, replace=False)}
         scope = list(PrivacyScope)[int(self.rng.integers(3))]
-        number = history.ask(list(own), BUDGETS[int(self.rng.integers(len(BUDGETS)))], scope=scope)
+        number = history.requests.ask(list(own), BUDGETS[int(self.rng.integers(len(BUDGETS)))], scope=scope)
         groups = [{name: client} for name, client in own.items()] if scope is PrivacyScope.INDIVIDUAL else [own]
         if scope is PrivacyScope.SEQUENCE:
             earlier = [group for promise in self.promises for group in promise.groups]
@@ -518,11 +518,11 @@ def pair(folder: str | None, over_all: bool = False) -> Pair:
         revocable.train(Rounds(12))
         # Whoever took part in the last round has left most.
         parent, leaver = history.newest, tape.rounds[history.newest][1][0]
-        group, path = history.clients([leaver]), history.lineage()
+        group, path = history.participants.find([leaver]), history.lineage()
         total = sum(len(shard.labels) for shard in shards.values())
         edges = [_over_all(edge, total) for edge in path.edges] if over_all else path.edges
         bound = float(group_sensitivity(edges, group)[path.index[parent]])
-        history.ask([leaver], PAIR_BUDGET)
+        history.requests.ask([leaver], PAIR_BUDGET)
         # Who takes part after the restart does not depend on where it is.
         (outcome,) = revocable.forget(Scratch(), Rounds(RETRAINED + 1), level=ErasureLevel.OUTPUT)
         assert outcome.restart is not None

@@ -154,7 +154,7 @@ def undisturbed(trial: Trial) -> bool:
         for at, names in enumerate(trial.participants()):
             on.gone = set(NAMES) - names
             rescind.flower.run(recorded(other, 1), on, initial(), num_rounds=at + 1)
-        problems = history.verify()
+        problems = history.integrity.verify()
         mine, theirs = other.model(other.newest), history.model(history.newest)
         same = all(np.allclose(tensor, theirs[name], rtol=1e-12, atol=1e-15) for name, tensor in mine.items())
         for one, two in zip(*(each.ledger.rounds(Span(0, 1, 10**6)) for each in (history, other)), strict=True):

@@ -50,14 +50,13 @@ from rescind.core.facts import Mode
 from rescind.core.planning import Candidate, candidates
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan, RequestFiled, record, write_body
-from rescind.history.gauges import read_gauges
 from rescind.history.history import History
-from rescind.history.overview import open_requests, overview
 from rescind.history.recorder import Recorder
-from rescind.history.requests import blind_name, receipt, record_plan
 from rescind.history.run import Run, describe_model
 from rescind.ledger.records import Branch, ErasureLevel, ModelId, RoundRecord, Span, pack_participants
 from rescind.pages.report import render_report
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import open_requests, overview
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BUDGET = Budget(3.0, 1e-5)
@@ -250,13 +249,13 @@ def measure(world: World) -> tuple[dict[str, float], int]:
     verified = [signer.public_key]
     took["verify"] = world.best(lambda: fresh(world, lambda history: verify(content, verified, history=history)))
     took["report"] = world.best(lambda: fresh(world, partial(render_report, private=False)))
-    return took, len(fresh(world, lambda history: history.verify()))
+    return took, len(fresh(world, lambda history: history.integrity.verify()))
 
 
 def fresh(world: World, work: Callable[[History], Any]) -> Any:
     """Do something with a history that was not read yet."""
     with world.open() as history:
-        history._clock = lambda: NOW
+        history.journal.clock = lambda: NOW
         return work(history)
 
 
@@ -275,17 +274,17 @@ def ask(world: World, took: dict[str, float]) -> tuple[int, ...]:
         until = (NOW + timedelta(days=30)).isoformat()
         ledger._beside_the_writer = nullcontext
         for leaver in world.leavers():
-            (client,) = history.clients([name(leaver)])
-            digests = (blind_name(receipt(ledger, name(leaver)), name(leaver)),)
+            (client,) = history.participants.find([name(leaver)])
+            digests = (history.participants.blind(name(leaver)),)
             record(ledger, RequestFiled(Request(frozenset({client}), BUDGET), until, digests), NOW.isoformat())
     took["ask"] = math.inf
     for extra in (world.size.requests, world.size.requests + 1):
         with world.open() as history:
-            history._clock = lambda: NOW
+            history.journal.clock = lambda: NOW
             start = world.clock()
-            number = history.ask([name(extra)], BUDGET)
+            number = history.requests.ask([name(extra)], BUDGET)
             took["ask"] = min(took["ask"], world.clock() - start)
-            history.withdraw(number)
+            history.requests.withdraw(number)
     return tuple(range(1, world.size.requests + 1))
 
 
@@ -302,22 +301,22 @@ def took_part(history: History) -> list[str]:
         clients |= dict.fromkeys(round_.clients.tolist())
         if len(clients) >= MANY:
             break
-    return history.names(list(clients)[:MANY])
+    return history.participants.names(list(clients)[:MANY])
 
 
 def plan(history: History, names: Sequence[str]) -> None:
-    request = Request(history.clients(names), BUDGET)
+    request = Request(history.participants.find(names), BUDGET)
     candidates(history.summary(request.group), request)
 
 
 def forget(world: World, asked: tuple[int, ...]) -> None:
     """Go back to the last kept model that knows nobody of them, and train a round."""
     with world.open() as history:
-        history._clock = lambda: NOW
+        history.journal.clock = lambda: NOW
         before = [model_id for model_id in history.kept() if model_id.round <= world.last_before()]
         parent = max(before)
         chosen = Candidate(Node(parent.round, 0, parent.round), 0.0, Mode.EXACT, (), 0.0, 1.0)
-        record_plan(history.ledger, RecordedPlan(asked, chosen, public_plan=False), NOW)
+        history.requests.record_plan(RecordedPlan(asked, chosen, public_plan=False))
         with world.recording(history) as recorder:
             recorder.restart(parent, history.model(parent), requests=asked)
             commit(world, recorder)

@@ -31,9 +31,9 @@ from rescind.core.edges import Edge
 from rescind.core.sensitivity import group_sensitivity
 from rescind.history.bounds import keep_bounds, read_bounds
 from rescind.history.events import record, write_body
-from rescind.history.lineage import Lineage, lineage_of, newest_model
+from rescind.history.lineage import Lineage, lineage_of
 from rescind.history.run import Run
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.records import Branch, ModelId, RoundRecord, pack_participants
 from rescind.ledger.sql import SqlLedger
 

@@ -213,7 +213,7 @@ def within(psi: Trace, threshold: float) -> int:
 
 def compared(engine: Simulation, history: History, leaving: Sequence[str], marks: Collection[int]) -> Distances:
     """Retrain without all leavers, and without the one with the largest Psi, and measure the distances."""
-    group = history.clients(leaving)
+    group = history.participants.find(leaving)
     summary = history.summary(group)
     alone = client_sensitivities(summary.edges, sorted(group), range(len(summary.edges) + 1))
     largest = int(alone[-1].argmax())
@@ -295,7 +295,7 @@ def recovered(
 
 def refusal(history: History, leaving: Sequence[str], at: int) -> str:
     """Ask the product for noise of the public list next to 0.05 at a round where it hides nobody."""
-    request = Request(history.clients(leaving), EXACT, PrivacyScope.INDIVIDUAL)
+    request = Request(history.participants.find(leaving), EXACT, PrivacyScope.INDIVIDUAL)
     summary = history.summary(request.group)
     (node,) = (each for each in summary.kept if each.round == at)
     try:
@@ -341,7 +341,7 @@ def ratios(found: Distances) -> dict[str, float]:
 def served(case: Case, engine: Engine, history: History, leaving: Sequence[str], until: Accuracy) -> dict[str, Any]:
     """Serve the request and read what would be signed."""
     # The signature offers only what can be certified.
-    request = history.ask(leaving, cast(Budget, case.budget), scope=case.scope)
+    request = history.requests.ask(leaving, cast(Budget, case.budget), scope=case.scope)
     federation = revocable(history, engine)
     letter = federation.plan(PaperSifu(SIGMA), request).candidate if case.budget is CLASSIC else None
     (outcome,) = federation.forget(case.method, until, level=ErasureLevel.OUTPUT)

@@ -92,7 +92,7 @@ def measure(case: Case, precision: str) -> tuple[list[Comparison], Candidate]:
         revocable = Revocable(history, tape, capacity=16)
         revocable.train(Rounds(case.rounds))
         found = compare_worlds(history, tape, [leaver])
-        plan = revocable.plan(Sifu(), history.ask([leaver], BUDGET))
+        plan = revocable.plan(Sifu(), history.requests.ask([leaver], BUDGET))
     return found, plan.candidate
 
 

@@ -118,7 +118,7 @@ def forget(case: Case, method: Method) -> Forgotten:
     with History.in_memory() as history:
         federation = Revocable(history, case.engine, scored=False)
         federation.train(Rounds(case.rounds))
-        history.ask(case.leaving, BUDGET, scope=PrivacyScope.RECORDS if case.without else PrivacyScope.GROUP)
+        history.requests.ask(case.leaving, BUDGET, scope=PrivacyScope.RECORDS if case.without else PrivacyScope.GROUP)
         federation = replace(federation, engine=case.without or case.engine)
         (outcome,) = federation.forget(method, until=Rounds(case.rounds))
         if outcome.mode is not Mode.EXACT:

@@ -31,7 +31,7 @@ from rescind.testing.small import simulation
 def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(2))
-        history.label({"clinic-3": "Clinic of the North"})
+        history.participants.label({"clinic-3": "Clinic of the North"})
     return tmp_path / "history"
 
 
@@ -222,7 +222,7 @@ def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
     with History(folder) as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        number = history.ask(["clinic-1"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
         federation.forget(Scratch(), Rounds(1))
         said("certify", folder, number, "--key", tmp_path / "operator", "-o", certificate)
         federation.train(Rounds(3))
@@ -369,7 +369,7 @@ def test_a_receipt_finds_its_client_in_a_certificate_by_name_or_key(
     with History(folder) as history:
         # A clinic whose key was replaced, and which is called as people call it.
         history.ledger.register([KEY, OTHER_KEY], "2026-11-01T12:00:00+00:00")
-        history.label(dict.fromkeys([KEY, OTHER_KEY], "Clinic of the South"))
+        history.participants.label(dict.fromkeys([KEY, OTHER_KEY], "Clinic of the South"))
     files = [tmp_path / "south.json", tmp_path / "one.json", tmp_path / "two.json"]
     named = [word for path in files[:2] for word in ("--receipt", path)]
     added = said("request", "add", folder, "Clinic of the South", "clinic-1", *named)
@@ -436,4 +436,4 @@ def test_a_forgotten_client_is_readmitted_with_a_reason(forgotten: Path) -> None
     assert line.strip().endswith("served, readmitted since")
     with History(forgotten) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(2))
-        assert "clinic-1" in history.known_names()
+        assert "clinic-1" in history.participants.all()

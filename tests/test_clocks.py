@@ -34,15 +34,15 @@ def certified(history: History, asked_at: timedelta, served_at: timedelta) -> Ve
     """Ask and serve, each by a clock that is wrong by so much."""
     federation = Revocable(history, simulation(rate=1.0, secret_noise=True))
     federation.train(Rounds(2))
-    history._clock = lambda: datetime.now(UTC) + asked_at
-    number = history.ask(["clinic-3"], Budget(3.0, 1e-5))
-    history._clock = lambda: datetime.now(UTC) + served_at
+    history.journal.clock = lambda: datetime.now(UTC) + asked_at
+    number = history.requests.ask(["clinic-3"], Budget(3.0, 1e-5))
+    history.journal.clock = lambda: datetime.now(UTC) + served_at
     federation.forget(Scratch(), Rounds(1))
     own = CryptoSigner.generate_ed25519()
     content = sign(build_statement(history, number), [own])
     verify(content, [own.public_key])
     found = verify(content, [own.public_key], history=history)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     render_certificate(found, "today")
     return found
 
@@ -88,10 +88,10 @@ def test_what_is_still_to_come_is_not_told_as_done(history: History, tmp_path: P
 def test_nobody_waits_until_9999(year: int, history: History) -> None:
     Revocable(history, simulation(rate=1.0, secret_noise=True)).train(Rounds(1))
     with pytest.raises(ValueError, match="more than a year away"):
-        history.ask(["clinic-3"], Budget(3.0, 1e-5), deadline=datetime(year, 12, 31, tzinfo=UTC))
-    number = history.ask(["clinic-3"], Budget(3.0, 1e-5), deadline=datetime.now(UTC) + timedelta(days=300))
+        history.requests.ask(["clinic-3"], Budget(3.0, 1e-5), deadline=datetime(year, 12, 31, tzinfo=UTC))
+    number = history.requests.ask(["clinic-3"], Budget(3.0, 1e-5), deadline=datetime.now(UTC) + timedelta(days=300))
     with pytest.raises(ValueError, match="two months in all"):
-        history.extend(number, 10**12, "never")
-    history._clock = lambda: datetime(year, 12, 31, tzinfo=UTC)
+        history.requests.extend(number, 10**12, "never")
+    history.journal.clock = lambda: datetime(year, 12, 31, tzinfo=UTC)
     with pytest.raises(ValueError, match="clock says"):
-        history.ask(["clinic-4"], Budget(3.0, 1e-5))
+        history.requests.ask(["clinic-4"], Budget(3.0, 1e-5))

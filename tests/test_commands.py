@@ -35,11 +35,11 @@ from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import RequestWithdrawn
-from rescind.history.overview import claimable, overview
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch, Sifu
 from rescind.progress import notify_listener
 from rescind.testing.small import simulation
+from rescind.views.overview import claimable, overview
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, engine(), capacity=4).train(Rounds(8))
-        history.label({"clinic-3": "Clinic of the North"})
+        history.participants.label({"clinic-3": "Clinic of the North"})
     return tmp_path / "history"
 
 
@@ -78,7 +78,7 @@ def test_status_names_who_moved_the_model_most(folder: Path) -> None:
     # Programs are told of everybody.
     assert len(values) == found["clients"] == 12
     with History(folder) as history:
-        (largest,) = history.clients([found["influences"][0]["client"]])  # type: ignore[index]
+        (largest,) = history.participants.find([found["influences"][0]["client"]])  # type: ignore[index]
         from rescind.core.sensitivity import group_sensitivity
 
         assert values[0] == pytest.approx(group_sensitivity(history.lineage().edges, {largest})[-1])
@@ -100,7 +100,7 @@ def test_after_a_purge_with_noise_only_those_who_remain_are_counted() -> None:
     with History.in_memory() as history:
         federation = Revocable(history, engine(), capacity=4)  # type: ignore[arg-type]
         federation.train(Rounds(8))
-        history.ask(["clinic-0"], Budget(10.0, 0.1))
+        history.requests.ask(["clinic-0"], Budget(10.0, 0.1))
         (outcome,) = federation.forget(Sifu(), Rounds(2), level=ErasureLevel.PURGE)
         assert outcome.restart is not None
         assert outcome.restart.branch.sigma > 0
@@ -127,7 +127,7 @@ def test_after_a_plan_that_looked_at_data_nothing_strict_is_promised() -> None:
         federation = Revocable(history, strict)
         federation.train(Rounds(6))
         assert overview(history).claimable.mode.value == "strict"
-        history.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
         federation.forget(Sifu(), Rounds(1))
         found = overview(history).claimable
         assert found.mode.value == "instance"
@@ -164,7 +164,7 @@ def test_a_preview_for_somebody_the_model_never_saw(folder: Path) -> None:
     said("request", "add", folder, "clinic-2")
     with History(folder) as history:
         Revocable(history, engine(), capacity=4).forget(Scratch(), Rounds(1), together=True)  # type: ignore[arg-type]
-        assert not history.remaining(["clinic-1"])
+        assert not history.participants.remaining(["clinic-1"])
     result = said("preview", folder, "clinic-1")
     assert (result.exit_code, "was forgotten, and its name erased" in result.output) == (1, True)
 
@@ -206,7 +206,7 @@ def test_a_deadline_is_extended_with_a_reason_and_not_for_ever(folder: Path) -> 
     assert "two months" in said("request", "extend", folder, number, "--days", 4, "--reason", "again").output
     assert str(later)[:10] in said("request", "list", folder).output
     with History(folder) as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,9 +249,9 @@ def test_init_records_names_which_can_be_changed_later(tmp_path: Path) -> None:
     assert "Its operator is called City Hospitals." in made.output
     assert shown("init", tmp_path / "new", "--model", NAMES["model"])["names"] == NAMES
     with History(tmp_path / "new") as history:
-        entries = len(history.entry_times())
+        entries = len(history.integrity.entry_times())
         assert shown("init", tmp_path / "new", "--model", NAMES["model"])["names"] == NAMES
-        assert len(history.entry_times()) == entries
+        assert len(history.integrity.entry_times()) == entries
         history.name_run(model="another head")
         assert history.timeline.names.model == "another head"
         assert history.timeline.names.operator == "City Hospitals"
@@ -274,8 +274,11 @@ def test_a_request_is_withdrawn_with_a_reason(folder: Path) -> None:
     with History(folder) as history:
         events = [event for _, event in history.timeline.of(RequestWithdrawn)]
         assert [event.reason for event in events] == ["", "asked by mistake"]
-        number = history.ask(["clinic-1"], Budget(1.0, 1e-5))
-        for refused in (lambda: history.withdraw(number, "x" * 1001), lambda: history.extend(number, 1, "x" * 1001)):
+        number = history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
+        for refused in (
+            lambda: history.requests.withdraw(number, "x" * 1001),
+            lambda: history.requests.extend(number, 1, "x" * 1001),
+        ):
             with pytest.raises(ValueError, match="at most"):
                 refused()
 
@@ -324,7 +327,7 @@ def test_long_work_tells_how_far_it_is(folder: Path) -> None:
 
     with History(folder) as history, notify_listener(listen):
         history.lineage()
-        history.verify()
+        history.integrity.verify()
     last = {what: (done, total) for what, done, total in heard}
     assert set(last) == {"reading branch 0", "checking branch 0", "reading kept models"}
     assert all(done == total > 0 for done, total in last.values())
@@ -371,7 +374,7 @@ def test_a_terminal_shows_a_bar_and_a_pipe_does_not(folder: Path) -> None:
 def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(folder) as history:
         federation = Revocable(history, engine(), capacity=4)
-        history.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
 
         def refused(*_: object) -> None:
             raise StillReadError("somebody reads")
@@ -388,7 +391,7 @@ def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.Monke
     assert "Finished 1 erasure(s) that had been cut off." in found.output
     assert shown("status", folder)["open_requests"] == []
     with History(folder) as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_doctor_looks_at_flowers_databases_and_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
+from rescind.history.requests import Requests
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import ModelId
@@ -62,21 +63,21 @@ def federation(history: History) -> Revocable:
 
 def test_what_nobody_agreed_to_is_planned_and_not_carried_out(federation: Revocable) -> None:
     history = federation.history
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     assert federation.forget(Exact(), Rounds(3), approval=True) == []
     assert history.newest.branch == 0
     assert number in history.timeline.plans
     with pytest.raises(PendingRequestError, match="rescind approve"):
         serve(federation, Rounds(3), Exact(), approval=True)
-    history.approve(number, "A. Officer")
+    history.requests.approve(number, "A. Officer")
     (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
     assert outcome.asked.number == number
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_plan_is_recorded_once_though_it_is_waited_for_again_and_again(federation: Revocable) -> None:
     history = federation.history
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     for _ in range(3):
         federation.forget(Exact(), Rounds(3), approval=True)
     assert len(list(history.ledger.entries("plan"))) == 1
@@ -84,10 +85,10 @@ def test_a_plan_is_recorded_once_though_it_is_waited_for_again_and_again(federat
 
 def test_an_approval_is_for_the_plan_that_was_shown(federation: Revocable) -> None:
     history = federation.history
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Exact(), Rounds(3), approval=True)
-    history.approve(second, "A. Officer")
-    history.approve(first, "A. Officer")
+    history.requests.approve(second, "A. Officer")
+    history.requests.approve(first, "A. Officer")
     # Retraining left both out, so that the second has nothing to be planned any more, and was agreed to.
     outcomes = federation.forget(Exact(), Rounds(3), approval=True)
     assert [outcome.asked.number for outcome in outcomes] == [first, second]
@@ -96,16 +97,16 @@ def test_an_approval_is_for_the_plan_that_was_shown(federation: Revocable) -> No
 
 def test_whoever_is_approved_does_not_wait_for_somebody_who_is_not(federation: Revocable) -> None:
     history = federation.history
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Exact(), Rounds(3), approval=True)
-    history.approve(second, "A. Officer")
+    history.requests.approve(second, "A. Officer")
     (outcome,) = federation.forget(Exact(), Rounds(3), approval=True)
     assert outcome.asked.number == second
     assert list(history.timeline.open_requests) == [first]
     # The new model never saw it: nothing is planned, and yet nothing is erased before somebody agrees.
     with pytest.raises(PendingRequestError, match="request 1 is planned"):
         serve(federation, Rounds(3), Exact(), approval=True)
-    history.approve(first, "A. Officer")
+    history.requests.approve(first, "A. Officer")
     (settled,) = federation.forget(Exact(), Rounds(3), approval=True)
     assert (settled.asked.number, settled.restart) == (first, None)
     assert build_statement(history, first).predicate.approved is not None
@@ -113,57 +114,57 @@ def test_whoever_is_approved_does_not_wait_for_somebody_who_is_not(federation: R
 
 def test_a_stale_plan_is_not_approved(federation: Revocable) -> None:
     history = federation.history
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
     with pytest.raises(ValueError, match="no recorded plan"):
-        history.approve(first, "A. Officer")
+        history.requests.approve(first, "A. Officer")
     federation.plan(Last(), first)
     federation.plan(Last(), second)
-    history.approve(first, "A. Officer")
+    history.requests.approve(first, "A. Officer")
     federation.forget(Last(), Rounds(2), approval=True)
     # The last model still knows the second, and is another one than that was planned for.
     assert history.timeline.approval_of(second) is None
-    history.withdraw(second)
+    history.requests.withdraw(second)
     federation.train(Rounds(4))
-    third = history.ask(["clinic-2"], BUDGET)
+    third = history.requests.ask(["clinic-2"], BUDGET)
     plan = federation.plan(Last(), third)
     record(history.ledger, EndByData(1), datetime.now(UTC).isoformat())
-    assert history.is_stale(plan)
+    assert history.requests.is_stale(plan)
     with pytest.raises(StalePlanError, match="plans anew"):
-        history.approve(third, "A. Officer")
+        history.requests.approve(third, "A. Officer")
 
 
 @pytest.mark.parametrize("name", ["", " ", "two\nlines", "\u202e", "x" * 257, 7])
 def test_nobody_without_a_name_decides(federation: Revocable, name: Any) -> None:
     history = federation.history
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
     with pytest.raises(ValueError, match="name for a person"):
-        history.approve(number, name)
+        history.requests.approve(number, name)
     with pytest.raises(ValueError, match="name for a person"):
-        history.refuse(number, name, "because")
+        history.requests.refuse(number, name, "because")
 
 
 def test_a_refused_request_is_closed_and_its_client_stays(federation: Revocable) -> None:
     history = federation.history
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(ValueError, match="give a reason"):
-        history.refuse(number, "A. Officer", " ")
-    history.refuse(number, "A. Officer", "a law asks to keep the data")
+        history.requests.refuse(number, "A. Officer", " ")
+    history.requests.refuse(number, "A. Officer", "a law asks to keep the data")
     assert history.timeline.open_requests == {}
     assert history.timeline.requests[0].refused == "a law asks to keep the data"
     federation.train(Rounds(4))
-    assert "clinic-1" in history.remaining(["clinic-1"])
+    assert "clinic-1" in history.participants.remaining(["clinic-1"])
     with pytest.raises(ValueError, match="was refused"):
         build_statement(history, number)
-    assert history.ask(["clinic-1"], BUDGET) == 2
-    assert history.verify() == []
+    assert history.requests.ask(["clinic-1"], BUDGET) == 2
+    assert history.integrity.verify() == []
 
 
 def served_with(folder: Path, *words: object) -> Path:
     with History(folder / "history") as history:
         federation = Revocable(history, simulation(6, **EVERYBODY))
         federation.train(Rounds(3))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
         result = say("approve", folder / "history", 1, "--by", "A. Officer", "--yes", *words)
         assert result.exit_code == 0, result.output
@@ -222,7 +223,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
     with History(keys / "history") as history:
         federation = Revocable(history, simulation(6, **EVERYBODY))
         federation.train(Rounds(3))
-        number = history.ask(["clinic-1"], BUDGET)
+        number = history.requests.ask(["clinic-1"], BUDGET)
         assert federation.forget(Exact(), Rounds(2), approval=listed) == []
 
         def approve(*words: object) -> None:
@@ -249,20 +250,20 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
 
 def test_whom_the_model_never_knew_is_not_settled_without_a_listed_key(federation: Revocable, keys: Path) -> None:
     history, listed = federation.history, [load_public_key(keys / "officer.key.pub")]
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Exact(), Rounds(3), approval=True)
-    history.approve(second, "A. Officer")
+    history.requests.approve(second, "A. Officer")
     federation.forget(Exact(), Rounds(3), approval=True)
-    history.approve(first, "A. Officer")
+    history.requests.approve(first, "A. Officer")
     assert federation.forget(Exact(), Rounds(3), approval=listed) == []
-    history.approve(first, "A. Officer", sign_by(load_signer(keys / "officer.key", "correct horse battery")))
+    history.requests.approve(first, "A. Officer", sign_by(load_signer(keys / "officer.key", "correct horse battery")))
     (settled,) = federation.forget(Exact(), Rounds(3), approval=listed)
     assert (settled.asked.number, settled.restart) == (first, None)
 
 
 @pytest.mark.parametrize("approval", [[], (), None, "officer.key.pub", ["officer.key.pub"], 1])
 def test_what_lists_no_keys_is_refused(federation: Revocable, approval: Any) -> None:
-    federation.history.ask(["clinic-1"], BUDGET)
+    federation.history.requests.ask(["clinic-1"], BUDGET)
     for act in (
         lambda: federation.forget(Exact(), Rounds(3), approval=approval),
         lambda: serve(federation, Rounds(3), approval=approval),
@@ -276,7 +277,7 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
         federation = Revocable(history, simulation(6, **EVERYBODY))
         federation.train(Rounds(3))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
         result = CliRunner().invoke(app, ["approve", str(tmp_path / "history"), "1", "--by", "X"], input="n\n")
         assert result.exit_code == 1
@@ -290,7 +291,7 @@ def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeyp
     with History(tmp_path / "history") as history:
         federation = Revocable(history, simulation(6, **EVERYBODY))
         federation.train(Rounds(3))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.plan(Exact(), 1)
 
         def confirm(text: str, *, abort: bool) -> bool:
@@ -308,7 +309,7 @@ def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeyp
 
 def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -> None:
     history = federation.history
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
     record(history.ledger, PlanApproved(1, "X"), datetime.now(UTC).isoformat())
     assert history.timeline.approval_of(number) is None
@@ -320,11 +321,13 @@ def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
     federation: Revocable, monkeypatch: pytest.MonkeyPatch, moment: str, closed: str
 ) -> None:
     history = federation.history
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
 
     def close() -> None:
         if first in history.timeline.open_requests:
-            history.withdraw(first) if closed == "withdrawn" else history.refuse(first, "X", "a law")
+            history.requests.withdraw(first) if closed == "withdrawn" else history.requests.refuse(
+                first, "X", "a law"
+            )
 
     def closing(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*values: Any, **options: Any) -> Any:
@@ -337,21 +340,21 @@ def test_who_thinks_better_of_it_in_the_very_moment_ends_nothing(
     if moment == "plan":
         monkeypatch.setattr(Exact, "plan", closing(Exact.plan))
     elif moment == "record_plan":
-        monkeypatch.setattr(History, "record_plan", closing(History.record_plan))
+        monkeypatch.setattr(Requests, "record_plan", closing(Requests.record_plan))
     elif moment == "restart":
         monkeypatch.setattr(Recorder, "restart", closing(Recorder.restart))
     else:
         # The second is served first, so that the first has nothing to be planned.
         federation.forget(method, Rounds(2), approval=True)
-        history.approve(second, "X")
+        history.requests.approve(second, "X")
         federation.forget(method, Rounds(2), approval=True)
-        history.approve(first, "X")
+        history.requests.approve(first, "X")
         monkeypatch.setattr(Recorder, "settle", closing(Recorder.settle))
     outcomes = federation.forget(method, Rounds(2))
     assert [outcome.asked.number for outcome in outcomes] == ([] if moment == "settle" else [second])
     assert [asked.served for asked in history.timeline.requests] == [False, True]
-    assert "clinic-1" in history.remaining(["clinic-1"])
-    assert history.verify() == []
+    assert "clinic-1" in history.participants.remaining(["clinic-1"])
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize("method", [Last(), FineTuning()], ids=str)
@@ -361,7 +364,7 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
 ) -> None:
     """Another process that plans sees the request open, and writes just before the branch is there or just after."""
     history, check = federation.history, Recorder._check_restart
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     exact = federation.plan(Exact(), number)
 
     def plan() -> None:
@@ -373,7 +376,7 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
             plan()
 
     planned = federation.plan(method, number)
-    history.approve(number, "A. Officer")
+    history.requests.approve(number, "A. Officer")
     monkeypatch.setattr(Recorder, "_check_restart", check_slowly)
     outcomes = replace(federation, after_round=lambda _: plan() if late else None).forget(
         method, Rounds(1), approval=True
@@ -385,7 +388,7 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
 
 def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: Revocable) -> None:
     history = federation.history
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
 
     def sign(_: bytes) -> tuple[str, str]:
@@ -393,20 +396,20 @@ def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: 
         federation.forget(Exact(), Rounds(2))
         return "", ""
 
-    history.approve(number, "A. Officer", sign)
+    history.requests.approve(number, "A. Officer", sign)
     assert len(list(history.ledger.entries("approval"))) == 1
     assert build_statement(history, number).predicate.approved is None
 
 
 def test_a_plan_for_two_is_void_once_one_of_them_is_planned_alone(federation: Revocable) -> None:
     history = federation.history
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
     federation.plan(Exact(), first, second)
-    history.approve(first, "A. Officer")
+    history.requests.approve(first, "A. Officer")
     federation.plan(Exact(), second)
-    history.approve(second, "B. Boss")
+    history.requests.approve(second, "B. Boss")
     assert federation.forget(Exact(), Rounds(2), together=True, approval=True) == []
-    history.approve(second, "C. Chief")
+    history.requests.approve(second, "C. Chief")
     federation.forget(Exact(), Rounds(2), together=True, approval=True)
     for number in (first, second):
         approval = history.timeline.approval_of(number)
@@ -416,10 +419,10 @@ def test_a_plan_for_two_is_void_once_one_of_them_is_planned_alone(federation: Re
 
 def test_an_approval_that_its_key_did_not_sign_is_not_certified(federation: Revocable) -> None:
     history = federation.history
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
     public = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
-    history.approve(number, "A. Officer", lambda _: (public, "00" * 64))
+    history.requests.approve(number, "A. Officer", lambda _: (public, "00" * 64))
     federation.forget(Exact(), Rounds(2), approval=True)
     with pytest.raises(ValueError, match="not signed by the key"):
         build_statement(history, number)
@@ -428,21 +431,21 @@ def test_an_approval_that_its_key_did_not_sign_is_not_certified(federation: Revo
 @pytest.mark.parametrize("refused", [True, False])
 def test_what_is_dropped_while_its_plan_is_shown_is_not_carried_out(federation: Revocable, refused: bool) -> None:
     history = federation.history
-    first, second = history.ask(["clinic-1"], BUDGET), history.ask(["clinic-2"], BUDGET)
+    first, second = history.requests.ask(["clinic-1"], BUDGET), history.requests.ask(["clinic-2"], BUDGET)
 
     def drop(plan: RecordedPlan) -> None:
         if plan.requests == (first,):
-            history.refuse(first, "A. Officer", "a law") if refused else history.withdraw(first)
+            history.requests.refuse(first, "A. Officer", "a law") if refused else history.requests.withdraw(first)
 
     (outcome,) = replace(federation, planned=drop).forget(Exact(), Rounds(2))
     assert outcome.asked.number == second
-    assert history.remaining(["clinic-1"]) == ["clinic-1"]
+    assert history.participants.remaining(["clinic-1"]) == ["clinic-1"]
 
 
 @pytest.mark.parametrize("asker", [Asker.KEY, Asker.NODE])
 def test_whoever_asks_itself_asks_for_one(federation: Revocable, asker: Asker) -> None:
     with pytest.raises(ValueError, match="asks for one client"):
-        federation.history.ask(["clinic-1", "clinic-2"], BUDGET, sender=Sender(asker, "a" * 64))
+        federation.history.requests.ask(["clinic-1", "clinic-2"], BUDGET, sender=Sender(asker, "a" * 64))
     assert federation.history.timeline.requests == ()
 
 
@@ -486,12 +489,12 @@ def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> N
 
     def pause() -> None:
         for name in next(pauses):
-            history.ask([name], BUDGET)
+            history.requests.ask([name], BUDGET)
 
     serve(federation, Rounds(3), Exact(), served=served.append, rule=count(5), pause=pause)
     assert [outcome.asked.number for outcome in served] == [1, 2]
     assert history.newest.branch == 2
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History) -> None:
@@ -503,7 +506,7 @@ def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History
     def pause() -> None:
         seen.append(history.newest.branch)
         for name in next(asked):
-            history.ask([name], BUDGET)
+            history.requests.ask([name], BUDGET)
 
     serve(federation, Rounds(3), Exact(), served=served.append, rule=count(5, lambda at: at != 2), pause=pause)
     assert [outcome.asked.number for outcome in served] == [1, 2]
@@ -512,14 +515,14 @@ def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History
 
 
 def test_a_rule_that_ends_while_somebody_waits_hands_out_nothing(federation: Revocable) -> None:
-    federation.history.ask(["clinic-1"], BUDGET)
+    federation.history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(PendingRequestError, match="request 1 is open"):
         serve(federation, Rounds(3), Exact(), rule=count(1, lambda _: False))
 
 
 def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(federation: Revocable) -> None:
     history = federation.history
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
 
     kill_in_retraining(federation)
     with pytest.raises(PendingRequestError, match="request 1 is being served"):
@@ -531,11 +534,11 @@ def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
     federation = Revocable(history, simulation(6, **EVERYBODY))
     served: list[Outcome] = []
     steps: list[Callable[[], object]] = [
-        lambda: history.ask(["clinic-1"], BUDGET),
+        lambda: history.requests.ask(["clinic-1"], BUDGET),
         lambda: None,
-        lambda: history.approve(1, "X"),
-        lambda: history.ask(["clinic-2"], BUDGET),
-        lambda: history.refuse(2, "X", "a law"),
+        lambda: history.requests.approve(1, "X"),
+        lambda: history.requests.ask(["clinic-2"], BUDGET),
+        lambda: history.requests.refuse(2, "X", "a law"),
     ]
 
     def pause() -> None:
@@ -550,10 +553,10 @@ def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
 
 def test_what_was_begun_is_finished_and_who_else_is_open_waits_until_it_is_due(federation: Revocable) -> None:
     history = federation.history
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
 
     kill_in_retraining(federation)
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     served: list[int] = []
 
     def note(outcome: Outcome) -> None:
@@ -583,8 +586,8 @@ class Shelf:
 def test_a_model_that_knows_nobody_who_waits_stays_where_it_is(history: History) -> None:
     federation, shelf = Revocable(history, simulation(6, **EVERYBODY)), Shelf()
     steps: list[Callable[[], object]] = [
-        lambda: [history.ask([name], BUDGET) for name in ("clinic-1", "clinic-2")],
-        lambda: history.approve(2, "A. Officer"),
+        lambda: [history.requests.ask([name], BUDGET) for name in ("clinic-1", "clinic-2")],
+        lambda: history.requests.approve(2, "A. Officer"),
     ]
 
     def pause() -> None:
@@ -602,10 +605,10 @@ def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: 
     shelf = Shelf()
 
     def drop(_: RecordedPlan) -> None:
-        history.withdraw(1)
+        history.requests.withdraw(1)
 
     federation = Revocable(history, simulation(6, **EVERYBODY), planned=drop)
-    steps = [lambda: history.ask(["clinic-1"], BUDGET)]
+    steps = [lambda: history.requests.ask(["clinic-1"], BUDGET)]
 
     def pause() -> None:
         if steps:
@@ -619,7 +622,7 @@ def filed(deadline: datetime) -> FiledRequest:
     with History.in_memory() as other:
         federation = Revocable(other, simulation(6, **EVERYBODY))
         federation.train(Rounds(1))
-        number = other.ask(["clinic-1"], BUDGET, deadline=deadline)
+        number = other.requests.ask(["clinic-1"], BUDGET, deadline=deadline)
         return other.timeline.open_requests[number]
 
 
@@ -661,14 +664,14 @@ def test_a_month_is_a_month_of_the_calendar(asked: str, due: str) -> None:
     with History.in_memory() as history:
         Revocable(history, simulation(4, **EVERYBODY)).train(Rounds(1))
         now = datetime.fromisoformat(f"{asked}T23:30:00+00:00")
-        history._clock = lambda: now
-        number = history.ask(["clinic-1"], BUDGET)
+        history.journal.clock = lambda: now
+        number = history.requests.ask(["clinic-1"], BUDGET)
         assert history.timeline.requests[0].deadline == f"{due}T23:30:00+00:00"
         latest = add_months(datetime.fromisoformat(f"{due}T23:30:00+00:00"), 2)
         days = (latest - datetime.fromisoformat(f"{due}T23:30:00+00:00")).days
         with pytest.raises(ValueError, match="two months in all"):
-            history.extend(number, days + 1, "too much")
-        assert history.extend(number, days, "many at once") == latest.isoformat()
+            history.requests.extend(number, days + 1, "too much")
+        assert history.requests.extend(number, days, "many at once") == latest.isoformat()
 
 
 @given(

@@ -28,10 +28,10 @@ from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
-from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 from rescind.methods import Exact, Last, Scratch
 from rescind.testing.small import TRAINING, simulation
+from rescind.views.overview import overview
 
 BUDGET = Budget(8.0, 0.01)
 
@@ -67,7 +67,7 @@ def planned(history: History, engine: Engine, server: Any = None) -> Mode:
     number = next((filed.number for filed in history.timeline.requests), None)
     if number is None:
         federation.train(Rounds(4))
-        number = history.ask(["clinic-0"], BUDGET)
+        number = history.requests.ask(["clinic-0"], BUDGET)
     return federation.plan(Last(), number).candidate.mode
 
 
@@ -88,7 +88,7 @@ def test_where_half_of_a_round_contradicts_the_training_nothing_with_noise_is_pr
     history.lift_doubts("clinics had an old version; it was replaced")
     assert planned(history, engine) is Mode.INSTANCE  # type: ignore[arg-type]
     assert history.facts.doubts == ()
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize(("clients", "liars"), [(2, 1), (3, 1), (10, 1), (5, 2), (10, 4)])
@@ -126,27 +126,27 @@ def test_a_doubt_is_lifted_with_a_reason_and_only_where_there_is_one(history: Hi
 def test_a_plan_does_not_outlive_a_doubt_nor_its_end(history: History) -> None:
     federation = Revocable(history, honest())
     federation.train(Rounds(3))
-    plan = federation.plan(Last(), history.ask(["clinic-0"], BUDGET))
+    plan = federation.plan(Last(), history.requests.ask(["clinic-0"], BUDGET))
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
         recorder.doubt("something was seen")
-    assert history.is_stale(plan)
+    assert history.requests.is_stale(plan)
     plan = federation.plan(Last(), *plan.requests)
     assert plan.candidate.mode is Mode.HEURISTIC
     history.lift_doubts("it was nothing")
-    assert history.is_stale(plan)
+    assert history.requests.is_stale(plan)
 
 
 def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_lifted(history: History) -> None:
     engine = Lying(4, at=ModelId(1, 2))
     federation = Revocable(history, engine)  # type: ignore[arg-type]
     federation.train(Rounds(4))
-    hidden = history.ask(["clinic-0"], BUDGET)
+    hidden = history.requests.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
     before = history.ledger.entries()
     last = max(entry.sequence for entry in before)
     assert outcome_of(history.timeline, hidden).mode is Mode.INSTANCE
     federation.train(Rounds(2))
-    exact = history.ask(["clinic-1"], BUDGET)
+    exact = history.requests.ask(["clinic-1"], BUDGET)
     federation.forget(Scratch(), Rounds(1), level=ErasureLevel.OUTPUT)
     claim = outcome_of(history.timeline, exact)
     assert (claim.mode, claim.contradictions) == (Mode.EXACT, ())
@@ -162,7 +162,7 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
 def test_the_mode_of_what_was_served_comes_back_when_its_doubt_is_lifted(history: History) -> None:
     federation = Revocable(history, Lying(4, at=ModelId(1, 1)))  # type: ignore[arg-type]
     federation.train(Rounds(4))
-    number = history.ask(["clinic-0"], BUDGET)
+    number = history.requests.ask(["clinic-0"], BUDGET)
     (outcome,) = federation.forget(Last(), Rounds(1))
     assert outcome.mode is Mode.HEURISTIC
     history.lift_doubts("the four were asked, and had an old version")
@@ -254,7 +254,7 @@ def test_a_server_that_does_not_average_is_seen_and_nothing_with_noise_is_proven
 def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(history: History) -> None:
     federation = Revocable(history, honest(), Momentum())
     federation.train(Rounds(4))
-    number = history.ask(["clinic-0"], BUDGET)
+    number = history.requests.ask(["clinic-0"], BUDGET)
     (outcome,) = federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert outcome.restart is not None
     assert outcome.restart.planned.candidate.mode is Mode.EXACT
@@ -266,7 +266,7 @@ def test_what_a_server_keeps_may_hold_who_was_forgotten_so_it_is_not_exact(histo
 
 def test_a_branch_that_averages_again_is_exact(history: History) -> None:
     Revocable(history, honest(), Momentum()).train(Rounds(4))
-    number = history.ask(["clinic-0"], BUDGET)
+    number = history.requests.ask(["clinic-0"], BUDGET)
     Revocable(history, honest()).forget(Exact(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert outcome_of(history.timeline, number).mode is Mode.EXACT
 
@@ -461,7 +461,7 @@ def test_the_operator_sees_doubts_and_answers_them(tmp_path: Path) -> None:
 def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     federation = Revocable(history, honest())
     federation.train(Rounds(4))
-    number = history.ask(["clinic-0"], BUDGET)
+    number = history.requests.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(2))
     certified = build_statement(history, number)
     assert certified.predicate.facts.sources.training == "executed by our helper"
@@ -486,7 +486,7 @@ def test_a_lifted_doubt_about_float32_proves_nothing_any_more(history: History) 
     training = replace(TRAINING, precision="float32")
     federation = Revocable(history, honest(training=training))
     federation.train(Rounds(4))
-    number = history.ask(["clinic-0"], BUDGET)
+    number = history.requests.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(2))
     assert build_statement(history, number).predicate.mode == "instance"
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:

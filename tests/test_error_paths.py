@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with History(place / "history") as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(6))
-        assert history.ask(["clinic-1"], Budget(8.0, 0.01)) == 1
+        assert history.requests.ask(["clinic-1"], Budget(8.0, 0.01)) == 1
         federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
         own = create_key(place / "operator", PASSPHRASE)
         create_key(place / "stranger", PASSPHRASE)

@@ -249,7 +249,7 @@ def test_a_hospital_leaves_then_a_patient_then_another_while_a_node_dies(
     with History(history) as opened:
         about = whose_rows(opened, 3)
         assert [outcome.mode for outcome in opened.outcomes()] == [Mode.EXACT] * 3
-        assert opened.verify() == []
+        assert opened.integrity.verify() == []
     left = about.index({HUNGARY, "long_beach_va"})
     assert left in (1, 2)
     assert about == [set(remaining)] * left + [{HUNGARY, "long_beach_va"}] * (len(about) - left)
@@ -310,7 +310,7 @@ def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
         command("verify", own / f"certificate-{number}.json", "--key", own / "operator.key.pub", *shown)
     with History(history) as opened:
         assert set(opened.ledger.labels().values()) == {HUNGARY, "switzerland"}
-        assert opened.verify() == []
+        assert opened.integrity.verify() == []
 
 
 # A network in two stages, on the same federation
@@ -386,7 +386,7 @@ def test_a_network_in_two_stages_forgets_and_survives_the_death_of_its_server(
     with History(history) as opened:
         assert opened.timeline.branches[2].parent == ModelId(0, 0)
         about = whose_rows(opened, 2)
-        assert opened.verify() == []
+        assert opened.integrity.verify() == []
     assert about == [{"cleveland"}] * 2 + [{"cleveland", "long_beach_va"}] * (len(about) - 2)
     third, others = load_file(own["model"]), train_staged_here(tmp_path / "there", "cleveland", "long_beach_va")
     assert differences(third, second, "body") >= 0.01
@@ -442,7 +442,7 @@ def test_a_hospital_is_forgotten_strictly_by_a_whole_network_whose_rounds_are_no
     assert rounds["noise_multiplier"] == pytest.approx(z, rel=1e-12)
     assert rounds["mu"] == pytest.approx(1 / z, rel=1e-6)
     with History(own / "history") as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 @pytest.fixture(scope="module")
@@ -466,7 +466,7 @@ def happened(deployment: Deployment, trained: Trained, folder: Path) -> Happened
     deployment.stop()
     with History(folder / "history") as history:
         (outcome,) = history.outcomes()
-        newest, problems, rows_of = history.newest, history.verify(), whose_rows(history, 1)
+        newest, problems, rows_of = history.newest, history.integrity.verify(), whose_rows(history, 1)
     refused = str(refusal.value)
     return Happened(folder, outcome, newest, rows_of, problems, second_log, third_log, node_log, answered, refused)
 

@@ -46,7 +46,7 @@ with History(sys.argv[1]) as history, history.ledger.writing():
 def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, simulation(10, secret_noise=True)).train(Rounds(2))
-        history.ask(["clinic-1"], Budget(3.0, 1e-5))
+        history.requests.ask(["clinic-1"], Budget(3.0, 1e-5))
     return tmp_path / "history"
 
 

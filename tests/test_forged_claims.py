@@ -72,9 +72,9 @@ def test_a_public_method_is_not_strict_after_a_plan_that_looked_at_data() -> Non
     with History.in_memory() as history:
         federation = Revocable(history, engine(**PUBLIC), scored=False)
         federation.train(Rounds(5))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Last(), Rounds(0), level=ErasureLevel.OUTPUT)
-        history.ask(["clinic-2"], BUDGET)
+        history.requests.ask(["clinic-2"], BUDGET)
         with pytest.raises(ValueError, match="an earlier request was served by a plan that looked at data"):
             federation.forget(StrictLast(), Rounds(0), level=ErasureLevel.OUTPUT)
 
@@ -88,7 +88,7 @@ def test_a_public_method_is_not_strict_where_the_facts_are_not(options: dict[str
     with History.in_memory() as history:
         federation = Revocable(history, engine(**options), scored=False)
         federation.train(Rounds(3))
-        number = history.ask(["clinic-2"], BUDGET)
+        number = history.requests.ask(["clinic-2"], BUDGET)
         with pytest.raises(ValueError, match="no strict plan"):
             federation.plan(StrictLast(), number)
 
@@ -97,10 +97,10 @@ def test_a_strict_claim_does_not_survive_a_restart_that_looked_at_data() -> None
     with History.in_memory() as history:
         federation = Revocable(history, engine(**PUBLIC), scored=False)
         federation.train(Rounds(5))
-        first = history.ask(["clinic-1"], BUDGET)
+        first = history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(StrictNewest(), Rounds(4), level=ErasureLevel.OUTPUT)
         assert outcome_of(history.timeline, first).mode is Mode.STRICT
-        history.ask(["clinic-2"], BUDGET)
+        history.requests.ask(["clinic-2"], BUDGET)
         federation.forget(Peek(), Rounds(0), level=ErasureLevel.OUTPUT)
         assert outcome_of(history.timeline, first).mode is Mode.INSTANCE
 
@@ -113,9 +113,9 @@ def test_a_recorded_plan_is_worth_what_follows_from_the_history(forged: dict[str
     with History.in_memory() as history:
         federation = Revocable(history, engine(), scored=False)
         federation.train(Rounds(5))
-        plan = federation.plan(Last(), history.ask(["clinic-3"], Budget(1.0, 1e-5)))
+        plan = federation.plan(Last(), history.requests.ask(["clinic-3"], Budget(1.0, 1e-5)))
         changed = replace(plan, candidate=replace(plan.candidate, **forged), seen=0)  # type: ignore[arg-type]
-        history.record_plan(changed)
+        history.requests.record_plan(changed)
         # It is planned anew.
         (outcome,) = federation.forget(Last(), Rounds(1))
         assert outcome.restart is not None

@@ -32,7 +32,6 @@ from rescind.errors import (
 )
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
-from rescind.history.requests import withdraw
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import (
     Certifying,
@@ -77,7 +76,7 @@ def add_round(revocable: Revocable) -> None:
 
 def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
     history = revocable.history
-    number = history.ask(pick_names(revocable, 0), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = revocable.forget(Last(), Rounds(4))
     asked = outcome.asked
     assert (asked.number, asked.branch, outcome.rounds, outcome.model_id) == (number, 1, 4, ModelId(1, 4))
@@ -97,7 +96,7 @@ def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
 
 
 def test_requests_are_served_in_their_order(revocable: Revocable) -> None:
-    first, second = (revocable.history.ask(pick_names(revocable, at), BUDGET) for at in (3, 1))
+    first, second = (revocable.history.requests.ask(pick_names(revocable, at), BUDGET) for at in (3, 1))
     served = revocable.forget(Last(), Rounds(2))
     assert [each.asked.number for each in served] == [first, second]
     assert [each.restart.model_id for each in served if each.restart] == [ModelId(1, 2), ModelId(2, 2)]
@@ -105,16 +104,16 @@ def test_requests_are_served_in_their_order(revocable: Revocable) -> None:
 
 def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> None:
     history = revocable.history
-    waiting = history.clients(pick_names(revocable, 3))
-    history.ask(pick_names(revocable, 1), BUDGET)
-    number = history.ask(pick_names(revocable, 3), BUDGET)
+    waiting = history.participants.find(pick_names(revocable, 3))
+    history.requests.ask(pick_names(revocable, 1), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 3), BUDGET)
     revocable.forget(Scratch(), Rounds(3))
     assert all(model_id.branch == 0 for model_id in history.ledger.rounds_of(np.array(sorted(waiting))))
     # One who withdraws may.
-    other = history.ask(pick_names(revocable, 4), BUDGET)
-    assert pick_names(revocable, 4)[0] not in history.remaining(revocable.engine.clients)
-    withdraw(history.ledger, other, history._clock())
-    assert pick_names(revocable, 4)[0] in history.remaining(revocable.engine.clients)
+    other = history.requests.ask(pick_names(revocable, 4), BUDGET)
+    assert pick_names(revocable, 4)[0] not in history.participants.remaining(revocable.engine.clients)
+    history.requests.withdraw(other)
+    assert pick_names(revocable, 4)[0] in history.participants.remaining(revocable.engine.clients)
     # The second was settled: the model that the first left did not know it.
     (settled,) = [each for each in history.outcomes() if each.asked.number == number]
     assert (settled.restart, settled.mode, settled.rounds) == (None, Mode.EXACT, 0)
@@ -122,10 +121,10 @@ def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> N
 
 def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable) -> None:
     history = revocable.history
-    one, two = (frozenset(history.clients(pick_names(revocable, at))) for at in (0, 1))
+    one, two = (frozenset(history.participants.find(pick_names(revocable, at))) for at in (0, 1))
     numbers = (
-        history.ask(pick_names(revocable, 0), Budget(2.0, 0.01)),
-        history.ask(pick_names(revocable, 1), BUDGET, scope=PrivacyScope.SEQUENCE),
+        history.requests.ask(pick_names(revocable, 0), Budget(2.0, 0.01)),
+        history.requests.ask(pick_names(revocable, 1), BUDGET, scope=PrivacyScope.SEQUENCE),
     )
     edges, end = history.lineage().edges, len(history.lineage().edges)
     plan = revocable.plan(Last(), *numbers)
@@ -145,10 +144,10 @@ def test_served_together_each_request_keeps_its_own_promise(revocable: Revocable
 
 def test_a_recorded_plan_is_carried_out_unless_it_is_stale(revocable: Revocable) -> None:
     history = revocable.history
-    number = history.ask(pick_names(revocable, 0), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 0), BUDGET)
     stale = revocable.plan(Last(), number)
     add_round(revocable)
-    assert history.is_stale(stale)
+    assert history.requests.is_stale(stale)
     plan = revocable.plan(Last(), number)
     assert plan.candidate.node != stale.candidate.node
     (outcome,) = revocable.forget(Last(), Rounds(2))
@@ -160,7 +159,7 @@ def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> N
     history = revocable.history
     with pytest.raises(ValueError, match=r"not \[99\]: open are"):
         revocable.plan(Sifu(), 99)
-    history.ask(pick_names(revocable, 0), BUDGET)
+    history.requests.ask(pick_names(revocable, 0), BUDGET)
     mortal = replace(revocable, watch=die_after(ModelId(1, 1)))
     with pytest.raises(CutOffError):
         mortal.forget(Last(), Rounds(4))
@@ -196,7 +195,7 @@ def test_reproducible_noise_and_facts_have_to_agree(history: History) -> None:
 
 def test_output_level_keeps_the_prefix_and_purge_can_follow(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(pick_names(revocable, 0), BUDGET)
+    history.requests.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert outcome.erasure.level is ErasureLevel.OUTPUT
     assert ModelId(0, 6) in history.ledger.kept()
@@ -216,13 +215,13 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
                 engine = Simulation(clients, SoftmaxHead(6, 3), TRAINING, secret=b"both worlds", secret_noise=False)
                 revocable = Revocable(history, engine, seed=bytes([noise_seed]))
                 revocable.train(Rounds(6))
-                history.ask(["clinic-1"], Budget(0.5, 1e-5))
+                history.requests.ask(["clinic-1"], Budget(0.5, 1e-5))
                 (outcome,) = revocable.forget(PaperSifu(sigma=4.0), Rounds(1), level=ErasureLevel.OUTPUT)
                 assert outcome.restart is not None
                 starts.append((outcome.restart.branch.parent, outcome.restart.branch.sigma))
                 models.append(history.model(history.newest))
                 if clients is everybody:
-                    group = history.clients(["clinic-2"])
+                    group = history.participants.find(["clinic-2"])
                     bound = group_sensitivity(history.lineage(group=group).edges, group)[-1]
         # Where it restarts and sigma count as constants; nothing else may.
         assert starts == [(ModelId(0, 6), 4.0)] * 2
@@ -231,20 +230,20 @@ def test_whoever_leaves_after_a_restart_with_much_noise_is_as_near_as_psi_says()
 
 def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(pick_names(revocable, 0), BUDGET)
+    history.requests.ask(pick_names(revocable, 0), BUDGET)
     (first,) = revocable.forget(FineTuning(), Rounds(3), level=ErasureLevel.OUTPUT)
     assert first.mode is Mode.HEURISTIC
-    history.ask(pick_names(revocable, 1), BUDGET)
+    history.requests.ask(pick_names(revocable, 1), BUDGET)
     (second,) = revocable.forget(Last(), Rounds(3))
     assert second.mode is Mode.INSTANCE
     assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.INSTANCE]
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_no_release_has_two_noised_models(revocable: Revocable) -> None:
     """Noise is secret, so a second draw would differ: cut off right before and right after the commit."""
     history = revocable.history
-    number = history.ask(pick_names(revocable, 0), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 0), BUDGET)
     start_branch = history.ledger.start_branch
 
     def dying(*arguments: object) -> None:
@@ -301,9 +300,9 @@ class Halfway(Heuristic):
 
 def test_a_heuristic_that_goes_back_before_others_noise_takes_their_claim(revocable: Revocable) -> None:
     history = revocable.history
-    history.ask(pick_names(revocable, 0), BUDGET)
+    history.requests.ask(pick_names(revocable, 0), BUDGET)
     revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
-    history.ask(pick_names(revocable, 1), BUDGET)
+    history.requests.ask(pick_names(revocable, 1), BUDGET)
     revocable.forget(Halfway(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert [each.mode for each in history.outcomes()] == [Mode.HEURISTIC, Mode.HEURISTIC]
 
@@ -318,7 +317,7 @@ def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -
             last = candidates(summary, *requests)[-1]
             return replace(last, sigma=self.sigma, mode=Mode.EXACT)
 
-    number = revocable.history.ask(pick_names(revocable, 0), BUDGET)
+    number = revocable.history.requests.ask(pick_names(revocable, 0), BUDGET)
     with pytest.raises(ValueError, match="does not hide the group there"):
         revocable.plan(Liar(), number)
     assert revocable.plan(Liar(4.0), number).candidate.mode is Mode.INSTANCE
@@ -334,7 +333,7 @@ def test_a_method_cannot_claim_more_than_the_facts_carry(revocable: Revocable) -
     exact = Candidate(node, 0.0, Mode.EXACT, (), 0.0, 1.0)
     with pytest.raises(ValueError, match="exact of nobody"):
         RecordedPlan((number,), replace(exact, sigma=1.0), public_plan=False)
-    history.record_plan(RecordedPlan((number,), exact, public_plan=False))
+    history.requests.record_plan(RecordedPlan((number,), exact, public_plan=False))
     facts, start = revocable.engine.facts, revocable.engine.start()
     with (
         history.recording(facts, start) as recorder,
@@ -364,10 +363,10 @@ def test_noised_rounds_prove_nothing_but_their_own_noise() -> None:
     with History.in_memory() as history:
         revocable = Revocable(history, engine, server=noised)
         revocable.train(Rounds(4))
-        history.ask(pick_names(revocable, 0), BUDGET)
+        history.requests.ask(pick_names(revocable, 0), BUDGET)
         (first,) = revocable.forget(Dp(), Rounds(2))
         assert first.mode in {Mode.STRICT, Mode.EXACT}
-        history.ask(pick_names(revocable, 1), BUDGET)
+        history.requests.ask(pick_names(revocable, 1), BUDGET)
         revocable.forget(Last(), Rounds(2))
         # A plan that looked at data: what was strict is an instance now.
         assert [each.mode for each in history.outcomes()] in (
@@ -393,9 +392,9 @@ def test_where_rounds_were_drawn_again_nobody_is_unknown(tmp_path: Path) -> None
     with History(tmp_path / "history") as history:
         revocable = Revocable(history, Redrawn(simulation(secret_noise=True)))  # type: ignore[arg-type]
         revocable.train(Rounds(4))
-        history.ask(pick_names(revocable, 0), BUDGET)
+        history.requests.ask(pick_names(revocable, 0), BUDGET)
         revocable.forget(Scratch(), Rounds(3))
-        history.ask(["clinic-9"], BUDGET)
+        history.requests.ask(["clinic-9"], BUDGET)
         (outcome,) = revocable.forget(Sifu(), Rounds(2))
         assert outcome.restart is not None
         assert (outcome.restart.branch.parent, outcome.mode) == (ModelId(1, 0), Mode.EXACT)
@@ -404,7 +403,7 @@ def test_where_rounds_were_drawn_again_nobody_is_unknown(tmp_path: Path) -> None
 def test_a_settled_request_is_not_exact_behind_a_model_that_is_no_mean(revocable: Revocable) -> None:
     history = revocable.history
     for at in (0, 1):
-        history.ask(pick_names(revocable, at), BUDGET)
+        history.requests.ask(pick_names(revocable, at), BUDGET)
     served = revocable.forget(Scratch(), Rounds(2))
     assert [(each.restart is None, each.mode) for each in served] == [(False, Mode.EXACT), (True, Mode.EXACT)]
     with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
@@ -430,11 +429,11 @@ def test_everybody_so_far_can_be_asked_for_after_any_method(revocable: Revocable
     with History.in_memory() as history:
         late = replace(revocable, history=history, engine=Late(revocable.engine))
         late.train(Rounds(6))
-        history.ask(["clinic-0"], BUDGET)
+        history.requests.ask(["clinic-0"], BUDGET)
         late.forget(first, Rounds(3), level=ErasureLevel.OUTPUT)
-        history.ask(["clinic-9"], BUDGET, scope=PrivacyScope.SEQUENCE)
+        history.requests.ask(["clinic-9"], BUDGET, scope=PrivacyScope.SEQUENCE)
         late.forget(Sifu(), Rounds(2), level=ErasureLevel.OUTPUT)
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         (last,) = late.forget(Sifu(), Rounds(2))
         assert last.mode in (Mode.INSTANCE, Mode.EXACT)
 
@@ -450,7 +449,7 @@ def test_scores_of_nobody_are_none(revocable: Revocable) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(self.engine, name)
 
-    revocable.history.ask(pick_names(revocable, 0), BUDGET)
+    revocable.history.requests.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = replace(revocable, engine=Gone(revocable.engine)).forget(Last(), Rounds(2))
     assert outcome.scores is not None
     assert outcome.scores.forget is None
@@ -458,14 +457,14 @@ def test_scores_of_nobody_are_none(revocable: Revocable) -> None:
 
 
 def test_when_everybody_leaves_there_is_nobody_to_train(revocable: Revocable) -> None:
-    revocable.history.ask(list(revocable.engine.clients), BUDGET)
+    revocable.history.requests.ask(list(revocable.engine.clients), BUDGET)
     with pytest.raises(ValueError, match="nobody is left who could train"):
         revocable.forget(Scratch(), Rounds(2))
 
 
 def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
     history = revocable.history
-    number = history.ask(pick_names(revocable, 0), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 0), BUDGET)
     assert revocable.plan(PaperSifu(0.25), number).candidate.sigma == 0.25
     assert revocable.plan(PaperSifu(2.0), number).candidate.sigma == 2.0
     # Somebody trains on while the history is being looked at.
@@ -481,21 +480,21 @@ def test_a_plan_is_that_methods_and_of_that_moment(revocable: Revocable, monkeyp
     monkeypatch.setattr(History, "summary", slow)
     late = revocable.plan(Sifu(), number)
     monkeypatch.undo()
-    assert history.is_stale(late)
+    assert history.requests.is_stale(late)
     plan = revocable.plan(Last(), number)
-    withdraw(history.ledger, number, history._clock())
-    assert history.is_stale(plan)
+    history.requests.withdraw(number)
+    assert history.requests.is_stale(plan)
 
 
 def test_a_rule_that_looks_at_data_makes_strict_plans_stale(history: History) -> None:
     public = PublicHead(initial_norm=0.0, parameters=21, batch=15)
     revocable = Revocable(history, simulation(public=public, public_schedule=True, secret_noise=True))
     revocable.train(Rounds(5))
-    number = history.ask(pick_names(revocable, 0), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 0), BUDGET)
     plan = revocable.plan(StrictSifu(), number)
     with history.recording(revocable.engine.facts, revocable.engine.start()) as recorder:
         recorder.record_end_by_data()
-    assert history.is_stale(plan)
+    assert history.requests.is_stale(plan)
 
 
 def test_replies_that_nobody_asked_for_are_refused(revocable: Revocable) -> None:
@@ -549,7 +548,7 @@ class Cut:
 def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(history: History) -> None:
     revocable = Revocable(history, simulation(secret_noise=True), capacity=2)
     revocable.train(Rounds(6))
-    history.ask(pick_names(revocable, 0), BUDGET)
+    history.requests.ask(pick_names(revocable, 0), BUDGET)
     with pytest.raises(CutOffError):
         replace(revocable, engine=Cut(revocable.engine, ModelId(1, 12))).forget(FineTuning(), Rounds(14))
     assert ModelId(0, 6) not in history.ledger.kept()
@@ -559,7 +558,7 @@ def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(hist
 
 def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable: Revocable) -> None:
     history = revocable.history
-    number = history.ask(pick_names(revocable, 0), BUDGET)
+    number = history.requests.ask(pick_names(revocable, 0), BUDGET)
     entries = len(list(history.ledger.entries()))
 
     class Nameless(Heuristic):
@@ -580,15 +579,15 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
         (lambda: Rounds(2.5), "a branch of 2.5 rounds"),  # type: ignore[arg-type]
         (lambda: PaperSifu(-1.0), "sigma is -1"),
         (lambda: replace(revocable, seed="x"), "seed"),  # type: ignore[arg-type]
-        (lambda: history.ask("clinic-1", BUDGET), "give a list of names"),
+        (lambda: history.requests.ask("clinic-1", BUDGET), "give a list of names"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
     assert len(list(history.ledger.entries())) == entries
     with pytest.raises(UnknownClientError, match="did you mean 'clinic-1'"):
-        history.ask(["Clinic-1"], BUDGET)
-    history.withdraw(number)
-    assert history.ask(pick_names(revocable, 0), BUDGET) > number
+        history.requests.ask(["Clinic-1"], BUDGET)
+    history.requests.withdraw(number)
+    assert history.requests.ask(pick_names(revocable, 0), BUDGET) > number
 
 
 def test_noised_rounds_that_could_claim_nothing_are_refused_before_training(history: History) -> None:
@@ -615,13 +614,13 @@ def test_a_network_is_recorded_and_forgotten_without_a_claim() -> None:
         revocable = Revocable(history, engine)
         revocable.train(Rounds(3))
         assert all(edge.rounding > 0 for edge in history.lineage().edges)
-        history.ask(["phone-1"], Budget(10.0, 0.01))
+        history.requests.ask(["phone-1"], Budget(10.0, 0.01))
         (last,) = revocable.forget(Last(), Rounds(1))
         assert last.mode is Mode.HEURISTIC
-        history.ask(["phone-2"], Budget(10.0, 0.01))
+        history.requests.ask(["phone-2"], Budget(10.0, 0.01))
         (scratch,) = revocable.forget(Scratch(), Rounds(1))
         assert scratch.mode is Mode.EXACT
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_a_model_is_released_unless_it_knows_who_waits(revocable: Revocable, tmp_path: Path) -> None:
@@ -629,7 +628,7 @@ def test_a_model_is_released_unless_it_knows_who_waits(revocable: Revocable, tmp
     with (tmp_path / "model.safetensors").open("rb") as file:
         released = dict(read(file))
     assert digest(released) == revocable.history.kept()[ModelId(0, 6)]
-    revocable.history.ask(pick_names(revocable, 0), BUDGET)
+    revocable.history.requests.ask(pick_names(revocable, 0), BUDGET)
     with pytest.raises(PendingRequestError, match="call forget first"):
         revocable.release(tmp_path / "other.safetensors")
     assert not (tmp_path / "other.safetensors").exists()
@@ -648,12 +647,12 @@ def test_a_plan_computes_the_sensitivity_once(
         return group_sensitivity(*arguments)
 
     monkeypatch.setattr(planning, "group_sensitivity", counting)
-    revocable.plan(method, revocable.history.ask(pick_names(revocable, 0), BUDGET))
+    revocable.plan(method, revocable.history.requests.ask(pick_names(revocable, 0), BUDGET))
     assert len(computed) == 1
 
 
 def test_noise_off_the_public_list_proves_nothing(revocable: Revocable) -> None:
-    number = revocable.history.ask(pick_names(revocable, 0), BUDGET)
+    number = revocable.history.requests.ask(pick_names(revocable, 0), BUDGET)
     plan = revocable.plan(PaperSifu(4.1), number).candidate
     assert (plan.mode, plan.sigma) == (Mode.HEURISTIC, 4.1)
     assert any("not on the public list" in obstacle for obstacle in plan.obstacles)

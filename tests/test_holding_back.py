@@ -58,7 +58,7 @@ class Federation:
     revocable: Revocable
 
     def ask(self, client: int) -> int:
-        return self.history.ask([f"clinic-{client}"], BUDGET)
+        return self.history.requests.ask([f"clinic-{client}"], BUDGET)
 
     def during(self, happens: dict[ModelId, Callable[[], object]]) -> Revocable:
         return replace(self.revocable, server=Meanwhile(happens))
@@ -94,13 +94,13 @@ def test_a_request_ends_the_training_that_is_under_way(federation: Federation) -
     asking = federation.during({ModelId(0, 3): lambda: federation.ask(1)})
     assert asking.train(Rounds(9)) == history.newest == ModelId(0, 3)
     # The round was trained with who asked while it was, so it is recorded; its model is not shown.
-    assert max(history.ledger.rounds_of(np.array(sorted(history.clients(["clinic-1"]))))) == ModelId(0, 3)
+    assert max(history.ledger.rounds_of(np.array(sorted(history.participants.find(["clinic-1"]))))) == ModelId(0, 3)
     assert shown == model_ids(0, 1, 2)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
     assert outcome.restart is not None
     assert outcome.restart.branch.parent == ModelId(0, 3)
     assert shown == model_ids(0, 1, 2) + model_ids(1, 1, 2)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_request_that_comes_while_a_model_is_looked_at_ends_the_training(federation: Federation) -> None:
@@ -158,9 +158,9 @@ def test_a_request_that_is_taken_back_holds_nothing(federation: Federation) -> N
     history = federation.history
     federation.revocable.train(Rounds(2))
     number = federation.ask(1)
-    assert [asked.number for asked in history.waiting()] == [number]
-    history.withdraw(number)
-    assert history.waiting() == []
+    assert [asked.number for asked in history.requests.waiting()] == [number]
+    history.requests.withdraw(number)
+    assert history.requests.waiting() == []
     assert federation.revocable.train(Rounds(4)) == ModelId(0, 4)
     assert federation.shown == model_ids(0, 1, 4)
 
@@ -168,7 +168,7 @@ def test_a_request_that_is_taken_back_holds_nothing(federation: Federation) -> N
 def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federation: Federation) -> None:
     history, shown = federation.history, federation.shown
     federation.revocable.train(Rounds(3))
-    client = np.array(sorted(history.clients(["clinic-2"])))
+    client = np.array(sorted(history.participants.find(["clinic-2"])))
     first, later = federation.ask(1), list[int]()
     asking = federation.during({ModelId(1, 2): lambda: later.append(federation.ask(2))})
     served = asking.forget(Last(), Rounds(5), level=ErasureLevel.OUTPUT)
@@ -179,8 +179,8 @@ def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federa
         (later[0], ModelId(2, 5)),
     ]
     assert shown == [*model_ids(0, 1, 3), ModelId(1, 1), *model_ids(2, 1, 5)]
-    assert history.waiting() == []
-    assert history.verify() == []
+    assert history.requests.waiting() == []
+    assert history.integrity.verify() == []
 
 
 def test_two_who_wait_hold_back_the_branch_of_the_first(federation: Federation) -> None:
@@ -200,7 +200,7 @@ def test_a_request_about_clients_whom_the_model_does_not_know_stops_nothing(fede
     revocable.forget(Scratch(), Rounds(2))
     asking = replace(revocable, server=Meanwhile({ModelId(1, 4): lambda: federation.ask(5)}))
     assert asking.train(Rounds(6)) == ModelId(1, 6)
-    assert federation.history.waiting() == []
+    assert federation.history.requests.waiting() == []
     assert revocable.train(Rounds(7)) == ModelId(1, 7)
     assert federation.shown == model_ids(0, 1, 3) + model_ids(1, 1, 7)
     (settled,) = revocable.forget(Scratch(), Rounds(2))
@@ -220,11 +220,11 @@ def test_who_is_part_of_the_round_that_is_under_way_is_known_once_it_is_recorded
 
     def ask() -> None:
         federation.ask(5)
-        before.append(federation.history.waiting())
+        before.append(federation.history.requests.waiting())
 
     assert replace(revocable, server=Meanwhile({ModelId(1, 4): ask})).train(Rounds(6)) == ModelId(1, 4)
     assert before == [[]]
-    assert [asked.number for asked in federation.history.waiting()]
+    assert [asked.number for asked in federation.history.requests.waiting()]
     assert federation.shown == model_ids(0, 1, 3) + model_ids(1, 1, 3)
 
 
@@ -238,11 +238,11 @@ def test_who_takes_a_request_back_while_its_branch_is_begun_is_forgotten(
 
     def withdrawing(model: Mapping[str, Any]) -> str:
         if history.timeline.requests[0].open:
-            history.withdraw(number)
+            history.requests.withdraw(number)
         return put(model)
 
     monkeypatch.setattr(history.models, "put", withdrawing)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
     filed = outcome.asked
     assert (filed.served, filed.withdrawn) == (True, False)
-    assert history.verify() == []
+    assert history.integrity.verify() == []

@@ -18,16 +18,16 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.clients import ClientState, KnownClient, list_clients
 from rescind.history.events import AnchorsNamed, record
 from rescind.history.naming import name_key
-from rescind.history.overview import overview
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Scratch
 from rescind.simulation import Federation, Simulation, SoftmaxHead
 from rescind.testing import small
 from rescind.testing.grid import InProcessGrid
 from rescind.texts import natural_order
+from rescind.views.clients import ClientState, KnownClient, list_clients
+from rescind.views.overview import overview
 from tests.engines.test_flower import grid, initial, recorded
 from tests.engines.test_staged import ANCHORS, CLINICS, start
 
@@ -78,7 +78,7 @@ def test_everybody_is_listed_with_rounds_and_the_last_one(tmp_path: Path) -> Non
     with History(tmp_path / "history") as history:
         federation(history, "clinic-3").train(Rounds(2))
         federation(history, "clinic-10").train(Rounds(5))
-        history.label({"clinic-4": "[/] Clinic\nof the North"})
+        history.participants.label({"clinic-4": "[/] Clinic\nof the North"})
         times = [entry.time for entry in history.ledger.entries("round")]
     rows = {row["name"]: row for row in told(tmp_path / "history")}
     assert (rows["clinic-10"]["rounds"], rows["clinic-10"]["last_model"]) == (2, "0.2")
@@ -100,17 +100,17 @@ def test_everybody_is_listed_with_rounds_and_the_last_one(tmp_path: Path) -> Non
 def test_a_client_is_followed_from_asking_to_coming_back(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
         federation(history).train(Rounds(2))
-        (old,) = history.clients(["clinic-2"])
-        number = history.ask(["clinic-2"], BUDGET)
+        (old,) = history.participants.find(["clinic-2"])
+        number = history.requests.ask(["clinic-2"], BUDGET)
         assert states(history)["clinic-2"] == "asked to leave"
-        history.withdraw(number)
+        history.requests.withdraw(number)
         assert states(history)["clinic-2"] == "active"
-        history.ask(["clinic-2"], BUDGET)
+        history.requests.ask(["clinic-2"], BUDGET)
         federation(history).forget(Scratch(), Rounds(1))
         gone = f"forgotten (pseudonym {old})"
         assert states(history)[gone] == "forgotten"
         assert "clinic-2" not in states(history)
-        history.readmit("clinic-2", "a new contract")
+        history.participants.readmit("clinic-2", "a new contract")
         assert states(history)[gone] == "readmitted"
         federation(history).train(Rounds(2))
         assert states(history)["clinic-2"] == "active"
@@ -132,7 +132,7 @@ def test_a_request_that_is_not_served_to_the_end_has_not_forgotten_anybody() -> 
 
         whole = federation(history)
         whole.train(Rounds(2))
-        history.ask(["clinic-2"], BUDGET)
+        history.requests.ask(["clinic-2"], BUDGET)
         engine = whole.engine
         with pytest.raises(DiesError):
             Revocable(history, engine, watch=die).forget(Scratch(), Rounds(2))
@@ -142,8 +142,8 @@ def test_a_request_that_is_not_served_to_the_end_has_not_forgotten_anybody() -> 
 def test_whose_rows_go_stays_under_another_pseudonym() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(2))
-        (old,) = history.clients(["clinic-2"])
-        history.ask(["clinic-2"], BUDGET, scope=PrivacyScope.RECORDS)
+        (old,) = history.participants.find(["clinic-2"])
+        history.requests.ask(["clinic-2"], BUDGET, scope=PrivacyScope.RECORDS)
         assert states(history)["clinic-2"] == "asked to forget rows"
         federation(history).forget(Scratch(), Rounds(1))
         found = {client.pseudonym: client for client in list_clients(history)}
@@ -163,7 +163,7 @@ def test_where_participants_are_drawn_nobody_is_called_silent() -> None:
 def test_what_is_erased_is_not_counted_and_nobody_is_missed_in_it() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(3))
-        history.ask(["clinic-2"], BUDGET)
+        history.requests.ask(["clinic-2"], BUDGET)
         federation(history).forget(Scratch(), Rounds(1), level=ErasureLevel.PURGE)
         clients = by_name(history)
         assert clients["clinic-1"].rounds == 1
@@ -217,7 +217,7 @@ def test_while_a_body_is_trained_only_anchors_can_be_silent() -> None:
         assert set(states(history)) == set(CLINICS)
         assert "silent" not in states(history).values()
         # An anchor leaves, and the other one fails when the body is to be trained again.
-        history.ask([ANCHORS[0]], BUDGET)
+        history.requests.ask([ANCHORS[0]], BUDGET)
         with pytest.raises(ValueError, match="could be used"):
             start(history, failing=(ANCHORS[1],))
         assert history.newest.branch == 1
@@ -228,7 +228,7 @@ def test_status_sorts_anchors_as_people_look_for_them() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(1))
         anchors = history.ledger.register(["key-10", "key-9"], "2026-11-01T12:00:00+00:00")
-        history.label({"key-10": "hospital-10", "key-9": "hospital-9"})
+        history.participants.label({"key-10": "hospital-10", "key-9": "hospital-9"})
         record(history.ledger, AnchorsNamed(tuple(anchors.tolist())), history._now())
         assert overview(history).anchors == ("hospital-9", "hospital-10")
 

@@ -24,14 +24,14 @@ def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, simulation(40, rate=1.0, secret_noise=True)).train(Rounds(2))
         names = list(history.ledger.identities())
-        history.label({name: f"hospital {name}" for name in names})
+        history.participants.label({name: f"hospital {name}" for name in names})
     return tmp_path / "history"
 
 
 def ask(folder: Path, clients: range) -> None:
     with History(folder) as history:
         for at in clients:
-            history.ask([f"clinic-{at}"], Budget(3.0, 1e-5))
+            history.requests.ask([f"clinic-{at}"], Budget(3.0, 1e-5))
 
 
 def shown(*words: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def shown(*words: str) -> dict[str, Any]:
 
 def waiting(folder: Path) -> None:
     with History(folder) as history:
-        assert history.waiting()
+        assert history.requests.waiting()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_thirty_requests_ask_the_ledger_no_more_often_than_three(
 def test_they_are_listed_under_their_own_names(folder: Path) -> None:
     ask(folder, range(3))
     with History(folder) as history:
-        history.ask(["clinic-20", "clinic-11"], Budget(3.0, 1e-5))
+        history.requests.ask(["clinic-20", "clinic-11"], Budget(3.0, 1e-5))
     listed = [sorted(each["clients"]) for each in shown("request", "list", str(folder))["requests"]]
     assert listed == [
         *([f"hospital clinic-{at}"] for at in range(3)),
@@ -82,6 +82,6 @@ def test_a_request_that_no_certificate_could_list_is_refused_when_it_is_asked() 
         history.ledger.register(names, "2026-11-01T12:00:00+00:00")
         before = history.head
         with pytest.raises(ValueError, match=r"at most 10000 clients.*about 10001: split it"):
-            history.ask(names, Budget(3.0, 1e-5))
+            history.requests.ask(names, Budget(3.0, 1e-5))
         assert history.head == before
-        history.ask(names[:-1], Budget(3.0, 1e-5))
+        history.requests.ask(names[:-1], Budget(3.0, 1e-5))

@@ -84,7 +84,7 @@ def test_a_forgotten_clients_versions_are_gone_from_a_real_server(
         assert publish(history, tmp_path / "model", name="clinics").registered
         assert not publish(history, tmp_path / "model", name="clinics").registered
         client.set_registered_model_alias("clinics", "champion", "1")
-        history.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
         federation.forget(Scratch(), Rounds(1))
         federation.release(tmp_path / "model")
         newest = history.digest_of(history.newest)

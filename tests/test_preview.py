@@ -38,7 +38,7 @@ def test_what_is_previewed_is_what_is_planned(trained: Revocable, budget: Budget
     ways = preview(trained.history, ["clinic-1", "clinic-3"], budget)
     assert not trained.history.timeline.requests
     assert ways.chosen in ways.candidates
-    number = trained.history.ask(["clinic-1", "clinic-3"], budget)
+    number = trained.history.requests.ask(["clinic-1", "clinic-3"], budget)
     assert where(trained.plan(Sifu(), number).candidate) == where(ways.chosen)
     assert where(trained.plan(Solve(), number).candidate) == where(ways.solved)
 
@@ -59,7 +59,7 @@ def test_rows_are_offered_no_noise(trained: Revocable) -> None:
 
 def test_nothing_is_to_forget_of_who_is_unknown_to_the_model(trained: Revocable) -> None:
     history = trained.history
-    number = history.ask(["clinic-1"], BUDGETS[1])
+    number = history.requests.ask(["clinic-1"], BUDGETS[1])
     with history.recording(trained.engine.facts, trained.engine.start()) as recorder:
         trained.plan(Scratch(), number)
         recorder.restart(ModelId(0, 0), trained.engine.start(), requests=[number])

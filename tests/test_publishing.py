@@ -78,7 +78,7 @@ class Place:
         return dict(self.client.get_model_version(self.name, version).tags)
 
     def forget(self, client: str, **options: Any) -> None:
-        self.history.ask([client], BUDGET)
+        self.history.requests.ask([client], BUDGET)
         self.federation.forget(Scratch(), Rounds(1), **options)
 
 
@@ -120,7 +120,7 @@ def test_a_released_model_is_registered_once_with_its_tags(place: Place) -> None
 
 
 def test_nothing_that_is_sent_tells_of_a_client(place: Place, database: Path) -> None:
-    place.history.label({"clinic-2": "Clinic of the North"})
+    place.history.participants.label({"clinic-2": "Clinic of the North"})
     place.publish()
     place.forget("clinic-1")
     place.publish()
@@ -219,7 +219,7 @@ def test_an_old_version_that_knows_nobody_stays(place: Place) -> None:
     place.federation = federation(history, 5)
     place.federation.train(Rounds(4))
     assert place.publish().version == "2"
-    history.ask(["clinic-4"], BUDGET)
+    history.requests.ask(["clinic-4"], BUDGET)
     place.federation.forget(Exact(), Rounds(0))
     published = place.publish()
     # The same bytes as before it came: that version is released again, and no other is made of it.
@@ -234,11 +234,11 @@ def test_nothing_is_published_while_a_request_waits(place: Place) -> None:
     place.publish()
     place.federation.train(Rounds(3))
     place.federation.release(place.folder / "model")
-    place.history.ask(["clinic-1"], BUDGET)
+    place.history.requests.ask(["clinic-1"], BUDGET)
     arguments = {"name": place.name, "experiment": place.name, "tracking_uri": place.address}
     with pytest.raises(PendingRequestError, match="request 1 is not served to the end"):
         publish(place.history, place.folder / "model", **arguments)
-    place.history.withdraw(1)
+    place.history.requests.withdraw(1)
     assert publish(place.history, place.folder / "model", **arguments).version == "2"
 
 
@@ -246,7 +246,7 @@ def test_who_was_forgotten_does_not_wait_for_others_who_wait(place: Place) -> No
     place.publish()
     place.forget("clinic-1")
     place.federation.release(place.folder / "model")
-    place.history.ask(["clinic-2"], BUDGET)
+    place.history.requests.ask(["clinic-2"], BUDGET)
     with pytest.raises(PendingRequestError, match="request 2 is not served to the end"):
         publish(
             place.history, place.folder / "model", name=place.name, experiment=place.name, tracking_uri=place.address
@@ -263,7 +263,7 @@ def test_who_asks_while_a_model_is_registered_is_heeded(place: Place, monkeypatc
 
     def slow(self: Any, *arguments: Any, **options: Any) -> Any:
         with History(place.folder / "history") as other:
-            other.ask(["clinic-1"], BUDGET)
+            other.requests.ask(["clinic-1"], BUDGET)
         return create(self, *arguments, **options)
 
     monkeypatch.setattr(MlflowClient, "create_model_version", slow)
@@ -280,7 +280,7 @@ def test_who_asks_meanwhile_is_heeded_if_the_version_was_there(place: Place, mon
 
     def slow(self: _Registry) -> Any:
         with History(place.folder / "history") as other:
-            other.ask(["clinic-1"], BUDGET)
+            other.requests.ask(["clinic-1"], BUDGET)
         return find(self)
 
     monkeypatch.setattr(_Registry, "find_run", slow)

@@ -53,7 +53,7 @@ def engine(without: int = 0, *, absent: tuple[str, ...] = (), **options: Any) ->
 
 def forget(history: History, method: Method, without: int = 2, rounds: int = 4) -> Revocable:
     """Ask for rows of clinic-2 to be forgotten, and serve it with a federation that leaves them out."""
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     federation = Revocable(history, engine(without))
     federation.forget(method, Rounds(rounds))
     return federation
@@ -71,13 +71,13 @@ def test_the_model_is_the_one_of_a_world_without_the_rows(history: History, meth
             world.train(Rounds(4))
         # The same operations on the same numbers: the same bits.
         assert distance(history.model(history.newest), other.model(other.newest)) == 0
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_certificate_says_what_it_rests_on(history: History) -> None:
     federation = Revocable(history, engine(secret_noise=True))
     federation.train(Rounds(4))
-    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    number = history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     Revocable(history, engine(2, secret_noise=True)).forget(Solve(), Rounds(4))
     statement = build_statement(history, number)
     predicate = statement.predicate
@@ -118,7 +118,7 @@ def test_no_noise_hides_rows_of_a_client_that_stays(history: History) -> None:
     """Where a client could leave with noise, its rows cannot."""
     federation = Revocable(history, engine(secret_noise=True))
     federation.train(Rounds(6))
-    group = history.clients(["clinic-2"])
+    group = history.participants.find(["clinic-2"])
     summary = history.summary(group)
     whole, rows = (candidates(summary, Request(group, BUDGET, scope)) for scope in (PrivacyScope.GROUP, RECORDS))
     assert len(whole) == len(summary.kept) == 7
@@ -130,33 +130,33 @@ def test_no_noise_hides_rows_of_a_client_that_stays(history: History) -> None:
 def test_a_method_that_only_adds_noise_refuses(history: History) -> None:
     federation = Revocable(history, engine())
     federation.train(Rounds(3))
-    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    number = history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     with pytest.raises(ValueError, match="no noise hides rows of a client that stays"):
         federation.plan(Last(), number)
 
 
 def test_a_client_without_its_rows_takes_part_again_and_can_leave_for_good(history: History) -> None:
     Revocable(history, engine()).train(Rounds(4))
-    (old,) = history.clients(["clinic-2"])
-    assert "clinic-2" in history.remaining(["clinic-2"])
-    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    (old,) = history.participants.find(["clinic-2"])
+    assert "clinic-2" in history.participants.remaining(["clinic-2"])
+    number = history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
     federation = Revocable(history, engine(2))
     federation.forget(Exact(), Rounds(4))
-    (new,) = history.clients(["clinic-2"])
+    (new,) = history.participants.find(["clinic-2"])
     assert new > old
     assert new in history.lineage().edges[-1].clients
-    assert history.describe_groups([history.timeline.requests[number - 1].request.group]) == [["clinic-2"]]
+    assert history.participants.describe([history.timeline.requests[number - 1].request.group]) == [["clinic-2"]]
     # For the next rows, and then for good.
     forget(history, Solve(), without=3)
-    history.ask(["clinic-2"], BUDGET, scope=PrivacyScope.SEQUENCE)
+    history.requests.ask(["clinic-2"], BUDGET, scope=PrivacyScope.SEQUENCE)
     federation = Revocable(history, engine(3))
     federation.forget(Exact(), Rounds(2))
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
     assert [outcome.mode.value for outcome in history.outcomes()] == ["exact"] * 3
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     with pytest.raises(UnknownClientError, match="was forgotten"):
-        history.clients(["clinic-2"])
+        history.participants.find(["clinic-2"])
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
         model = recorder.model()
         measured = RoundMeasurement(np.zeros(1), 0.0, None)
@@ -168,12 +168,12 @@ def test_a_heuristic_that_keeps_the_rows_refuses(history: History) -> None:
     """Else the clinic, under its new pseudonym, could leave exactly from a model that its old one had trained."""
     federation = Revocable(history, engine())
     federation.train(Rounds(4))
-    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    number = history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     with pytest.raises(ValueError, match="goes on from a model that knows the rows"):
         federation.plan(FineTuning(), number)
     group = history.timeline.requests[0].request.group
     plan = FineTuning().plan(history.summary(group), Request(group, BUDGET, RECORDS))
-    history.record_plan(RecordedPlan((number,), plan, False, str(FineTuning())))
+    history.requests.record_plan(RecordedPlan((number,), plan, False, str(FineTuning())))
     with (
         history.recording(federation.engine.facts, federation.engine.start()) as recorder,
         pytest.raises(ValueError, match="knows the rows that are to go"),
@@ -189,15 +189,15 @@ def test_who_asks_for_both_at_once_leaves_for_good(
 ) -> None:
     """Histories have such requests that were written when two of one moment did not see each other."""
     Revocable(history, engine()).train(Rounds(3))
-    history.ask(["clinic-2"], BUDGET, scope=scopes[0])
+    history.requests.ask(["clinic-2"], BUDGET, scope=scopes[0])
     ((entry, filed),) = history.timeline.of(RequestFiled)
     record(history.ledger, replace(filed, request=replace(filed.request, scope=scopes[1])), entry.time)
     federation = Revocable(history, engine(2))
     federation.forget(Exact(), Rounds(3), together=together)
     federation.train(Rounds(5))
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
-    assert "clinic-2" not in history.known_names()
-    assert history.verify() == []
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    assert "clinic-2" not in history.participants.all()
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize("scopes", [(RECORDS, PrivacyScope.GROUP), (PrivacyScope.GROUP, RECORDS)])
@@ -205,55 +205,55 @@ def test_a_request_that_is_taken_back_for_another_while_it_is_served(
     history: History, monkeypatch: pytest.MonkeyPatch, scopes: tuple[PrivacyScope, ...]
 ) -> None:
     Revocable(history, engine()).train(Rounds(3))
-    history.ask(["clinic-2"], BUDGET, scope=scopes[0])
+    history.requests.ask(["clinic-2"], BUDGET, scope=scopes[0])
     start = history.ledger.start_branch
 
     def cross(*entry: Any) -> None:
-        history.withdraw(1)
-        history.ask(["clinic-2"], BUDGET, scope=scopes[1])
+        history.requests.withdraw(1)
+        history.requests.ask(["clinic-2"], BUDGET, scope=scopes[1])
         start(*entry)
 
     monkeypatch.setattr(history.ledger, "start_branch", cross)
     Revocable(history, engine(2)).forget(Exact(), Rounds(3))
     monkeypatch.undo()
     Revocable(history, engine(2)).train(Rounds(5))
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
-    assert history.verify() == []
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-1"]
+    assert history.integrity.verify() == []
 
 
 def test_a_request_for_good_that_was_taken_back_bars_nobody(history: History) -> None:
     Revocable(history, engine()).train(Rounds(3))
-    history.withdraw(history.ask(["clinic-2"], BUDGET))
+    history.requests.withdraw(history.requests.ask(["clinic-2"], BUDGET))
     forget(history, Exact())
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-1", "clinic-2"]
-    assert history.verify() == []
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-1", "clinic-2"]
+    assert history.integrity.verify() == []
 
 
 def test_while_a_request_waits_more_rows_join_it(history: History) -> None:
     Revocable(history, engine()).train(Rounds(2))
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     with pytest.raises(ValueError, match="is about some of these clients already"):
-        history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+        history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
 
 
 def test_rows_that_the_newest_model_never_saw_need_no_restart(history: History) -> None:
     Revocable(history, engine()).train(Rounds(2))
-    history.ask(["clinic-1"], BUDGET)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     Revocable(history, engine(2)).forget(Scratch(), Rounds(2))
     # It waited while the first was served, so that the newest model does not know it.
     settled = history.timeline.requests[1]
     assert settled.settled
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
     Revocable(history, engine(2)).train(Rounds(4))
     assert build_statement(history, 2).predicate.mode == "exact"
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_crash_after_the_restart_leaves_nobody_out(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "history") as history:
         Revocable(history, engine()).train(Rounds(2))
-        history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+        history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
         erase = type(history.ledger).erase_identities
 
         def die(*_: object, **__: object) -> None:
@@ -266,8 +266,8 @@ def test_a_crash_after_the_restart_leaves_nobody_out(tmp_path: Any, monkeypatch:
         monkeypatch.setattr(type(history.ledger), "erase_identities", erase)
     with History(tmp_path / "history") as history:
         Revocable(history, engine(2)).forget(Exact(), Rounds(2))
-        assert "clinic-2" in history.known_names()
-        assert history.verify() == []
+        assert "clinic-2" in history.participants.all()
+        assert history.integrity.verify() == []
 
 
 def test_a_changed_list_of_names_is_found(tmp_path: Any) -> None:
@@ -276,11 +276,11 @@ def test_a_changed_list_of_names_is_found(tmp_path: Any) -> None:
         Revocable(history, engine()).train(Rounds(2))
         forget(history, Exact())
         old = min(history.timeline.returning)
-        assert history.verify() == []
+        assert history.integrity.verify() == []
         ledger = history.ledger
         with ledger.writing():
             ledger.erase_identities(np.array([old + 1]), may_return=True)
-        assert any("is gone, and no erasure says so" in problem for problem in history.verify())
+        assert any("is gone, and no erasure says so" in problem for problem in history.integrity.verify())
 
 
 def test_a_name_that_was_moved_to_an_old_pseudonym_is_not_lost(tmp_path: Any) -> None:
@@ -294,30 +294,30 @@ def test_a_name_that_was_moved_to_an_old_pseudonym_is_not_lost(tmp_path: Any) ->
     with History(tmp_path / "history") as history:
         with pytest.raises(BrokenHistoryError, match="not those that were registered"):
             Revocable(history, engine(2)).train(Rounds(3))
-        assert "clinic-1" in history.known_names()
+        assert "clinic-1" in history.participants.all()
 
 
 def test_who_is_settled_by_hand_may_take_part(history: History) -> None:
     Revocable(history, engine()).train(Rounds(2))
-    history.ask(["clinic-1"], BUDGET)
-    number = history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     federation = Revocable(history, engine(2))
     plan = federation.plan(Scratch(), 1)
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
         node = plan.candidate.node
         start = history.model(ModelId(node.branch, node.round))
         recorder.restart(ModelId(node.branch, node.round), start, requests=[1])
-    history.settle(number)
-    assert history.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
+        recorder.settle(number)
+    assert history.participants.remaining(["clinic-1", "clinic-2"]) == ["clinic-2"]
 
 
 @pytest.mark.parametrize("sampling", [{"sampling": Sampling.POISSON, "rate": 0.7}, {}])
 def test_together_with_a_client_that_leaves(history: History, sampling: dict[str, Any]) -> None:
     make: Callable[[int], Simulation] = lambda without: engine(without, secret_noise=True, **sampling)  # noqa: E731
     Revocable(history, make(0)).train(Rounds(5))
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
-    history.ask(["clinic-4"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-4"], BUDGET)
     outcomes = Revocable(history, make(2)).forget(Sifu(), Rounds(5), together=True)
     assert [outcome.mode.value for outcome in outcomes] == ["exact"] * 2
-    assert history.remaining(["clinic-2", "clinic-4"]) == ["clinic-2"]
-    assert history.verify() == []
+    assert history.participants.remaining(["clinic-2", "clinic-4"]) == ["clinic-2"]
+    assert history.integrity.verify() == []

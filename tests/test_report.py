@@ -22,11 +22,11 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history import codec
 from rescind.history.events import RequestWithdrawn, record
-from rescind.history.overview import overview
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.pages.report import render_report
 from rescind.testing.small import simulation
+from rescind.views.overview import overview
 
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 METHODS: dict[str, Method] = {
@@ -50,9 +50,9 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
     with History.in_memory() as history:
         made = federation(history)
         made.train(Rounds(12))
-        number = history.ask(["clinic-3"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-3"], Budget(8.0, 0.01))
         made.forget(METHODS[mode], Rounds(2))
-        history.ask(["clinic-4"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-4"], Budget(8.0, 0.01))
         page = render_report(history, private=False, now=NOON)
         private = render_report(history, private=True, now=NOON)
         assert page == render_report(history, private=False, now=NOON)
@@ -97,9 +97,9 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         watch = Accuracies(folder / "accuracies.jsonl", history, made.engine, forget=["clinic-3"], interval=2)
         made = replace(made, watch=watch, goal=Goal(Budget(8.0, 0.01), 0.125))
         made.train(Rounds(6))
-        number = history.ask(["clinic-3"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-3"], Budget(8.0, 0.01))
         made.forget(Sifu(), Rounds(2))
-        made.plan(Sifu(), history.ask(["clinic-4"], Budget(8.0, 0.01)))
+        made.plan(Sifu(), history.requests.ask(["clinic-4"], Budget(8.0, 0.01)))
     evidence = [{"what": "a replay", "found": "0 of 7 above", "bound": "at none"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
     run(folder, "key", "new", "operator.key")
@@ -175,12 +175,12 @@ def test_names_and_reasons_are_escaped_and_bounded() -> None:
         federation(history).train(Rounds(2))
         history.name_run(operator="<script>1</script>", federation="<script>2</script>", model="<script>3</script>")
         everybody = {f"clinic-{number}": f"$ \\frac{{{number}" for number in range(30)}
-        history.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
-        history.ask(["clinic-4"], Budget(8.0, 0.01))
-        history.extend(1, 3, "<script>later</script>\u202e")
-        history.withdraw(history.ask(["clinic-5"], Budget(8.0, 0.01)), "<script>never</script>\n")
+        history.participants.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
+        history.requests.ask(["clinic-4"], Budget(8.0, 0.01))
+        history.requests.extend(1, 3, "<script>later</script>\u202e")
+        history.requests.withdraw(history.requests.ask(["clinic-5"], Budget(8.0, 0.01)), "<script>never</script>\n")
         # Longer than anybody can say it to the command line: the database was written by somebody else.
-        withdrawn = history.ask(["clinic-6"], Budget(8.0, 0.01))
+        withdrawn = history.requests.ask(["clinic-6"], Budget(8.0, 0.01))
         record(history.ledger, RequestWithdrawn(withdrawn, "z" * 10_000), NOON.isoformat())
         federation(history).forget(Scratch(), Rounds(2))
         page = render_report(history, private=True, now=NOON)
@@ -221,12 +221,12 @@ QUESTIONS = (
 
 def asked_and_served(history: History, mode: str, days: int = 6) -> None:
     """Train, let somebody ask on the first of November, and serve it some days later."""
-    history._clock = lambda: NOON
+    history.journal.clock = lambda: NOON
     history.name_run(**NAMES)
     made = federation(history, 120)
     made.train(Rounds(8))
-    history.ask(["clinic-3"], Budget(8.0, 0.01) if mode == "strict" else Budget(3.0, 1e-5))
-    history._clock = lambda: NOON + timedelta(days=days)
+    history.requests.ask(["clinic-3"], Budget(8.0, 0.01) if mode == "strict" else Budget(3.0, 1e-5))
+    history.journal.clock = lambda: NOON + timedelta(days=days)
     made.forget(METHODS[mode], Rounds(2))
 
 
@@ -324,9 +324,9 @@ def test_words_are_explained_where_they_stand_and_no_class_of_ours_is_named(sign
 def test_withdrawn_and_extended_requests_are_shown_with_their_reasons() -> None:
     with History.in_memory() as history:
         asked_and_served(history, "exact")
-        history.withdraw(history.ask(["clinic-8"], Budget(1.0, 1e-5)), "asked by mistake")
-        history.withdraw(history.ask(["clinic-8"], Budget(1.0, 1e-5)))
-        history.extend(history.ask(["clinic-9"], Budget(1.0, 1e-5)), 20, "many requests at once")
+        history.requests.withdraw(history.requests.ask(["clinic-8"], Budget(1.0, 1e-5)), "asked by mistake")
+        history.requests.withdraw(history.requests.ask(["clinic-8"], Budget(1.0, 1e-5)))
+        history.requests.extend(history.requests.ask(["clinic-9"], Budget(1.0, 1e-5)), 20, "many requests at once")
         page = render_report(history, private=False, now=NOON + timedelta(days=8))
     assert "Request 2 (clinic-8; asked on 2026-11-07) was withdrawn on 2026-11-07: asked by mistake." in page
     assert "Request 3 (clinic-8; asked on 2026-11-07) was withdrawn on 2026-11-07, and no reason was given." in page
@@ -348,7 +348,7 @@ def test_what_several_requests_have_in_common_is_said_once() -> None:
     with History.in_memory() as history:
         asked_and_served(history, "exact")
         alone = render_report(history, private=False, now=NOON)
-        history.ask(["clinic-5"], Budget(3.0, 1e-5))
+        history.requests.ask(["clinic-5"], Budget(3.0, 1e-5))
         federation(history, 120).forget(Scratch(), Rounds(2))
         page = render_report(history, private=False, now=NOON)
     assert "have in common" not in alone
@@ -369,12 +369,12 @@ def test_of_many_requests_the_newest_are_drawn() -> None:
         trained = federation(history, 120)
         trained.train(Rounds(4))
         for number in range(7):
-            history.ask([f"clinic-{number}"], Budget(20.0, 0.01))
+            history.requests.ask([f"clinic-{number}"], Budget(20.0, 0.01))
             trained.forget(Sifu(), Rounds(1))
         page = render_report(history, private=True, now=NOON)
         figure = page[page.index("What an attack could reach, by how many") :].partition("</details>")[0]
         assert [number for number in range(1, 8) if f"request {number}" in figure] == [3, 4, 5, 6, 7]
-        asked = [history.ask([f"clinic-{number}"], Budget(20.0, 0.01)) for number in range(20, 35)]
+        asked = [history.requests.ask([f"clinic-{number}"], Budget(20.0, 0.01)) for number in range(20, 35)]
         for request in asked:
             trained.plan(Sifu(), request)
         # Where the names leave no room for the picture, a warning says so, and fails this test.
@@ -388,7 +388,7 @@ def test_a_restart_for_many_requests_names_the_first_ones() -> None:
         trained = federation(history)
         trained.train(Rounds(2))
         for number in range(8):
-            history.ask([f"clinic-{number}"], Budget(20.0, 0.01))
+            history.requests.ask([f"clinic-{number}"], Budget(20.0, 0.01))
         trained.forget(Scratch(), Rounds(1), together=True)
         page = render_report(history, private=True, now=NOON)
     assert "request 1, 2, 3, 4, 5 and 3 more: no noise" in page

@@ -34,7 +34,7 @@ def judged(engine: Simulation, rounds: int, leaver: str) -> tuple[list[Compariso
         revocable = Revocable(history, tape, capacity=8)
         revocable.train(Rounds(rounds))
         found = compare_worlds(history, tape, [leaver])
-        return found, revocable.plan(Sifu(), history.ask([leaver], Budget(1.0, 1e-5))).candidate
+        return found, revocable.plan(Sifu(), history.requests.ask([leaver], Budget(1.0, 1e-5))).candidate
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
 
     def ask(model_id: ModelId, _: object) -> None:
         if model_id == ModelId(0, 4):
-            history.ask(["clinic-1"], BUDGET)
+            history.requests.ask(["clinic-1"], BUDGET)
 
     federation = Revocable(history, simulation(6, **EVERYBODY), watch=ask)
     serve(federation, Rounds(2), outlet=shelf)
@@ -73,11 +73,11 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
 def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:
     federation = Revocable(history, simulation(6, **EVERYBODY))
     serve(federation, Rounds(3))
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     serve(federation, Rounds(50), Solve())
     assert history.newest.branch == 1
     assert history.newest.round < 12
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     serve(federation, Rounds(50), solve=True)
     assert history.newest.branch == 2
     assert history.newest.round < 12
@@ -90,13 +90,13 @@ def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> 
     serve(Revocable(history, early), TotalRounds(history, 7))
     federation = Revocable(history, everybody)
     serve(federation, TotalRounds(history, 10))
-    history.ask([late], BUDGET)
+    history.requests.ask([late], BUDGET)
     serve(federation, TotalRounds(history, 10), Exact(), served=served.append)
     assert (str(served[-1].restart and served[-1].restart.branch.parent), served[-1].rounds) == ("model 0.7", 3)
     # Rounds of the branch before count; after noise they count anew.
     serve(federation, TotalRounds(history, 12), served=served.append)
     assert history.newest == ModelId(1, 5)
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     serve(federation, TotalRounds(history, 4), Last(), served=served.append)
     assert history.newest == ModelId(2, 4)
     with pytest.raises(ValueError, match="-1 rounds"):

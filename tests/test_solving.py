@@ -79,7 +79,7 @@ def solved(engine: Simulation, solving: Solving | None = None) -> tuple[dict[str
 def test_a_client_is_forgotten_exactly_and_the_model_is_the_one_that_never_knew_it(history: History) -> None:
     federation = Revocable(history, engine())
     federation.train(Rounds(4))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     (outcome,) = federation.forget(Solve(), until=Rounds(4))
     other, rounds = solved(engine(without=["clinic-2"]))
     assert outcome.mode is Mode.EXACT
@@ -92,10 +92,10 @@ def test_whoever_left_with_noise_is_forgotten_exactly_once_others_are_solved_awa
     """What is solved goes back to before everybody, the noise included."""
     federation = Revocable(history, engine())
     federation.train(Rounds(4))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     (first,) = federation.forget(Last(), until=Rounds(2))
     assert first.mode is Mode.INSTANCE
-    history.ask(["clinic-4"], BUDGET)
+    history.requests.ask(["clinic-4"], BUDGET)
     federation.forget(Solve(), until=Rounds(2))
     assert [outcome.mode for outcome in history.outcomes()] == [Mode.EXACT] * 2
 
@@ -103,7 +103,7 @@ def test_whoever_left_with_noise_is_forgotten_exactly_once_others_are_solved_awa
 def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
     federation = Revocable(history, Clinics(200), scored=False)
     federation.train(Rounds(1))
-    history.ask(["clinic-7"], Budget(3.0, 1e-5))
+    history.requests.ask(["clinic-7"], Budget(3.0, 1e-5))
     (outcome,) = federation.forget(Solve(), until=Rounds(20))
     assert (outcome.mode, outcome.rounds) == (Mode.EXACT, 4)
 
@@ -111,7 +111,7 @@ def test_a_clinic_of_the_readme_leaves_in_four_rounds(history: History) -> None:
 def test_half_of_them_leave_together(history: History) -> None:
     federation = Revocable(history, engine())
     federation.train(Rounds(4))
-    history.ask(["clinic-0", "clinic-2", "clinic-4"], BUDGET)
+    history.requests.ask(["clinic-0", "clinic-2", "clinic-4"], BUDGET)
     (outcome,) = federation.forget(Solve(), until=Rounds(4))
     assert outcome.mode is Mode.EXACT
     assert (
@@ -133,7 +133,7 @@ def test_what_the_leaver_had_decides_nothing(history: History) -> None:
         with History.in_memory() as history:
             revocable = Revocable(history, changed)
             revocable.train(Rounds(3))
-            history.ask(["clinic-1"], BUDGET)
+            history.requests.ask(["clinic-1"], BUDGET)
             (outcome,) = revocable.forget(Solve(), until=Rounds(3))
             models.append(history.model(history.newest))
             printed.append(str(outcome))
@@ -153,7 +153,7 @@ def test_a_solve_that_was_cut_off_goes_on_and_ends_at_the_same_solution(history:
 
     whole = engine()
     Revocable(history, whole).train(Rounds(3))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     with pytest.raises(ConnectionError):
         Revocable(history, CutOff(whole)).forget(Solve(), until=Rounds(3))  # type: ignore[arg-type]
     assert history.newest == ModelId(1, 2)
@@ -255,7 +255,7 @@ def test_who_leaves_after_a_solve_is_no_further_than_the_bound(history: History,
     names = [f"clinic-{at}" for at in range(6)]
     path = history.lineage()
     for group in (names[:1], names[3:4], names[:2], names[1:4], names[1:]):
-        clients = history.clients(group)
+        clients = history.participants.find(group)
         bounds = group_sensitivity(path.edges, clients)
         apart = distance(history.model(history.newest), solved(engine(seed=seed, without=group))[0])
         assert apart <= bounds[-1] <= 100
@@ -266,7 +266,7 @@ def test_who_leaves_after_a_solve_is_no_further_than_the_bound(history: History,
             lazy.record(edge)
         known = lazy.sensitivities(np.array(alone, dtype=np.int64))
         assert known == pytest.approx(client_sensitivities(path.edges, alone, [len(path.edges)])[0], rel=1e-6)
-    assert group_sensitivity(path.edges, history.clients(names))[-1] >= NO_BOUND
+    assert group_sensitivity(path.edges, history.participants.find(names))[-1] >= NO_BOUND
 
 
 def test_a_solve_bounds_anew_whoever_took_part_before_it_and_did_not_answer(history: History) -> None:
@@ -277,9 +277,9 @@ def test_a_solve_bounds_anew_whoever_took_part_before_it_and_did_not_answer(hist
     federation = Revocable(history, Absent(engine()))  # type: ignore[arg-type]
     federation.train(Rounds(3))
     federation.solve()
-    edges = history.lineage(group=history.clients(["clinic-5"])).edges
+    edges = history.lineage(group=history.participants.find(["clinic-5"])).edges
     assert any(isinstance(edge, AbsentRound) for edge in edges)
-    bounds = group_sensitivity(edges, history.clients(["clinic-5"]))
+    bounds = group_sensitivity(edges, history.participants.find(["clinic-5"]))
     assert 0 < bounds[3] < NO_BOUND <= bounds[4]
     loss = TRAINING.loss
     assert bounds[-1] == pytest.approx(2 * Solving().tolerance / loss.l2, rel=1e-4)  # type: ignore[attr-defined]
@@ -289,7 +289,7 @@ def test_a_later_leaver_is_hidden_by_noise_at_the_solution(history: History) -> 
     federation = Revocable(history, engine(40))
     federation.solve()
     federation.train(Rounds(history.newest.round + 5))
-    history.ask(["clinic-7"], BUDGET)
+    history.requests.ask(["clinic-7"], BUDGET)
     (outcome,) = federation.forget(Last(), until=Rounds(3))
     assert outcome.mode is Mode.INSTANCE
     said = build_statement(history, 1).predicate
@@ -300,7 +300,7 @@ def test_rounds_of_a_solver_are_not_taken_for_rounds_of_training(history: Histor
     """Retraining takes as long as it takes, however short the solve was."""
     federation = Revocable(history, engine(40))
     newest = federation.solve()
-    retrained = history.summary(history.clients(["clinic-7"])).curve.rounds
+    retrained = history.summary(history.participants.find(["clinic-7"])).curve.rounds
     assert newest.round < 7
     assert retrained > 2 * newest.round
     with History.in_memory() as other:
@@ -330,10 +330,10 @@ def test_nothing_strict_is_said_behind_a_solve(history: History) -> None:
     assert facts.strict_obstacles == ()
     Revocable(history, engine()).solve()
     for group in (["clinic-0"], []):
-        clients = history.clients(group)
+        clients = history.participants.find(group)
         bounds = strict_sensitivity(history.lineage().edges, clients, facts.head_bound())
         assert np.isinf(bounds[1:]).all()
-    assert np.isinf(release_mu(history.lineage().edges, history.clients(["clinic-0"]), 1.0)[1:]).all()
+    assert np.isinf(release_mu(history.lineage().edges, history.participants.find(["clinic-0"]), 1.0)[1:]).all()
     assert loss.curvature is not None
 
 
@@ -343,7 +343,7 @@ def test_nothing_strict_is_said_behind_a_solve(history: History) -> None:
 def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
     federation = Revocable(history, engine())
     federation.train(Rounds(4))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Solve(), until=Rounds(4))
     found = build_statement(history, 1)
     said = found.predicate
@@ -368,9 +368,9 @@ def test_a_certificate_says_that_the_head_was_solved(history: History) -> None:
 def test_a_claim_says_that_it_rests_on_a_solve_also_after_a_later_restart_that_trained(history: History) -> None:
     federation = Revocable(history, engine(40))
     federation.train(Rounds(2))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Solve(), until=Rounds(2))
-    history.ask(["clinic-3"], BUDGET)
+    history.requests.ask(["clinic-3"], BUDGET)
     federation.forget(Last(), until=Rounds(2))
     for number, mode in ((1, "exact"), (2, "instance")):
         predicate = build_statement(history, number).predicate
@@ -382,7 +382,7 @@ def test_a_claim_says_that_it_rests_on_a_solve_also_after_a_later_restart_that_t
 def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solution(history: History) -> None:
     federation = Revocable(history, engine())
     federation.train(Rounds(2))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Solve(Solving(most_rounds=1)), until=Rounds(2))
     content = sign(build_statement(history, 1), [SIGNER])
     page = render_certificate(verify(content, [SIGNER.public_key]), "today")
@@ -413,7 +413,7 @@ def test_an_engine_that_contradicts_itself_is_refused(history: History, lie: Any
 
     federation = Revocable(history, Lies(engine()))  # type: ignore[arg-type]
     federation.train(Rounds(2))
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     with pytest.raises(ValueError, match=words):
         federation.forget(Solve(), until=Rounds(2))
     assert history.newest == ModelId(1, 0)
@@ -445,7 +445,7 @@ def test_an_engine_without_sums_says_so(history: History) -> None:
     with pytest.raises(ValueError, match="Trains has no sums"):
         federation.solve()
     federation.train(Rounds(2))
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(ValueError, match="Trains has no sums"):
         federation.forget(Solve(), until=Rounds(2))
 
@@ -453,7 +453,7 @@ def test_an_engine_without_sums_says_so(history: History) -> None:
 def test_equal_weights_are_not_solved(history: History) -> None:
     federation = Revocable(history, engine(equal_weights=True))
     federation.train(Rounds(2))
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(ValueError, match="weigh the same"):
         federation.forget(Solve(), until=Rounds(2))
 
@@ -470,13 +470,13 @@ def test_a_certificate_says_whether_a_solve_ended_with_the_solution(history: His
     assert not history.timeline.solved
     federation.solve()
     assert history.timeline.solved == {history.newest}
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     federation.forget(Last(), Rounds(0))
     said = build_statement(history, 1).predicate
     assert said.mode == "instance"
     assert any("a solve ended with the solution" in constant for constant in said.constants)
     for number, most in ((2, 1), (3, 100)):
-        history.ask([f"clinic-{number + 1}"], BUDGET)
+        history.requests.ask([f"clinic-{number + 1}"], BUDGET)
         federation.forget(Solve(Solving(most_rounds=most)), Rounds(0))
         solving = build_statement(history, number).predicate.solving
         assert solving is not None
@@ -492,7 +492,7 @@ def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_before_it() 
             federation.solve(Solving(most_rounds=rounds, tolerance=1e-15, most_bytes=100))
             assert history.newest.round == 5 + rounds
             kept.append(set(history.ledger.kept()) - {history.newest})
-            assert not list(history.verify())
+            assert not list(history.integrity.verify())
     assert kept[0] == kept[1]
     assert ModelId(0, 5) in kept[0]
     assert len(kept[0]) == 5

@@ -70,9 +70,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         engine = simulation(9, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
         federation = Revocable(history, engine, capacity=4)
         federation.train(Rounds(4))
-        number = history.ask(["clinic-8"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-8"], Budget(8.0, 0.01))
         federation.forget(Scratch(), Rounds(2))
-        history.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
+        history.requests.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
         reason = "because \x1b[2J [/] \u202eof it"
         record(history.ledger, TrainingDoubted(1, 1, reason), history._now())
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]

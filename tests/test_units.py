@@ -24,8 +24,8 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.gauges import read_gauges
 from rescind.testing.small import simulation
+from rescind.views.gauges import read_gauges
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
@@ -177,8 +177,8 @@ def test_the_check_fails_while_something_is_overdue(home: Path, tmp_path: Path) 
     done = start("rescind-check.service", home, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with History(home / "history") as history:
-        history._clock = lambda: datetime(2026, 1, 1, tzinfo=UTC)
-        history.ask(["clinic-1"], Budget(1.0, 1e-5))
+        history.journal.clock = lambda: datetime(2026, 1, 1, tzinfo=UTC)
+        history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     done = start("rescind-check.service", home, tmp_path)
     assert done.returncode == 3
     assert done.stderr.startswith("rescind: overdue: request 1 since 2026-02-01")

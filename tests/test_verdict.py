@@ -71,17 +71,19 @@ def test_every_reader_has_the_same_verdict(
         revocable.train(Rounds(3))
         for method, clients, level, dies, returns in leaves:
             known = history.ledger.identities()
-            names = history.remaining([name for client in clients if (name := f"clinic-{client}") in known])
+            names = history.participants.remaining(
+                [name for client in clients if (name := f"clinic-{client}") in known]
+            )
             if not names:
                 continue
             for name in names:
-                history.ask([name], BUDGET)
+                history.requests.ask([name], BUDGET)
             forget(revocable, method, level, ModelId(history.newest.branch + 1, 1) if dies else None)
             check_all_say_the_same(history)
             exact = all(outcome.mode is Mode.EXACT for outcome in history.outcomes())
             if returns and exact:
                 for name in names:
-                    history.readmit(name, "it asked to come back")
+                    history.participants.readmit(name, "it asked to come back")
                 revocable.train(Rounds(history.newest.round + 1))
                 check_all_say_the_same(history)
 
@@ -91,10 +93,10 @@ def test_while_a_restart_is_under_way_the_last_finished_one_counts(caplog: pytes
     with History.in_memory() as history:
         revocable = Revocable(history, simulation(clients=8, secret_noise=True), scored=False)
         revocable.train(Rounds(3))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         revocable.forget(Last(), Rounds(2))
         (before,) = history.outcomes()
-        history.ask(["clinic-2"], BUDGET)
+        history.requests.ask(["clinic-2"], BUDGET)
         with pytest.raises(CutOffError):
             replace(revocable, watch=die_after(ModelId(2, 1))).forget(FineTuning(), Rounds(2))
         assert history.newest == ModelId(2, 1)

@@ -25,16 +25,16 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.clients import ClientState
 from rescind.history.clocks import add_months
 from rescind.history.erasure import Eraser
 from rescind.history.events import TrainingDoubted, record
-from rescind.history.gauges import read_gauges
-from rescind.history.overview import count_days_left, find_overdue
 from rescind.ledger.commitments import canonical, next_entry
 from rescind.ledger.records import Entry, Span
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from rescind.views.clients import ClientState
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import count_days_left, find_overdue
 from tests.engines.test_flower import grid, initial, recorded
 
 BUDGET = Budget(8.0, 0.01)
@@ -72,20 +72,20 @@ def live(folder: Path, seed: int = 0) -> None:
     with History(folder) as history:
         federation = Revocable(history, engine(seed))
         federation.train(Rounds(3))
-        history.label({f"clinic-{at}": label for at, label in enumerate(LABELS, start=1)})
-        history.ask(["clinic-1"], BUDGET)
+        history.participants.label({f"clinic-{at}": label for at, label in enumerate(LABELS, start=1)})
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Scratch(), Rounds(2))
         ask_ago(history, "clinic-2", days=45)
-        history.ask(["clinic-3"], BUDGET)
+        history.requests.ask(["clinic-3"], BUDGET)
         record(history.ledger, TrainingDoubted(1, 1, "clinic-4 sent 0.123"), history._now())
 
 
 def ask_ago(history: History, name: str, days: int) -> int:
-    history._clock = lambda: datetime.now(UTC) - timedelta(days=days)
+    history.journal.clock = lambda: datetime.now(UTC) - timedelta(days=days)
     try:
-        return history.ask([name], BUDGET)
+        return history.requests.ask([name], BUDGET)
     finally:
-        history._clock = lambda: datetime.now(UTC)
+        history.journal.clock = lambda: datetime.now(UTC)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_metrics_hold_no_name_and_nothing_that_was_computed_from_data(folder: Pa
     values = samples(text)
     told = json.loads(said("status", folder, "--json").output)
     with History(folder) as history:
-        names = [*history.known_names(), *history.ledger.labels().values(), *LABELS, "clinic-1"]
+        names = [*history.participants.all(), *history.ledger.labels().values(), *LABELS, "clinic-1"]
         rounds = [*history.ledger.rounds(Span(0, 1, 3)), *history.ledger.rounds(Span(1, 1, 2))]
         assert set(history.ledger.labels().values()) == set(LABELS[1:])
     assert [name for name in names if name in text or name in repr(text) or json.dumps(name)[1:-1] in text] == []
@@ -193,7 +193,7 @@ def test_an_erasure_that_was_cut_off_is_counted_until_it_is_finished(
     with History(folder) as history:
         federation = Revocable(history, engine())
         federation.train(Rounds(2))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
 
         def refuse(*_: object) -> None:
             raise StillReadError("somebody reads")
@@ -314,7 +314,7 @@ def test_of_many_only_the_oldest_are_named(tmp_path: Path) -> None:
 def test_a_request_is_overdue_once_its_day_has_passed_in_its_own_zone() -> None:
     with History.in_memory() as history:
         Revocable(history, engine()).train(Rounds(1))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         (asked,) = history.timeline.requests
         there = replace(asked, deadline="2026-12-01T00:30:00+02:00")
         for now, left in (
@@ -336,7 +336,7 @@ def test_a_time_that_is_none_ends_in_a_sentence_and_not_in_metrics(wrong: str, t
     folder = tmp_path / "history"
     with History(folder) as history:
         Revocable(history, engine()).train(Rounds(1))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         body = next(iter(history.ledger.entries("request"))).body
         history.ledger.append("request", body | {"deadline": wrong}, history._now())
     for words in (["--check"], ["--format", "prometheus"]):

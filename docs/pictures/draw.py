@@ -74,7 +74,7 @@ def trained(history: History) -> Revocable:
 def curves(history: History) -> Callable[[Axes], None]:
     """Draw Psi of four clinics, what a noise hides, and the last kept model at which it hides each of them."""
     names = [LARGE, ODD, USUAL, LATE]
-    clients = [next(iter(history.clients([name]))) for name in names]
+    clients = [next(iter(history.participants.find([name]))) for name in names]
     path = history.lineage(group=clients)
     values = client_sensitivities(path.edges, clients, range(len(path.edges) + 1))
     kept = sorted(path.index[place] for place in history.ledger.kept())
@@ -140,7 +140,7 @@ def main() -> None:
         federation = trained(history)
         psi = drawn("psi", curves(history), 3.4)
         for name, epsilon in ((LATE, 1.0), (ODD, 5.0)):
-            history.ask([name], Budget(epsilon, DELTA))
+            history.requests.ask([name], Budget(epsilon, DELTA))
             federation.forget(Sifu(), Rounds(20))
         branched = tree(gather_lines(history), history.newest).svg
     claims = {

@@ -131,7 +131,7 @@ def forgotten(configuration: Configuration) -> tuple[list[Row], float]:
     found = []
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(rounds))
-        group = history.clients(leaving)
+        group = history.participants.find(leaving)
         summary = history.summary(group)
         others = [name for name in engine.clients if name not in leaving]
         recovery = Recovery(engine, history, others, rounds, f"noise {seed}".encode())

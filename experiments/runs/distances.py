@@ -71,7 +71,7 @@ def run(configuration: Configuration) -> list[Row]:
         found = []
         for leaving in ([one], ten):
             replayed = {each.model_id.round: each for each in compare_worlds(history, tape, leaving)}
-            wanted = sorted_group(history.clients(leaving)).tolist()
+            wanted = sorted_group(history.participants.find(leaving)).tolist()
             published = client_sensitivities(edges, wanted, configuration["marks"]).max(axis=1)
             for at, largest in zip(configuration["marks"], published.tolist(), strict=True):
                 found.append(

@@ -100,7 +100,7 @@ def run(configuration: Configuration) -> list[Row]:
     with History.in_memory() as history:
         # Every model is kept: what a checkpoint is worth is another figure's question.
         Revocable(history, engine, capacity=rounds).train(Rounds(rounds))
-        group = history.clients(leaving)
+        group = history.participants.find(leaving)
         summary = history.summary(group)
         psi = float(group_sensitivity(summary.edges, group)[-1])
         before, patients = (

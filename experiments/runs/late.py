@@ -43,7 +43,7 @@ def run(configuration: Configuration) -> list[Row]:
         engine.gone = frozenset()
         revocable.train(Rounds(rounds))
         # Of who was never drawn nothing is to forget. Exact needs no budget, but every request has one.
-        number = history.ask(list(history.ledger.pseudonyms(late)), Budget(1, 1e-5))
+        number = history.requests.ask(list(history.ledger.pseudonyms(late)), Budget(1, 1e-5))
         back_to = revocable.plan(method, number).candidate.node.round
         (outcome,) = revocable.forget(method, Rounds(rounds - back_to), level=ErasureLevel.OUTPUT)
         if outcome.restart is None:

@@ -34,7 +34,7 @@ def run(configuration: Configuration) -> list[Row]:
     ten = [engine.clients[at] for at in source.permutation(len(engine.clients))[: configuration["group"]]]
     with History.in_memory() as history:
         Revocable(history, engine, capacity=1).train(Rounds(rounds))
-        one, group = history.clients(ten[:1]), history.clients(ten)
+        one, group = history.participants.find(ten[:1]), history.participants.find(ten)
         edges = history.lineage().edges
         as_if = with_one(edges)
         # Which rule, of whom: Psi at every model.

@@ -355,7 +355,7 @@ class Serving:
         history, engine = self._history, self._engine
         known = list(history.ledger.pseudonyms(names))
         engine.gone |= set(names).difference(known)
-        number = history.ask(known, self._budget, scope=self._scope)
+        number = history.requests.ask(known, self._budget, scope=self._scope)
         self.seen, self._wanted = {}, frozenset(wanted)
         if self._published:
             self._begin(number)

@@ -44,7 +44,7 @@ def run(configuration: Configuration) -> list[Row]:
     with History.in_memory() as history:
         # How long was trained before does not matter: a solve begins at the first model.
         Revocable(history, engine, scored=False).train(Rounds(1))
-        history.ask(leaving, BUDGET, scope=scope)
+        history.requests.ask(leaving, BUDGET, scope=scope)
         (outcome,) = Revocable(history, remaining, scored=False).forget(Solve(), until=Rounds(rounds))
         solution = history.model(history.newest)
     engine = remaining

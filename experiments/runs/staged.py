@@ -387,7 +387,7 @@ def _solve_softmax(setting: Setting, rows: Federation, l2: float, known: Shard) 
             return row, training, Cost()
         left, costs = list[str](), list[Cost]()
         for leaving in (setting.leavers[:1], setting.leavers[1:]):
-            history.ask(leaving, _BUDGET)
+            history.requests.ask(leaving, _BUDGET)
             (outcome,) = revocable.forget(Solve(solving), until=Rounds(own["most_rounds"]))
             if outcome.mode is not Mode.EXACT:
                 raise RuntimeError(f"it was not forgotten exactly: {outcome}")

@@ -86,7 +86,7 @@ def run(configuration: Configuration) -> list[Row]:
     with History.in_memory() as history:
         Revocable(history, engine, capacity=rounds).train(Rounds(rounds))
         # Everybody is in every round, so one client's path is everybody's.
-        summary = history.summary(history.clients(leavers[:1]))
+        summary = history.summary(history.participants.find(leavers[:1]))
         loaded = [history.model(ModelId(0, at)) for at in range(rounds + 1)]
         models = np.array([np.concatenate([tensor.ravel() for tensor in model.values()]) for model in loaded])
         seen = {kind: thinned(summary, models, kept) for kind, kept in kept_sets(history, configuration).items()}
@@ -94,7 +94,8 @@ def run(configuration: Configuration) -> list[Row]:
         recovery = Recovery(engine, history, others, rounds, f"noise {seed}".encode())
         for epsilon in configuration["epsilons"]:
             requests = [
-                Request(history.clients([leaver]), Budget(epsilon, configuration["delta"])) for leaver in leavers
+                Request(history.participants.find([leaver]), Budget(epsilon, configuration["delta"]))
+                for leaver in leavers
             ]
             offered = [candidates(summary, request) for request in requests]
             by_node = [{each.node.index: each.predicted_rounds for each in every} for every in offered]

@@ -32,11 +32,11 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.recorder import Recorder
-from rescind.history.remarks import describe_release
 from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods.method import Certifying, Method
+from rescind.views.remarks import describe_release
 
 _AS_USUAL = Solving()
 
@@ -170,7 +170,7 @@ class Revocable:
         if missing or not numbers:
             raise ValueError(f"give the numbers of open requests, not {list(missing)}: open are {list(known)}")
         batch = [known[number] for number in numbers]
-        unknown = self.history.are_unknown([asked.request for asked in batch])
+        unknown = self.history.requests.are_unknown([asked.request for asked in batch])
         for asked, not_known in zip(batch, unknown, strict=True):
             if not_known:
                 raise ValueError(
@@ -198,7 +198,7 @@ class Revocable:
             until: the rule by which a retrained branch ends.
             level: how much of a forgotten client is erased.
             together: whether the open requests are served by one restart.
-            approval: whether somebody has to agree to every plan (``History.approve``), or the public keys of
+            approval: whether somebody has to agree to every plan (``rescind approve``), or the public keys of
                 those who may: then only what one of them has signed counts. What is not approved is planned, and
                 stays open.
 
@@ -230,7 +230,7 @@ class Revocable:
                         recorder.erase(due)
                     if not waiting:
                         break
-                    with self.history.checked():
+                    with self.history.integrity.checked():
                         batches = [waiting] if together else [[asked] for asked in waiting]
                         plan = self._choose(method, batches, approval=approval)
                         if plan is None:
@@ -258,7 +258,7 @@ class Revocable:
         Raises:
             PendingRequestError: the model knows somebody who waits to be forgotten.
         """
-        if self.history.waiting():
+        if self.history.requests.waiting():
             raise PendingRequestError("the newest model knows somebody who waits to be forgotten: call forget first")
         newest = self.history.newest
         save(self.history.model(newest), path, describe_release(self.history, newest))
@@ -270,7 +270,7 @@ class Revocable:
         """Refuse to train while somebody is to be forgotten."""
         if self._in_work() is not None:
             raise ValueError("a request is being served: finish it with forget, then train on")
-        if waiting := self.history.waiting():
+        if waiting := self.history.requests.waiting():
             numbers = " and ".join(str(asked.number) for asked in waiting)
             raise PendingRequestError(
                 f"request {numbers} is open, and the newest model knows its clients: call forget first, then train on"
@@ -294,10 +294,10 @@ class Revocable:
         # One of them may have been planned again, alone.
         latest = all(plans.get(number) == known for number in numbers)
         same = known and latest and known.requests == numbers and known.method == str(method)
-        if known and same and not self.history.is_stale(known) and self._follows(method, known):
+        if known and same and not self.history.requests.is_stale(known) and self._follows(method, known):
             return known
         # Before the history is looked at: training may go on meanwhile.
-        seen = self.history.last_change()
+        seen = self.history.requests.last_change()
         summary, requests = self._to_hide(batch)
         candidate, public = method.plan(summary, *requests), False
         if isinstance(method, Certifying):
@@ -310,7 +310,7 @@ class Revocable:
         rows = [request.group for request in requests if request.scope is PrivacyScope.RECORDS]
         if any(first_joined(summary.edges, group) < candidate.node.index for group in rows):
             raise ValueError(f"{method.name} goes on from a model that knows the rows: {ROWS_NEED}")
-        return self.history.record_plan(RecordedPlan(numbers, candidate, public, str(method), seen))
+        return self.history.requests.record_plan(RecordedPlan(numbers, candidate, public, str(method), seen))
 
     def _to_hide(self, batch: Sequence[FiledRequest]) -> tuple[Summary, list[Request]]:
         """Return what planning sees of the history, and the requests without those whom the model does not know."""
@@ -403,7 +403,7 @@ class Revocable:
         def present() -> Sequence[str]:
             engine = cast(StagedEngine, self.engine)
             labels = engine.anchors
-            names = self.history.remaining(list(labels))
+            names = self.history.participants.remaining(list(labels))
             if not names:
                 raise ValueError(
                     "none of the anchors is here, or left, to train the body: name others, or wait for them"
@@ -425,10 +425,10 @@ class Revocable:
         """
         waiting, asked_now = [], list(self.history.timeline.open_requests.values())
         requests = [asked.request for asked in asked_now]
-        unknown = self.history.are_unknown(requests)
+        unknown = self.history.requests.are_unknown(requests)
         if any(unknown):
-            with self.history.checked():
-                unknown = self.history.are_unknown(requests)
+            with self.history.integrity.checked():
+                unknown = self.history.requests.are_unknown(requests)
         for asked, not_known in zip(asked_now, unknown, strict=True):
             if not not_known:
                 waiting.append(asked)
@@ -444,7 +444,7 @@ class Revocable:
             if self.watch is ignore:
                 return
             recorder.finish_writing()
-            if not self.history.waiting():
+            if not self.history.requests.waiting():
                 self.watch(model_id, model)
 
         return show
@@ -457,20 +457,20 @@ class Revocable:
                 return False
             # The round that is being written may be the first of whoever asks.
             recorder.finish_writing()
-            return bool(self.history.waiting())
+            return bool(self.history.requests.waiting())
 
         return is_held
 
     def _present(self) -> Callable[[], Sequence[str]]:
         """Return a function that tells who may take part now; requests can arrive, and clients come and go."""
-        return lambda: self.history.remaining(self.engine.clients)
+        return lambda: self.history.participants.remaining(self.engine.clients)
 
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""
         model = recorder.model()
-        gone = self.history.names(self._leaving(branch.requests))
+        gone = self.history.participants.names(self._leaving(branch.requests))
         names = [name for name in gone if name in self.engine.clients]
-        remaining = self.history.remaining(self.engine.clients)
+        remaining = self.history.participants.remaining(self.engine.clients)
         return Scores(
             retain=self.engine.accuracy(model, remaining) if remaining else None,
             forget=self.engine.accuracy(model, names) if names else None,

@@ -30,11 +30,11 @@ from rescind.core.facts import Mode
 from rescind.errors import HistoryError, PendingRequestError, RegistryError
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
-from rescind.history.knowledge import find_known
-from rescind.history.remarks import DIGEST, MODEL, RUN, describe_release
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.serving import find_held
 from rescind.texts import is_plain, shorten
+from rescind.views.knowledge import find_known
+from rescind.views.remarks import DIGEST, MODEL, RUN, describe_release
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -84,8 +84,8 @@ def preview(
         UnknownClientError: nobody is called so, or the client was forgotten and its name erased.
         ValueError: ``clients`` is a single string, or holds what is not a valid name; or there is no strict plan.
     """
-    request = Request(history.clients(clients), budget, scope)
-    if history.are_unknown([request])[0]:
+    request = Request(history.participants.find(clients), budget, scope)
+    if history.requests.are_unknown([request])[0]:
         return Preview(history.run)
     summary = history.summary(request.group)
     # An earlier plan may have looked at data.

@@ -22,10 +22,10 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome
-from rescind.history.overview import find_unfinished
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
+from rescind.views.overview import find_unfinished
 
 
 class Outlet(Protocol):
@@ -211,7 +211,7 @@ def serve(
         if due or any(asked.served for asked in find_unfinished(history)):
             for outcome in heeding.forget(chosen, until, level=level, approval=approval or not due):
                 served(outcome)
-        if outlet is not None and history.outcomes() and not history.waiting() and placed != history.newest:
+        if outlet is not None and history.outcomes() and not history.requests.waiting() and placed != history.newest:
             placed = history.newest
             outlet.put(placed, history.model(placed))
         # Somebody may have asked in this very moment: then the next turn serves it.
@@ -219,7 +219,10 @@ def serve(
             if not _is_solved(history):
                 heeding.solve() if solve else heeding.train(until)
         # Somebody who asked in the middle of a body may have thought better of it.
-        unfinished = federation.engine.facts.stages and find_body(history.timeline, history.newest) is None
+        unfinished = (
+            federation.engine.facts.stages
+            and find_body(history.timeline.branches, history.timeline.bodies, history.newest) is None
+        )
         if not history.timeline.open_requests and not unfinished:
             newest = history.newest
             model = history.model(newest)
@@ -238,7 +241,7 @@ def serve(
 
 def _take(history: History) -> dict[str, Tensor]:
     """Return the newest model, unless it knows somebody who waits, or is on the way to forget somebody."""
-    if waiting := [asked.number for asked in history.waiting()]:
+    if waiting := [asked.number for asked in history.requests.waiting()]:
         raise PendingRequestError(f"the newest model knows somebody who waits: request {_list(waiting)} is open")
     if begun := find_held(history):
         raise PendingRequestError(f"request {_list(begun)} is being served: the next run goes on with it")
@@ -248,7 +251,7 @@ def _take(history: History) -> dict[str, Tensor]:
 def find_held(history: History) -> list[int]:
     """Return the requests that hold the newest model back: it knows their clients, or they are being served."""
     begun = [asked.number for asked in find_unfinished(history) if asked.served]
-    return [asked.number for asked in history.waiting()] + begun
+    return [asked.number for asked in history.requests.waiting()] + begun
 
 
 def _is_undecided(history: History, number: int, approval: Approvers) -> bool:
@@ -256,7 +259,7 @@ def _is_undecided(history: History, number: int, approval: Approvers) -> bool:
     timeline = history.timeline
     if is_approved(history, number, approval):
         return False
-    return number in timeline.plans or history.are_unknown([timeline.requests[number - 1].request])[0]
+    return number in timeline.plans or history.requests.are_unknown([timeline.requests[number - 1].request])[0]
 
 
 def _ask_for_approval(numbers: Sequence[int], approval: Approvers) -> PendingRequestError:

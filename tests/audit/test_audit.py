@@ -91,7 +91,7 @@ def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
     with History.in_memory() as history:
         revocable = Revocable(history, tape, seed=b"replay")
         revocable.train(Rounds(10))
-        history.ask(["clinic-0"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-0"], Budget(8.0, 0.01))
         (outcome,) = revocable.forget(Sifu(), Rounds(4), level=ErasureLevel.OUTPUT)
         assert outcome.restart is not None
         assert outcome.restart.branch.sigma > 0
@@ -260,7 +260,7 @@ def test_a_client_can_be_called_by_its_label() -> None:
     tape = RecordingEngine(simulation(6))
     with History.in_memory() as history:
         Revocable(history, tape, seed=b"replay").train(Rounds(4))
-        history.label({"clinic-2": "St. Mary"})
+        history.participants.label({"clinic-2": "St. Mary"})
         assert compare_worlds(history, tape, ["St. Mary"]) == compare_worlds(history, tape, ["clinic-2"])
 
 

@@ -49,7 +49,7 @@ def served(
     federation.train(Rounds(12))
     found = []
     for names in (["clinic-3", "clinic-4"], ["clinic-5"]):
-        number = history.ask(names, Budget(8.0, 0.01), scope=scope)
+        number = history.requests.ask(names, Budget(8.0, 0.01), scope=scope)
         federation.forget(method, Rounds(2), level=level)
         certificate = build_statement(history, number)
         found.append((certificate, build_annex(history, certificate)))
@@ -160,7 +160,7 @@ def test_a_settled_request_has_a_log_and_no_restart() -> None:
         engine = simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
         federation = Revocable(history, engine)
         federation.train(Rounds(3))
-        numbers = [history.ask([name], Budget(8.0, 0.01)) for name in ("clinic-3", "clinic-4")]
+        numbers = [history.requests.ask([name], Budget(8.0, 0.01)) for name in ("clinic-3", "clinic-4")]
         federation.forget(Scratch(), Rounds(2))
         certificate = build_statement(history, numbers[1])
         found = build_annex(history, certificate)

@@ -35,7 +35,7 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.requests import blind_name
+from rescind.history.participants import blind_name
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
@@ -58,7 +58,7 @@ def served(history: History, method: Method, *names: str, secret: bool = True) -
     engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=secret)
     federation = Revocable(history, engine, seed=None if secret else b"s")
     federation.train(Rounds(12))
-    number = history.ask(list(names or ("clinic-3",)), Budget(8.0, 0.01))
+    number = history.requests.ask(list(names or ("clinic-3",)), Budget(8.0, 0.01))
     federation.forget(method, Rounds(2))
     return number
 
@@ -160,8 +160,8 @@ def test_the_requester_finds_itself_by_its_receipt(history: tuple[History, int],
     made, number = history
     assert made.ledger.pseudonyms(["clinic-3"]) == {}
     (own,) = build_statement(made, number).predicate.forgotten
-    assert blind_name(bytes.fromhex(made.receipt("clinic-3")), "clinic-3") == own
-    assert blind_name(bytes.fromhex(made.receipt("clinic-4")), "clinic-4") != own
+    assert blind_name(bytes.fromhex(made.participants.receipt("clinic-3")), "clinic-3") == own
+    assert blind_name(bytes.fromhex(made.participants.receipt("clinic-4")), "clinic-4") != own
     assert hashlib.sha256(b"clinic-3").hexdigest() != own
 
 
@@ -189,7 +189,7 @@ def test_what_is_not_proven_gets_a_report_that_says_so(method: Method, secret: b
 def test_an_open_request_has_no_certificate(keys: dict[str, Path]) -> None:
     with History.in_memory() as made:
         Revocable(made, simulation(4), seed=b"s").train(Rounds(2))
-        number = made.ask(["clinic-1"], Budget(1.0, 1e-5))
+        number = made.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
         with pytest.raises(ValueError, match="has not been served to the end"):
             build_statement(made, number)
 
@@ -439,7 +439,7 @@ def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
         engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
         federation = Revocable(made, engine)
         federation.train(Rounds(12))
-        number = made.ask(["clinic-3"], Budget(8.0, 0.01))
+        number = made.requests.ask(["clinic-3"], Budget(8.0, 0.01))
         federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)

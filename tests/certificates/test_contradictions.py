@@ -46,7 +46,7 @@ def served(history: History, *, noised: bool) -> Statement:
     engine = simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **options)
     federation = Revocable(history, engine, **({"server": NOISED} if noised else {}))
     federation.train(Rounds(6))
-    number = history.ask(["clinic-1"], Budget(5.0, 1e-5))
+    number = history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
     federation.forget(Dp() if noised else Last(), Rounds(2), level=ErasureLevel.OUTPUT)
     return build_statement(history, number)
 
@@ -173,7 +173,7 @@ def test_nothing_is_due_before_it_is_asked_for(instance: tuple[History, Statemen
     now = datetime.now(UTC)
     for deadline in (now - timedelta(days=1), (now + timedelta(days=1)).replace(tzinfo=None)):
         with pytest.raises(ValueError, match="give a later one"):
-            instance[0].ask(["clinic-2"], Budget(5.0, 1e-5), deadline=deadline)
+            instance[0].requests.ask(["clinic-2"], Budget(5.0, 1e-5), deadline=deadline)
 
 
 def test_without_the_history_the_mode_and_the_dates_are_the_signers_word(
@@ -225,7 +225,7 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
             federation = Revocable(history, engine, NOISED)
             federation.train(Rounds(12))
             names = sorted(history.ledger.identities())[:6]
-            numbers = [history.ask([name], Budget(0.7, 1e-5)) for name in names]
+            numbers = [history.requests.ask([name], Budget(0.7, 1e-5)) for name in names]
             federation.forget(StrictSifu(), Rounds(2), level=ErasureLevel.OUTPUT, together=True)
             served = {each.restart.branch for each in history.outcomes() if each.restart is not None}
             counted = {

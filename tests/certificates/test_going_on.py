@@ -48,7 +48,7 @@ def federation() -> Iterator[Revocable]:
 
 
 def forgotten(federation: Revocable, name: str, method: Method) -> int:
-    number = federation.history.ask([name], BUDGET)
+    number = federation.history.requests.ask([name], BUDGET)
     federation.forget(method, Rounds(2))
     return number
 
@@ -118,7 +118,7 @@ def test_what_a_later_restart_made_exact_is_claimed_of_its_own_model(federation:
 def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation: Revocable) -> None:
     number = forgotten(federation, "clinic-3", Sifu())
     before = build_statement(federation.history, number)
-    federation.history.ask(["clinic-4"], BUDGET)
+    federation.history.requests.ask(["clinic-4"], BUDGET)
 
     class DiesError(Exception):
         pass
@@ -136,8 +136,8 @@ def test_a_restart_that_is_not_trained_to_its_end_changes_nothing_yet(federation
 
 def settled(federation: Revocable, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
     """Let two leave: once the first is forgotten from the start, the newest model does not know the second."""
-    federation.history.ask(["clinic-3"], BUDGET)
-    number = federation.history.ask(["clinic-4"], BUDGET, scope=scope)
+    federation.history.requests.ask(["clinic-3"], BUDGET)
+    number = federation.history.requests.ask(["clinic-4"], BUDGET, scope=scope)
     federation.forget(Scratch(), Rounds(2))
     assert {each.asked.number for each in federation.history.outcomes() if each.restart is None} == {number}
     return number
@@ -195,7 +195,7 @@ def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocab
     then: list[Statement] = [build_statement(history, number)]
     for go_on in (
         lambda: federation.train(Rounds(3)),
-        lambda: history.ask(["clinic-4"], BUDGET),
+        lambda: history.requests.ask(["clinic-4"], BUDGET),
         lambda: federation.forget(Sifu(), Rounds(2)),
         lambda: forgotten(federation, "clinic-5", Scratch()),
     ):
@@ -245,7 +245,7 @@ def test_a_settled_request_speaks_of_its_own_clients_only(federation: Revocable)
 
 
 def test_an_erasure_that_goes_further_is_the_one_that_is_told(federation: Revocable) -> None:
-    number = federation.history.ask(["clinic-3"], BUDGET)
+    number = federation.history.requests.ask(["clinic-3"], BUDGET)
     federation.forget(Sifu(), Rounds(2), level=ErasureLevel.OUTPUT)
     before = certified(federation, number)
     assert checked(before, federation).statement.predicate.erasure.level == "output"
@@ -339,11 +339,11 @@ def test_nothing_is_claimed_of_models_that_may_know_a_readmitted_client_again(
     """In a sequence the next request hides the first one's client as well."""
     history = federation.history
     first = forgotten(federation, "clinic-3", Scratch())
-    second = history.ask(["clinic-4"], BUDGET, scope=scope)
+    second = history.requests.ask(["clinic-4"], BUDGET, scope=scope)
     federation.forget(Scratch(), Rounds(2))
     limited = [first, second] if scope is PrivacyScope.SEQUENCE else [first]
     earlier = {number: certified(federation, number) for number in (first, second)}
-    history.readmit("clinic-3", "it signed a new contract")
+    history.participants.readmit("clinic-3", "it signed a new contract")
     federation.train(Rounds(4))
     served = saved(federation, tmp_path)
     for number in (first, second):

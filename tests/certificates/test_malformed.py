@@ -35,7 +35,7 @@ def found() -> Iterator[Statement]:
     with History.in_memory() as history:
         federation = Revocable(history, simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
         federation.train(Rounds(6))
-        number = history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        number = history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
         federation.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
         yield build_statement(history, number)
 

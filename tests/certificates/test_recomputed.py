@@ -28,13 +28,14 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
-from rescind.history.knowledge import find_known
+from rescind.history.participants import Participants
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
+from rescind.views.knowledge import find_known
 
 PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())
@@ -49,7 +50,7 @@ def federation() -> Iterator[Revocable]:
     with History.in_memory() as history:
         made = Revocable(history, engine())
         made.train(Rounds(6))
-        history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
         yield made
 
 
@@ -96,7 +97,7 @@ def test_who_came_after_the_noise_and_leaves_takes_nothing_from_who_left_before(
     forgotten(federation, Last(), level)
     larger = Revocable(history, engine(12))
     larger.train(Rounds(history.newest.round + 3))
-    number = history.ask(["clinic-11"], Budget(5.0, 1e-5))
+    number = history.requests.ask(["clinic-11"], Budget(5.0, 1e-5))
     forgotten(larger, Last(), level)
     assert [audited(larger, asked).statement.predicate.mode for asked in (1, number)] == ["instance", "instance"]
     assert find_known(history, history.newest) == ()
@@ -132,7 +133,7 @@ def test_going_on_from_a_model_that_knows_them_is_not_exact(
 def test_whoever_is_forgotten_does_not_come_back(
     federation: Revocable, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(History, "remaining", lambda _, names: list(names))
+    monkeypatch.setattr(Participants, "remaining", lambda _, names: list(names))
     monkeypatch.setattr(Timeline, "forgotten", property(lambda _: frozenset()))
     forgotten(federation, method)
     with pytest.raises(HistoryMismatchError, match="after they had been forgotten"):
@@ -188,7 +189,7 @@ def test_facts_that_forbid_it_are_read(facts: dict[str, bool], reason: str) -> N
         patch.setattr(Facts, "obstacles", ())
         made = Revocable(history, engine())
         made.train(Rounds(6))
-        history.ask(["clinic-1"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
         forgotten(made, Last())
         patch.undo()
         with pytest.raises(HistoryMismatchError, match=reason):
@@ -220,9 +221,9 @@ def test_an_annex_that_cannot_be_made_is_no_crash(federation: Revocable, monkeyp
 def test_an_erasure_that_was_not_carried_out_is_found(
     federation: Revocable, level: ErasureLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def erase(_: Eraser, plan: ErasurePlan, time: str) -> tuple[str, ...]:
-        begun = record(federation.history.ledger, plan, time)
-        record(federation.history.ledger, ErasureFinished(begun.sequence, 0, "", (), ""), time)
+    def erase(_: Eraser, plan: ErasurePlan) -> tuple[str, ...]:
+        begun = federation.history.journal.record(plan)
+        federation.history.journal.record(ErasureFinished(begun.sequence, 0, "", (), ""))
         return ()
 
     monkeypatch.setattr(Eraser, "erase", erase)

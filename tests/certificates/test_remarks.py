@@ -23,10 +23,10 @@ from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.errors import DamagedCheckpointError
 from rescind.forgetting import Revocable
-from rescind.history.remarks import describe_release
-from rescind.history.remarks import read_remarks as read_own
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from rescind.views.remarks import describe_release
+from rescind.views.remarks import read_remarks as read_own
 
 SMALL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with History(folder / "history") as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        history.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
         federation.forget(Scratch(), Rounds(1))
         federation.release(folder / "model")
     with pytest.MonkeyPatch.context() as patch:

@@ -27,7 +27,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, int]:
     with History(tmp_path / "history") as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        number = history.ask(["clinic-1"], Budget(3.0, 1e-5))
+        number = history.requests.ask(["clinic-1"], Budget(3.0, 1e-5))
         federation.forget(Scratch(), Rounds(1))
     return tmp_path, number
 

@@ -56,7 +56,7 @@ def made(history: History, method: Method, *, level: ErasureLevel = ErasureLevel
     chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
     federation = Revocable(history, simulation(10, **chosen), **server)
     federation.train(Rounds(6))
-    number = history.ask(["clinic-1"], Budget(8.0, 0.01))
+    number = history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
     federation.forget(method, Rounds(2), level=level)
     return number
 
@@ -338,7 +338,7 @@ def test_each_scope_counts_the_largest_sum(scope: str, sums: tuple[int, int]) ->
         federation = Revocable(history, engine, server)
         federation.train(Rounds(6))
         for names, counted in zip((["clinic-1", "clinic-2"], ["clinic-3"]), sums, strict=True):
-            number = history.ask(names, Budget(8.0, 0.01), scope=PrivacyScope(scope))
+            number = history.requests.ask(names, Budget(8.0, 0.01), scope=PrivacyScope(scope))
             federation.forget(Dp(), Rounds(2), level=ErasureLevel.OUTPUT)
             rounds = checked(build_statement(history, number), history=history).statement.predicate.rounds
             assert rounds is not None
@@ -436,7 +436,7 @@ def sigma_for(examples: int, equal_weights: bool) -> float:
     with History.in_memory() as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(3))
-        number = history.ask(["leaver"], Budget(5, 1e-5))
+        number = history.requests.ask(["leaver"], Budget(5, 1e-5))
         federation.forget(Newest(), Rounds(1))
         said = checked(build_statement(history, number), history=history).statement.predicate
     assert said.mode == "strict"

@@ -131,7 +131,7 @@ def test_three_rounds_in_vain_end_a_run_though_they_were_the_last(history: Histo
 def test_who_has_left_and_is_connected_does_not_keep_a_run_from_ending(history: History) -> None:
     names = ["clinic-0", "clinic-1"]
     run(history, grid(rows, names), 1)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     with pytest.raises(ValueError, match="could be used"):
         run(history, grid(lambda _: (None, None), names), 9)
 
@@ -193,7 +193,7 @@ def test_tensors_train_and_solve_as_arrays_do(history: History, load: Load, opti
 @pytest.mark.parametrize("removed", [torch.tensor([0, 1]), OnDevice(torch.arange(len(rows("clinic-0")[1])) < 2)])
 def test_rows_can_be_named_by_a_tensor(history: History, removed: Any) -> None:
     run(history, grid(in_torch, ["clinic-0"]), 1)
-    history.ask(["clinic-0"], Budget(1.0, 1e-5), scope=PrivacyScope.RECORDS)
+    history.requests.ask(["clinic-0"], Budget(1.0, 1e-5), scope=PrivacyScope.RECORDS)
     run(history, grid(in_torch, ["clinic-0"], removed=removed, request=1), 1)
     (round_,) = history.ledger.rounds(Span(1, 1, 1))
     assert round_.participants["weight"].tolist() == [len(rows("clinic-0")[1]) - 2]

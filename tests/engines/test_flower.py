@@ -202,12 +202,12 @@ def test_a_grid_and_the_simulator_leave_the_same_history(history: History, optio
 def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: History) -> None:
     strategy = recorded(history, level=ErasureLevel.OUTPUT)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
-    history.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
     with History.in_memory() as other:
         revocable = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED)
         revocable.train(rescind.flower.Rounds(12))
-        other.ask(["clinic-2"], Budget(8.0, 0.01))
+        other.requests.ask(["clinic-2"], Budget(8.0, 0.01))
         revocable.forget(Sifu(), rescind.flower.Rounds(12), level=ErasureLevel.OUTPUT)
         (own,), (simulated,) = history.outcomes(), other.outcomes()
         assert own.restart is not None
@@ -252,7 +252,7 @@ def test_with_equal_weights_what_clients_tell_is_checked_and_weighs_nothing(hist
 def test_forgotten_and_waiting_clients_are_never_asked_again(history: History) -> None:
     on, strategy = grid(), recorded(history)
     rescind.flower.run(strategy, on, initial(), num_rounds=3)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     on.sent.clear()
     rescind.flower.run(strategy, on, initial(), num_rounds=3)
     trained = {name for name, kind in on.sent if kind == "train"}
@@ -303,7 +303,7 @@ def test_an_authenticated_client_is_its_key_and_is_called_by_its_name(history: H
     known = history.ledger.identities()
     assert set(known) == set(keys.values())
     assert history.ledger.labels() == {known[key]: name for name, key in keys.items()}
-    assert history.clients(["clinic-4"]) == {known[keys["clinic-4"]]}
+    assert history.participants.find(["clinic-4"]) == {known[keys["clinic-4"]]}
     assert history.run.facts.sources.identity is Source.CHECKED
     # They are asked once whether they want to leave, not who they are.
     assert sum(kind == "query" for _, kind in on.sent) == len(CLINICS)
@@ -343,7 +343,7 @@ def test_whose_app_does_not_say_who_it_is_cannot_take_part(history: History) -> 
 def test_a_client_that_is_silent_when_asked_who_it_is_does_not_take_part_under_another_name(history: History) -> None:
     on, strategy = grid(), recorded(history)
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, on, initial(), num_rounds=1)
     again = grid()
     again.failing.add("clinic-1")
@@ -374,8 +374,8 @@ def test_labels_are_written_for_clients_that_are_drawn_later_too(history: Histor
 def test_a_request_by_label_is_about_every_key_that_was_called_so(history: History) -> None:
     rescind.flower.run(recorded(history), grid(authenticated=True), initial(), num_rounds=1)
     history.ledger.register(["an old key"], "2026-11-01T12:00:00+00:00")
-    history.label({"an old key": "clinic-4"})
-    assert len(history.clients(["clinic-4"])) == 2
+    history.participants.label({"an old key": "clinic-4"})
+    assert len(history.participants.find(["clinic-4"])) == 2
 
 
 class Renewed(InProcessGrid):
@@ -403,33 +403,33 @@ def test_who_was_forgotten_is_ignored_until_it_is_readmitted(
 ) -> None:
     strategy, keys = recorded(history), make is not grid
     rescind.flower.run(strategy, grid(authenticated=keys), initial(), num_rounds=2)
-    (old,) = history.clients(["clinic-1"])
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    (old,) = history.participants.find(["clinic-1"])
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, grid(authenticated=keys), initial(), num_rounds=1)
     ignored = make()
     with caplog.at_level("INFO", "flwr"):
         rescind.flower.run(strategy, ignored, initial(), num_rounds=3)
     assert trained_on(ignored) == set(CLINICS) - {"clinic-1"}
-    assert not {NEW_KEY, OLD_KEY, "clinic-1"} & history.known_names().keys()
+    assert not {NEW_KEY, OLD_KEY, "clinic-1"} & history.participants.all().keys()
     node = ignored.ids["clinic-1"]
     assert caplog.text.count(f"a forgotten participant is connected (node {node}) and ignored") == 1
     assert (f"flwr supernode unregister {node} FEDERATION" in caplog.text) is keys
     assert "rescind readmit HISTORY NAME" in caplog.text
     assert "clinic-1" not in caplog.text
 
-    assert history.readmit("clinic-1", "a new contract") == (old,)
+    assert history.participants.readmit("clinic-1", "a new contract") == (old,)
     again = make()
     rescind.flower.run(strategy, again, initial(), num_rounds=4)
     assert trained_on(again) == set(CLINICS)
-    (new,) = history.clients(["clinic-1"])
+    (new,) = history.participants.find(["clinic-1"])
     assert new != old
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_new_key_under_the_name_of_somebody_who_waits_is_ignored(history: History) -> None:
     strategy = recorded(history)
     rescind.flower.run(strategy, grid(authenticated=True), initial(), num_rounds=2)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     on = renewed()
     rescind.flower.run(strategy, on, initial(), num_rounds=1)
     assert trained_on(on) == set(CLINICS) - {"clinic-1"}
@@ -439,12 +439,12 @@ def test_a_key_that_stays_is_not_barred_by_the_name_that_it_shared(history: Hist
     strategy = recorded(history)
     rescind.flower.run(strategy, grid(authenticated=True), initial(), num_rounds=1)
     rescind.flower.run(strategy, renewed(), initial(), num_rounds=2)
-    history.ask([OLD_KEY], Budget(1.0, 1e-5))
+    history.requests.ask([OLD_KEY], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, renewed(), initial(), num_rounds=1)
     on = renewed()
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     assert trained_on(on) == set(CLINICS)
-    assert NEW_KEY in history.known_names()
+    assert NEW_KEY in history.participants.all()
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -454,9 +454,9 @@ def test_no_line_of_the_log_has_a_nodes_number_beside_a_requests(
     """Flower keeps the log: who reads both knows who left, and when."""
     strategy, on = recorded(history), grid(authenticated=True)
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     # It has not named the rows, so that it fails.
-    history.ask(["clinic-2"], Budget(1.0, 1e-5), scope=PrivacyScope.RECORDS)
+    history.requests.ask(["clinic-2"], Budget(1.0, 1e-5), scope=PrivacyScope.RECORDS)
     on.gone.update({"clinic-1"} if away else ())
     with caplog.at_level("DEBUG", "flwr"):
         for rounds in (2, 3):
@@ -674,7 +674,7 @@ def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: Histo
         rescind.flower.run(recorded(without), quiet, initial(), num_rounds=3)
         for name, tensor in without.model(without.newest).items():
             np.testing.assert_array_equal(history.model(history.newest)[name], tensor)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
@@ -697,13 +697,13 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
     assert "since model 0.3: 3 of 6 replies" in doubt
     assert sum(doubt in record.getMessage() for record in caplog.records if record.levelname == "WARNING") == 1
     liars.clear()
-    history.ask(["clinic-0"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-0"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     # Where nobody says how to forget it is done so that it can be certified.
-    history.ask(["clinic-1"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     history.lift_doubts("three clinics trained by an old app")
-    history.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     modes = [outcome.restart.planned and outcome.restart.planned.candidate.mode for outcome in history.outcomes()]
     assert modes == [Mode.HEURISTIC, Mode.EXACT, Mode.INSTANCE]
@@ -718,7 +718,7 @@ def test_what_was_begun_goes_on_by_its_own_method_though_it_is_doubted_since(his
 
     on, strategy = grid(by_some), recorded(history)
     rescind.flower.run(strategy, on, initial(), num_rounds=12)
-    history.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
     liars.update(["clinic-3", "clinic-4", "clinic-5"])
 
     def die(round_: int, arrays: ArrayRecord) -> None:
@@ -786,7 +786,7 @@ def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds
     strategy = recorded(history, Telling(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1))
     rescind.flower.run(strategy, grid(clients=5), initial(), num_rounds=4)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=6)
-    history.ask([list(CLINICS)[5]], Budget(8.0, 0.01))
+    history.requests.ask([list(CLINICS)[5]], Budget(8.0, 0.01))
     evaluated: list[int] = []
     result = rescind.flower.run(
         strategy,
@@ -800,7 +800,7 @@ def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds
     assert told == [1, 2, 3, 4, 5, 6, 5, 6]
     assert evaluated == sorted(result.train_metrics_clientapp) == [5, 6]
     # After noise, and by a rule about a branch, they are the branch's.
-    history.ask([next(iter(CLINICS))], Budget(8.0, 0.01))
+    history.requests.ask([next(iter(CLINICS))], Budget(8.0, 0.01))
     rescind.flower.run(strategy, grid(), initial(), num_rounds=2, method=Last())
     rescind.flower.run(strategy, grid(), initial(), until=Rounds(3))
     assert told[8:] == [1, 2, 3]
@@ -819,7 +819,7 @@ def test_after_a_random_start_the_first_one_is_gone_back_to(
     rescind.flower.run(recorded(history), grid(), started_at(1), num_rounds=2)
     rescind.flower.run(recorded(history), grid(), started_at(1), num_rounds=3)
     assert "model 0.0" not in caplog.text
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     with caplog.at_level("INFO", "flwr"):
         result = rescind.flower.run(recorded(history), grid(), started_at(2), num_rounds=2, method=Exact())
     assert caplog.text.count("the history's own, model 0.0, are used") == 1
@@ -882,7 +882,7 @@ def test_whoever_chose_no_rule_is_told_once_that_one_pays_after_noise(
 ) -> None:
     rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2)
     for name in ("clinic-1", "clinic-2"):
-        history.ask([name], Budget(1.0, 1e-5))
+        history.requests.ask([name], Budget(1.0, 1e-5))
     with caplog.at_level("INFO", "flwr"):
         rescind.flower.run(recorded(history), grid(), initial(), num_rounds=2, until=until, method=method)
     assert caplog.text.count("until=Accuracy(..) ends it") == times
@@ -940,7 +940,7 @@ def test_what_the_theorem_does_not_cover_is_refused_or_recorded_as_heuristic(his
     rescind.flower.run(chosen, on, initial(), num_rounds=4)
     assert any(name in each for each in history.run.facts.obstacles)
     # Who joined late is forgotten exactly.
-    history.ask(["clinic-5"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-5"], Budget(1.0, 1e-5))
     rescind.flower.run(chosen, on, initial(), num_rounds=2)
     (outcome,) = history.outcomes()
     assert outcome.mode is Mode.EXACT
@@ -985,7 +985,7 @@ def test_networks_can_be_recorded_without_any_helper(history: History) -> None:
     training = LocalTraining(5, 0.1, NetworkLoss(), precision="float32")
     strategy = Recorded(fedavg(), history, training=training)
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
-    history.ask(["b"], Budget(1.0, 1e-5))
+    history.requests.ask(["b"], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, on, arrays, num_rounds=3)
     (outcome,) = history.outcomes()
     assert outcome.mode is Mode.EXACT
@@ -1009,7 +1009,7 @@ def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None
     arrays = ArrayRecord({name: Array(tensor) for name, tensor in tensors.items()})
     strategy = Recorded(FedProx(proximal_mu=0.3, fraction_evaluate=0.0), history)
     rescind.flower.run(strategy, on, arrays, num_rounds=2)
-    history.ask(["b"], Budget(1.0, 1e-5))
+    history.requests.ask(["b"], Budget(1.0, 1e-5))
     result = rescind.flower.run(strategy, on, arrays, num_rounds=3)
     training = history.run.facts.training
     assert (training.precision, training.proximal) == ("float64", 0.3)
@@ -1100,8 +1100,8 @@ def test_clients_witness_the_head_of_the_chain(history: History) -> None:
 
     rescind.flower.run(recorded(history), grid(keep), initial(), num_rounds=3)
     assert len(set(seen)) == 3
-    assert history.verify(seen) == []
-    assert history.verify([b"\0" * 32]) != []
+    assert history.integrity.verify(seen) == []
+    assert history.integrity.verify([b"\0" * 32]) != []
 
 
 def test_the_head_that_a_client_logs_was_committed_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -1121,7 +1121,7 @@ def test_the_head_that_a_client_logs_was_committed_before(tmp_path: Path, caplog
         heads = read_heads(tmp_path / "log")
         # While a round is written the next one's clients are told of the one before.
         assert len(heads) >= 2
-        assert history.verify(heads) == []
+        assert history.integrity.verify(heads) == []
 
 
 def test_clients_whose_updates_are_masked_tell_their_distances(history: History) -> None:
@@ -1238,7 +1238,7 @@ def test_a_strategys_own_state_ends_with_its_branch(history: History) -> None:
 
     own = strategy(history)
     rescind.flower.run(own, grid(), initial(), num_rounds=3)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     rescind.flower.run(own, grid(), initial(), num_rounds=2)
     with History.in_memory() as other:
         on = grid()
@@ -1268,7 +1268,7 @@ def test_how_participants_and_batches_are_drawn_stays_the_same(history: History,
 def test_a_client_that_is_away_is_waited_for_though_a_forgotten_one_is_there(history: History) -> None:
     strategy = recorded(history, fedavg(min_available_nodes=5))
     rescind.flower.run(strategy, grid(), initial(), num_rounds=2)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     rescind.flower.run(strategy, grid(), initial(), num_rounds=1)
     on = grid()
     on.gone.add("clinic-3")
@@ -1279,7 +1279,7 @@ def test_a_client_that_is_away_is_waited_for_though_a_forgotten_one_is_there(his
 def test_the_saved_model_is_gone_while_somebody_is_being_forgotten(history: History, tmp_path: Any) -> None:
     strategy, path = recorded(history), tmp_path / "model"
     rescind.flower.run(strategy, grid(), initial(), num_rounds=2, save_to=path)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
 
     def die(content: RecordDict, context: Context) -> None:
         raise KeyboardInterrupt
@@ -1305,7 +1305,7 @@ class Asking:
     files: list[bool] = field(default_factory=list)
 
     def ask(self) -> None:
-        self.number = self.history.ask(["clinic-1"], Budget(1.0, 1e-5))
+        self.number = self.history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
         self.evaluated.clear()
 
     def on_reply(self, at: ModelId) -> Change:
@@ -1423,7 +1423,7 @@ def test_who_asks_while_clients_evaluate_is_not_in_what_the_server_evaluates(ask
 
 def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_same_run(asking: Asking) -> None:
     asking.run(grid(), num_rounds=2)
-    first = asking.history.ask(["clinic-2"], Budget(8.0, 0.01))
+    first = asking.history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
     result = asking.run(grid(asking.on_reply(ModelId(1, 2))), num_rounds=3, method=Last())
     assert [each.asked.number for each in asking.history.outcomes()] == [first, asking.number]
     # The first one's branch knows who asked, and so it is finished and not looked at.
@@ -1444,7 +1444,7 @@ def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(
 
     def ask(content: RecordDict, context: Context) -> None:
         if asking.history.newest == ModelId(0, 2) and not asking.number:
-            asking.number = asking.history.ask(["stranger"], Budget(1.0, 1e-5))
+            asking.number = asking.history.requests.ask(["stranger"], Budget(1.0, 1e-5))
 
     asking.evaluated.clear()
     result = asking.run(grid(ask), num_rounds=5)
@@ -1503,7 +1503,7 @@ def test_what_people_call_a_client_is_written_with_its_first_round(
 
     def ask(_: RecordDict, context: Context) -> None:
         if not asked and str(context.node_config["client-id"]) == "clinic-2":
-            asked.append(history.ask(["clinic-3"], Budget(1.0, 1e-5)))
+            asked.append(history.requests.ask(["clinic-3"], Budget(1.0, 1e-5)))
 
     first = grid(authenticated=True)
     first.gone.add("clinic-1")
@@ -1520,4 +1520,4 @@ def test_what_people_call_a_client_is_written_with_its_first_round(
         rescind.flower.run(recorded(history), joining, initial(), num_rounds=2)
     assert asked
     assert seen
-    assert history.clients(["clinic-1"]) == history.clients([OLD_KEY])
+    assert history.participants.find(["clinic-1"]) == history.participants.find([OLD_KEY])

@@ -117,7 +117,7 @@ def test_no_number_ends_a_run_or_leaves_a_request_half_served(history: History, 
     on.active = True
     run(history, kind, on, rounds=2)
     assert participants(history, 2) == [{*HONEST, EVIL}, {*HONEST}]
-    history.ask([HONEST[0]], Budget(8.0, 1e-3))
+    history.requests.ask([HONEST[0]], Budget(8.0, 1e-3))
     run(history, kind, on, rounds=1)
     assert len(history.outcomes()) == 1
     assert len(reasons(history)) == 2
@@ -297,7 +297,7 @@ def test_no_told_distance_raises_another_clients_bound(history: History, told: A
     calm, attacked = honest_sensitivities("masked", grid()), sensitivities(history, HONEST, 3)
     assert attacked == pytest.approx(calm, rel=1e-4)
     # Whoever tells what cannot be counts as far away as it can be.
-    (client,) = history.clients([EVIL])
+    (client,) = history.participants.find([EVIL])
     for round_ in history.ledger.rounds(Span(0, 1, 1)):
         distance = float(round_.participants["distance"][round_.clients == client][0])
         assert distance == HEAD32.longest_update(0.0) + round_.update_norm
@@ -309,7 +309,7 @@ def test_no_told_distance_ends_the_training_of_a_network(history: History, told:
         reply.content["metrics"] = MetricRecord({} if told is None else {"rescind-distance": told})
 
     run(history, "network", grid(evaluation=attack), masked=True)
-    history.ask([HONEST[0]], Budget(8.0, 1e-3))
+    history.requests.ask([HONEST[0]], Budget(8.0, 1e-3))
     run(history, "network", grid(evaluation=attack), rounds=1, masked=True)
     assert len(history.outcomes()) == 1
 
@@ -329,7 +329,7 @@ def test_who_spoils_masked_rounds_took_part_in_them(history: History) -> None:
 
     run(history, "masked", grid(attack))
     assert participants(history) == [{*HONEST, EVIL}] * 3
-    history.ask([EVIL], Budget(8.0, 1e-3))
+    history.requests.ask([EVIL], Budget(8.0, 1e-3))
     run(history, "masked", grid(attack), rounds=1)
     (outcome,) = history.outcomes()
     # By a restart, not by saying that the model never knew it.

@@ -171,7 +171,7 @@ def test_a_node_hands_over_what_its_key_signed_and_is_forgotten(place: Path) -> 
         run(history, on)
         (asked,) = history.timeline.requests
         assert (asked.sender.asker, asked.served, asked.request.scope) == (Asker.KEY, True, PrivacyScope.GROUP)
-        assert KEYS["clinic-2"] not in history.known_names()
+        assert KEYS["clinic-2"] not in history.participants.all()
     assert "clinic-2" not in trained_on(on)
     assert stat.S_IMODE(receipt.stat().st_mode) == 0o600
     assert read_receipt(receipt).request == 1
@@ -224,14 +224,14 @@ def test_a_wish_is_recorded_once_though_it_is_told_in_every_run(place: Path) -> 
         for rounds in (2, 3, 4):
             run(history, grid(configs), rounds)
         assert len(history.timeline.requests) == 1
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_who_still_wishes_what_was_withdrawn_signs_anew(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     on = grid({"clinic-2": {"rescind-leave": signed_by(place)}})
     with History(place / "history") as history:
         make_nodes(history, on).connected()
-        history.withdraw(1, "by mistake")
+        history.requests.withdraw(1, "by mistake")
         with caplog.at_level("WARNING", "flwr"):
             make_nodes(history, on).connected()
         assert len(history.timeline.requests) == 1
@@ -247,9 +247,9 @@ def test_who_was_refused_and_is_forgotten_all_the_same_gets_its_receipt(
     wish = wish_of(file)
     with History(place / "history") as history:
         assert list(answer_wish(history, "clinic-2", wish).told) == [RECEIPT]
-        history.refuse(1, "A. Officer", "a law")
+        history.requests.refuse(1, "A. Officer", "a law")
         assert list(answer_wish(history, "clinic-2", wish).told) == [REFUSED]
-        history.ask(["clinic-2"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-2"], Budget(5.0, 1e-5))
         told = answer_wish(history, "clinic-2", wish).told
         assert parse_receipt(told[RECEIPT].encode()).request == 2
         # It is asked in every round of retraining: then it is being served, and nothing is to be recorded.
@@ -266,7 +266,7 @@ def test_who_was_refused_asks_again_through_the_operator_only(place: Path, caplo
     arrays = ArrayRecord({"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))})
     with History(place / "history") as history:
         answer_wish(history, "clinic-2", wish_of(signed_by(place)))
-        history.refuse(1, "A. Officer", "a law")
+        history.requests.refuse(1, "A. Officer", "a law")
         for rounds, records in ((3, False), (4, True)):
             on = grid({"clinic-2": {"rescind-leave": signed_by(place, records=records)}})
             with caplog.at_level("WARNING", "flwr"):
@@ -399,7 +399,7 @@ def test_rows_are_asked_for_once_by_every_file(place: Path) -> None:
         assert "clinic-2" in trained_on(on)
         (asked,) = history.timeline.requests
         assert (asked.request.scope, asked.served, asked.sender.asker) == (PrivacyScope.RECORDS, True, Asker.KEY)
-        assert history.verify() == []
+        assert history.integrity.verify() == []
     assert verify(place, certify(place, 1), "--history", place / "history", "--request", signed).exit_code == 0
 
 
@@ -523,9 +523,9 @@ def test_a_request_of_another_client_or_for_something_else_shows_nothing(place: 
     rows = leave(place, "--records", file="rows.json")
     with History(place / "history") as history:
         for file, client in ((signed, "clinic-2"), (rows, "clinic-4")):
-            history.ask([client], Budget(5.0, 1e-5), sender=open_request(file.read_bytes()).sender)
+            history.requests.ask([client], Budget(5.0, 1e-5), sender=open_request(file.read_bytes()).sender)
         run(history, grid())
-        salt = history.receipt(KEYS["clinic-2"])
+        salt = history.participants.receipt(KEYS["clinic-2"])
     own = Receipt(run="0" * 16, request=1, called="clinic-2", names={KEYS["clinic-2"]: salt})
     write_receipt(receipt, own)
     certificate = certify(place, 1)
@@ -586,7 +586,7 @@ def test_a_replayed_request_is_refused_also_after_a_readmission(place: Path) -> 
     again = say("request", "import", place / "history", copy)
     assert (again.exit_code, "handed in before" in again.output) == (18, True)
     with History(place / "history") as history:
-        history.withdraw(1)
+        history.requests.withdraw(1)
         assert say("request", "import", place / "history", copy).exit_code == 18
         assert say("request", "import", place / "history", leave(place, file="new.json")).exit_code == 0
         strategy = Recorded(FedAvg(fraction_evaluate=0.0), history, training=TRAINING)
@@ -594,9 +594,9 @@ def test_a_replayed_request_is_refused_also_after_a_readmission(place: Path) -> 
             {"head.weight": Array(np.zeros((CLASSES, FEATURES))), "head.bias": Array(np.zeros(CLASSES))}
         )
         rescind.flower.run(strategy, grid(), arrays, 2, method=rescind.Exact())
-        history.readmit(KEYS["clinic-2"], "a new contract")
+        history.participants.readmit(KEYS["clinic-2"], "a new contract")
         run(history, grid(), 3)
-        assert KEYS["clinic-2"] in history.known_names()
+        assert KEYS["clinic-2"] in history.participants.all()
     for old in ("copy.json", "new.json"):
         assert say("request", "import", place / "history", place / old).exit_code == 18
 

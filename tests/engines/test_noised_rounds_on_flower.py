@@ -174,12 +174,12 @@ def test_a_grid_and_the_simulator_make_the_same_noised_rounds_and_claims(history
         rescind.flower.run(strategy, grid, arrays, num_rounds=rounds)
 
     go(5)
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     go(4)
     with History.in_memory() as other:
         federation = Revocable(other, engine, SEEDED, seed=SEED)
         federation.train(Rounds(5))
-        other.ask(["clinic-2"], BUDGET)
+        other.requests.ask(["clinic-2"], BUDGET)
         (simulated,) = federation.forget(Dp(), Rounds(4), level=ErasureLevel.OUTPUT)
         (own,) = history.outcomes()
         for model_id in (ModelId(0, 5), ModelId(1, 4)):
@@ -211,8 +211,8 @@ def test_a_network_that_clients_train_by_code_of_their_own_is_forgotten_strictly
         strategy = Recorded(fedavg(), history, server=NOISED, rate=0.7)
         grid = on_grid(network_app(), 5)
         rescind.flower.run(strategy, grid, arrays, num_rounds=4, save_to=path)
-        number = history.ask(["clinic-1"], BUDGET)
-        took_part = sum(history.known_names()["clinic-1"] in each.clients for each in rounds_of(history))
+        number = history.requests.ask(["clinic-1"], BUDGET)
+        took_part = sum(history.participants.all()["clinic-1"] in each.clients for each in rounds_of(history))
         assert took_part
         rescind.flower.run(strategy, grid, arrays, num_rounds=0, save_to=path)
         said = certified(history, number)
@@ -226,7 +226,7 @@ def test_a_network_that_clients_train_by_code_of_their_own_is_forgotten_strictly
         # It holds of what is trained on from there, too.
         rescind.flower.run(strategy, grid, arrays, num_rounds=2, save_to=path)
         assert certified(history, number).model == "1.2"
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 # What is refused
@@ -275,7 +275,7 @@ def test_what_clients_execute_does_not_matter_where_every_round_is_noised(histor
 @pytest.mark.parametrize("how", [{"solve": True}, {"method": Solve()}])
 def test_a_head_is_not_solved_where_every_round_is_noised(history: History, how: dict[str, Any]) -> None:
     start(history, 2, rate=None)
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     with pytest.raises(ValueError, match="a solver's sums have no noise"):
         start(history, 2, rate=None, **how)
     assert history.newest == ModelId(0, 2)
@@ -346,7 +346,7 @@ def test_what_is_no_number_is_rejected_and_is_in_no_sum(history: History, update
     rejected = [event for _, event in history.timeline.of(RepliesRejected)]
     assert [len(event.rejected) for event in rejected] == [3, 3]
     # They are in no sum, so that nothing has to hide them.
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     start(history, 2, rate=None)
     (outcome,) = history.outcomes()
     assert (outcome.mode, outcome.restart) == (Mode.EXACT, None)
@@ -359,7 +359,7 @@ def test_a_weight_is_one_whatever_a_client_tells_and_however_often_it_changes_th
 
     for rounds in (2, 3):
         start(history, rounds, on_grid(head_app(lie)), rate=None)
-    own = history.known_names()["clinic-1"]
+    own = history.participants.all()["clinic-1"]
     assert [own in each.clients for each in rounds_of(history)] == [True] * 3
     # Also after a run that began anew: what was recorded of the others is not held against what they tell.
     assert [len(each.clients) for each in rounds_of(history)] == [6] * 3
@@ -466,7 +466,7 @@ def test_a_round_that_breaks_off_leaves_nothing_and_is_made_again_with_fresh_noi
     assert made[2].tobytes() not in stored
     with History(tmp_path / "history") as history:
         np.testing.assert_array_equal(history.model(ModelId(0, 4))["weight"], made[4])
-        number = history.ask(["clinic-1"], BUDGET)
+        number = history.requests.ask(["clinic-1"], BUDGET)
         rescind.flower.run(recorded(history, rate=None), on_grid(), head(), num_rounds=0)
         said = certified(history, number)
         assert said.rounds is not None
@@ -480,22 +480,22 @@ def test_two_requests_in_a_row_are_both_hidden_by_the_noise_of_the_rounds(histor
     loud: dict[str, Any] = {"rate": None, "server": replace(NOISED, noise_multiplier=16.0)}
     loud["level"] = ErasureLevel.OUTPUT
     start(history, 3, **loud)
-    first = history.ask(["clinic-1"], BUDGET)
+    first = history.requests.ask(["clinic-1"], BUDGET)
     start(history, 2, **loud)
-    second = history.ask(["clinic-2", "clinic-3"], BUDGET)
-    third = history.ask(["clinic-4"], BUDGET, scope=PrivacyScope.SEQUENCE)
+    second = history.requests.ask(["clinic-2", "clinic-3"], BUDGET)
+    third = history.requests.ask(["clinic-4"], BUDGET, scope=PrivacyScope.SEQUENCE)
     start(history, 1, **loud)
     found = [certified(history, number) for number in (first, second, third)]
     assert [each.mode for each in found] == ["strict"] * 3
     # One in three rounds; two in five; four in three and three in two. Who waits is not asked any more.
     assert [each.rounds and each.rounds.participations for each in found] == [3, 5 * 2**2, 3 * 4**2 + 2 * 3**2]
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_after_a_purge_the_next_one_counts_as_if_it_had_taken_part_in_each_erased_round(history: History) -> None:
     for name in ("clinic-1", "clinic-2"):
         start(history, 2, rate=None)
-        number = history.ask([name], BUDGET)
+        number = history.requests.ask([name], BUDGET)
         newest = history.newest
     start(history, 1, rate=None)
     assert [outcome.mode for outcome in history.outcomes()] == [Mode.STRICT, Mode.STRICT]
@@ -507,7 +507,7 @@ def test_after_a_purge_the_next_one_counts_as_if_it_had_taken_part_in_each_erase
 
 def test_whom_the_noise_does_not_hide_is_forgotten_from_further_back(history: History) -> None:
     start(history, 6, rate=None)
-    history.ask(["clinic-1", "clinic-2", "clinic-3"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1", "clinic-2", "clinic-3"], Budget(1.0, 1e-5))
     start(history, 1, rate=None)
     (outcome,) = history.outcomes()
     assert outcome.restart is not None
@@ -517,15 +517,15 @@ def test_whom_the_noise_does_not_hide_is_forgotten_from_further_back(history: Hi
 
 def test_who_took_part_in_no_round_is_not_known(history: History) -> None:
     with pytest.raises(HistoryError):
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
     start(history, 0)
     with pytest.raises(HistoryError, match="clinic-1"):
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
 
 
 def test_rounds_that_an_accuracy_ended_make_it_an_instance(history: History) -> None:
     start(history, 3, rate=None, until=Accuracy(0.4, most=3))
-    number = history.ask(["clinic-1"], BUDGET)
+    number = history.requests.ask(["clinic-1"], BUDGET)
     start(history, 0, rate=None)
     assert certified(history, number).mode == "instance"
 
@@ -535,11 +535,11 @@ def test_the_noise_serves_by_default_until_a_plan_has_looked_at_data(history: Hi
     federation = Revocable(history, engine, SEEDED, seed=SEED)
     assert choose_method(federation) == Dp()
     federation.train(Rounds(3))
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     federation.forget(Exact(), Rounds(2))
     # No strict plan follows it, and a run that nobody looks at has to be able to go on.
     assert choose_method(federation) == Exact()
-    history.ask(["clinic-2"], BUDGET)
+    history.requests.ask(["clinic-2"], BUDGET)
     with pytest.raises(ValueError, match="no strict plan"):
         federation.forget(Dp(), Rounds(2))
     federation.forget(choose_method(federation), Rounds(2))
@@ -547,7 +547,7 @@ def test_the_noise_serves_by_default_until_a_plan_has_looked_at_data(history: Hi
 
 def test_nobody_is_advised_to_give_up_a_strict_claim(history: History, caplog: pytest.LogCaptureFixture) -> None:
     start(history, 2, rate=None)
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     with caplog.at_level("INFO", "flwr"):
         start(history, 1, rate=None)
     assert "request 1 is served (strict): back to model 0.2, noise 0, 1 rounds of retraining" in caplog.text
@@ -567,7 +567,7 @@ def test_the_command_line_plans_as_a_run_does(tmp_path: Path) -> None:
         told = planned()
         assert "The noise of the rounds up to model 0.3 hides them" in told
         assert "never saw them" not in told
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         start(history, 1, rate=None, method=Exact())
         # By then no plan is strict any more, and it is said why.
         assert "With noise nothing is proven here" in planned()
@@ -635,4 +635,4 @@ def test_a_network_may_have_a_number_without_a_dimension(
     strategy = wrap(fedavg(), history, server=server)
     rescind.flower.run(strategy, on_grid(app), start_with, num_rounds=2, timeout=5.0)
     assert history.model(history.newest)["scale"].shape == shape
-    assert history.verify() == []
+    assert history.integrity.verify() == []

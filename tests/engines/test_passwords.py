@@ -190,6 +190,6 @@ def test_a_password_that_is_none_is_not_sent(told: Any) -> None:
     on = Seen(lying)
     with History.in_memory() as history:
         train(history, on, 1)
-        assert len(history.known_names()) == len(CLINICS) - 1
+        assert len(history.participants.all()) == len(CLINICS) - 1
     to_it = [each.content["config"] for each in on.messages if each.metadata.dst_node_id == on.ids[VICTIM]]
     assert not any(PASSWORD in config for config in to_it)

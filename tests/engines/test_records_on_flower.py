@@ -69,8 +69,8 @@ def start(history: History, options: dict[str, Any] | None = None, root: Any = N
 
 
 def name_of(history: History, label: str) -> str:
-    (client,) = history.clients([label])
-    return history.names([client])[0]
+    (client,) = history.participants.find([label])
+    return history.participants.names([client])[0]
 
 
 def without(removed: int) -> Simulation:
@@ -87,7 +87,7 @@ def test_a_row_is_forgotten_and_the_clinic_stays(
 ) -> None:
     start(history, **settings)
     before = history.newest
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     file = tmp_path / "receipts.json"
     start(history, {"removed": [0, 1], "request": 1, "receipts": file}, **settings)
     with History.in_memory() as other:
@@ -95,7 +95,7 @@ def test_a_row_is_forgotten_and_the_clinic_stays(
         assert distance(history.model(history.newest), other.model(newest)) <= 1e-9
     assert history.newest.branch == before.branch + 1
     assert "unregister" not in caplog.text
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     statement = build_statement(history, 1).predicate
     assert (statement.mode, statement.scope, len(statement.rows)) == ("exact", "records", 1)
     # The clinic can show which rows it named, and no others.
@@ -113,7 +113,7 @@ def test_a_row_is_forgotten_and_the_clinic_stays(
 
 def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None:
     start(history, num_rounds=2)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, num_rounds=2)
     (outcome,) = history.outcomes()
     assert outcome.mode.value == "exact"
@@ -122,7 +122,7 @@ def test_who_has_not_named_its_rows_does_not_take_part(history: History) -> None
     start(history, {"removed": [], "request": 1}, num_rounds=5)
     assert len(history.lineage().edges[-1].clients) == 6
     assert build_statement(history, 1).predicate.rows == ()
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_who_asks_while_it_runs_keeps_its_label(history: History) -> None:
@@ -133,27 +133,27 @@ def test_who_asks_while_it_runs_keeps_its_label(history: History) -> None:
     def train(msg: Message, context: Context) -> Message:
         name = str(context.node_config["client-id"])
         if not asked and history.timeline.branches and history.newest.round == 1:
-            asked.append(history.ask(["clinic-2", "clinic-3"], BUDGET, scope=RECORDS))
+            asked.append(history.requests.ask(["clinic-2", "clinic-3"], BUDGET, scope=RECORDS))
         own = {"removed": [0], "request": 1} if asked and name in ("clinic-2", "clinic-3") else {}
         shard = CLINICS[name]
         return rescind.flower.train_head(msg, context, shard.features, shard.labels, **own)
 
     start_app(history, app, num_rounds=3)
-    assert len(history.clients(["clinic-2", "clinic-3"])) == 2
+    assert len(history.participants.find(["clinic-2", "clinic-3"])) == 2
     old = history.timeline.requests[0].request.group
-    assert not old & history.clients(["clinic-2", "clinic-3"])
-    assert history.describe_groups([old]) == [["clinic-2", "clinic-3"]]
+    assert not old & history.participants.find(["clinic-2", "clinic-3"])
+    assert history.participants.describe([old]) == [["clinic-2", "clinic-3"]]
     # Which of the two each was is not kept.
-    assert "forgotten" in history.describe_groups([[min(old)]])[0][0]
+    assert "forgotten" in history.participants.describe([[min(old)]])[0][0]
 
 
 @pytest.mark.parametrize("stale", [[0], np.zeros(len(CLINICS["clinic-2"].labels), dtype=bool)])
 def test_a_list_from_before_the_request_is_no_answer(history: History, stale: Any) -> None:
     """The clinic has left rows out before, and does not know of the next request yet."""
     start(history, num_rounds=1)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, {"removed": stale, "request": 1}, num_rounds=1)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, {"removed": stale, "request": 1}, num_rounds=1)
     assert [len(edge.clients) for edge in history.lineage().edges] == [5]
     start(history, {"removed": [0, 1], "request": 2}, num_rounds=2)
@@ -165,7 +165,7 @@ def test_a_strategy_that_waits_for_everybody_waits_for_who_comes_back(
     history: History, settings: dict[str, Any]
 ) -> None:
     start(history, least=6, **settings)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, {"removed": [0], "request": 1}, least=6, **settings)
     assert {len(edge.clients) for edge in history.lineage().edges} == {6}
 
@@ -182,7 +182,7 @@ def test_rows_that_go_without_a_request_are_a_contradiction(history: History) ->
 @pytest.mark.parametrize("root", ["", "x" * 64, "A" * 64, 3, [1.0], b"0" * 64, "0" * 63])
 def test_a_root_that_is_none_is_rejected(history: History, root: Any) -> None:
     start(history, num_rounds=1)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, {"removed": [0], "request": 1}, root, num_rounds=2)
     (event, *_) = [event for _, event in history.timeline.of(RepliesRejected)]
     assert "no digest" in event.rejected[0][1]
@@ -191,14 +191,14 @@ def test_a_root_that_is_none_is_rejected(history: History, root: Any) -> None:
 
 def test_the_first_root_stays(history: History, tmp_path: Path) -> None:
     start(history, num_rounds=1)
-    history.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
     start(history, {"removed": [0], "request": 1, "receipts": tmp_path / "first"}, num_rounds=1)
     start(history, {"removed": [0], "request": 1, "receipts": tmp_path / "second"}, num_rounds=3)
     roots = [json.loads((tmp_path / name).read_bytes())["1"]["root"] for name in ("first", "second")]
     assert roots[0] != roots[1]
     assert [event.root for _, event in history.timeline.of(RowsNamed)] == roots[:1]
     with pytest.raises(ValueError, match="not about rows of"):
-        history.name_rows(name_of(history, "clinic-1"), 1, roots[0])
+        history.requests.name_rows(name_of(history, "clinic-1"), 1, roots[0])
 
 
 # The rows themselves

@@ -83,7 +83,7 @@ def test_who_changes_its_rows_within_a_solve_is_rejected_from_there_on(history: 
             content[SUMS]["gradient"] = Array(-gradient)
 
     start(history, change, solve=True)
-    (client,) = history.clients(["clinic-1"])
+    (client,) = history.participants.find(["clinic-1"])
     events = [dict(event.rejected) for _, event in history.timeline.of(RepliesRejected)]
     assert events
     assert all("no rows have both" in event[client] for event in events)
@@ -91,7 +91,7 @@ def test_who_changes_its_rows_within_a_solve_is_rejected_from_there_on(history: 
 
 def test_who_asks_is_forgotten_exactly_and_the_solution_is_not_trained_away(history: History) -> None:
     start(history, num_rounds=3)
-    history.ask(["clinic-1"], Budget(1.0, 1e-5))
+    history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
     start(history, num_rounds=30, method=Solve())
     (outcome,) = history.outcomes()
     assert outcome.mode is Mode.EXACT
@@ -110,7 +110,7 @@ def hints(
     """Return how often the log tells of solving while two clients are forgotten, one after the other."""
     start(history, num_rounds=2, recorded=recorded)
     for name in ("clinic-1", "clinic-2"):
-        history.ask([name], Budget(1.0, 1e-5))
+        history.requests.ask([name], Budget(1.0, 1e-5))
     with caplog.at_level("INFO", "flwr"):
         start(history, num_rounds=2, recorded=recorded, **options)
     assert len(history.outcomes()) == 2

@@ -39,8 +39,8 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
 from rescind.flower.wire import SUMS
-from rescind.history import recorder as recorder_module
 from rescind.history.events import BodyTrained, RepliesRejected, record
+from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.records import ModelId, Span
@@ -139,11 +139,11 @@ def test_anchors_train_the_body_and_everybody_the_head(history: History) -> None
     start(history, asked=asked)
     assert {name for name, question in asked if not question} == set(ANCHORS)
     assert {name for name, question in asked if question} == set(CLINICS)
-    assert history.timeline.anchors == history.clients(ANCHORS)
+    assert history.timeline.anchors == history.participants.find(ANCHORS)
     body = ModelId(0, BODY_ROUNDS)
     assert body_of(history, body) == body_of(history, history.newest) != body_of(history, ModelId(0, 0))
     assert history.newest.round - BODY_ROUNDS <= 10
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_the_head_is_the_solution_over_everybodys_rows(history: History) -> None:
@@ -164,7 +164,7 @@ def test_who_is_no_anchor_is_forgotten_exactly_by_solving_the_head_again(history
     start(history)
     body = body_of(history, history.newest)
     for number, name in enumerate(("clinic-0", "clinic-5"), start=1):
-        history.ask([name], BUDGET)
+        history.requests.ask([name], BUDGET)
         start(history)
         assert history.outcomes()[-1].mode is Mode.EXACT
         branch = history.timeline.branches[number]
@@ -172,7 +172,7 @@ def test_who_is_no_anchor_is_forgotten_exactly_by_solving_the_head_again(history
         assert history.newest.branch == number
         assert history.newest.round <= 10
         assert body_of(history, history.newest) == body
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     with History.in_memory() as without:
         start(without, clients=tuple(name for name in CLINICS if name not in ("clinic-0", "clinic-5")))
         other = without.model(without.newest)
@@ -183,7 +183,7 @@ def test_who_is_no_anchor_is_forgotten_exactly_by_solving_the_head_again(history
 def test_an_anchor_costs_the_body(history: History) -> None:
     start(history)
     before = body_of(history, history.newest)
-    history.ask([ANCHORS[0]], BUDGET)
+    history.requests.ask([ANCHORS[0]], BUDGET)
     asked: list[tuple[str, bool]] = []
     start(history, asked=asked)
     assert history.outcomes()[-1].mode is Mode.EXACT
@@ -193,17 +193,17 @@ def test_an_anchor_costs_the_body(history: History) -> None:
     with History.in_memory() as without:
         start(without, clients=tuple(name for name in CLINICS if name != ANCHORS[0]))
         assert body_of(without, without.newest) == body_of(history, history.newest)
-    history.ask(["clinic-0"], BUDGET)
+    history.requests.ask(["clinic-0"], BUDGET)
     start(history)
     assert history.timeline.branches[2].parent == ModelId(1, BODY_ROUNDS)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_the_plan_tells_an_anchors_price_before_anybody_leaves(history: History) -> None:
     start(history)
     prices = {}
     for name in ("clinic-0", ANCHORS[0]):
-        request = Request(history.clients([name]), BUDGET)
+        request = Request(history.participants.find([name]), BUDGET)
         prices[name] = Solve().plan(history.summary(request.group), request).predicted_rounds
     assert prices[ANCHORS[0]] - prices["clinic-0"] == BODY_ROUNDS
 
@@ -224,13 +224,13 @@ def test_cut_off_anywhere_it_goes_on_where_it_was(tmp_path: Path, rounds: int) -
 
         with History(tmp_path / "history") as history:
             if leaver is not None:
-                history.ask([leaver], BUDGET)
+                history.requests.ask([leaver], BUDGET)
             with pytest.raises(KeyboardInterrupt):
                 start(history, evaluate_fn=die)
         with History(tmp_path / "history") as history:
             start(history)
             assert history.newest.branch == branch
-            assert history.verify() == []
+            assert history.integrity.verify() == []
             assert not history.timeline.open_requests
             if leaver is None:
                 model = history.model(history.newest)
@@ -240,7 +240,7 @@ def test_cut_off_anywhere_it_goes_on_where_it_was(tmp_path: Path, rounds: int) -
 
 def test_the_body_is_kept_however_few_checkpoints_are(history: History) -> None:
     start(history, recorded={"capacity": 1})
-    history.ask(["clinic-0"], BUDGET)
+    history.requests.ask(["clinic-0"], BUDGET)
     start(history, recorded={"capacity": 1})
     assert history.timeline.branches[1].parent == ModelId(0, BODY_ROUNDS)
 
@@ -248,20 +248,20 @@ def test_the_body_is_kept_however_few_checkpoints_are(history: History) -> None:
 def test_rows_of_an_anchor_cost_the_body_too(history: History) -> None:
     start(history)
     before = body_of(history, history.newest)
-    history.ask([ANCHORS[0]], BUDGET, scope=PrivacyScope.RECORDS)
+    history.requests.ask([ANCHORS[0]], BUDGET, scope=PrivacyScope.RECORDS)
     start(history, removed={ANCHORS[0]: [0, 1]})
     assert history.outcomes()[-1].mode is Mode.EXACT
     assert history.timeline.branches[1].parent == ModelId(0, 0)
     assert body_of(history, history.newest) != before
     # It stays, as an anchor too, under a pseudonym of its own.
     assert len(history.timeline.anchors) == len(ANCHORS) + 1
-    assert history.timeline.anchors >= history.clients(ANCHORS)
-    assert history.verify() == []
+    assert history.timeline.anchors >= history.participants.find(ANCHORS)
+    assert history.integrity.verify() == []
 
 
 def test_no_other_way_to_forget_is_begun(history: History) -> None:
     start(history)
-    history.ask(["clinic-0"], BUDGET)
+    history.requests.ask(["clinic-0"], BUDGET)
     for method in (Exact(), FineTuning(), Sifu()):
         with pytest.raises(ValueError, match="a network in two stages is not trained as a whole"):
             start(history, method=method)
@@ -272,12 +272,12 @@ def test_without_an_anchor_nothing_is_trained(history: History) -> None:
     with pytest.raises(ValueError, match="none of the anchors is here"):
         start(history, clients=("clinic-0", "clinic-2"))
     start(history)
-    history.ask(list(ANCHORS), BUDGET)
+    history.requests.ask(list(ANCHORS), BUDGET)
     with pytest.raises(ValueError, match="none of the anchors is here"):
         start(history)
     start(history, recorded={"anchors": ("clinic-0",)})
     assert not history.timeline.open_requests
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_the_certificate_says_which_stage_knows_whom(history: History) -> None:
     start(history)
     key = Ed25519PrivateKey.generate()
     for leaver, model, anchors in (("clinic-0", f"0.{BODY_ROUNDS}", 2), (ANCHORS[0], f"2.{BODY_ROUNDS}", 1)):
-        number = history.ask([leaver], BUDGET)
+        number = history.requests.ask([leaver], BUDGET)
         start(history)
         statement = build_statement(history, number)
         predicate = statement.predicate
@@ -349,7 +349,7 @@ def test_the_certificate_says_which_stage_knows_whom(history: History) -> None:
 def test_a_body_that_does_not_fit_its_head_is_noticed(changed: dict[str, Any], words: str) -> None:
     with History.in_memory() as history:
         start(history)
-        history.ask(["clinic-0"], BUDGET)
+        history.requests.ask(["clinic-0"], BUDGET)
         start(history)
         statement = build_statement(history, 1)
     document = statement.predicate.model_dump()
@@ -382,7 +382,7 @@ RIDGE = Stages(BODY_ROUNDS, STAGES.head, SquaredL2(l2=0.01, row_norm=1.0))
 def test_a_ridge_head_takes_one_round_and_forgets_to_the_last_bit(history: History) -> None:
     start(history, recorded={"stages": RIDGE})
     assert history.newest == ModelId(0, BODY_ROUNDS + 1)
-    history.ask(["clinic-0"], BUDGET)
+    history.requests.ask(["clinic-0"], BUDGET)
     start(history, recorded={"stages": RIDGE})
     assert (history.newest, history.timeline.branches[1].parent) == (ModelId(1, 1), ModelId(0, BODY_ROUNDS))
     with History.in_memory() as without:
@@ -474,36 +474,36 @@ def test_an_anchor_is_labelled_before_it_is_asked(history: History) -> None:
     """Else somebody who was asked and silent would be known by its key alone, and pass as another client later."""
     with recorder_of(history) as recorder:
         recorder.name_anchors(["key 1", "key 2"], {"key 1": "clinic-1", "key 2": "clinic-1"})
-    assert history.clients(["clinic-1"]) == history.clients(["key 1", "key 2"])
+    assert history.participants.find(["clinic-1"]) == history.participants.find(["key 1", "key 2"])
 
 
 def test_a_known_key_without_a_label_is_barred_with_those_who_left_under_it(history: History) -> None:
     with recorder_of(history) as recorder:
         recorder.name_anchors(["key 1", "key 2"], {"key 1": "clinic-1"})
-    history.ask(["key 1"], BUDGET)
-    assert history.barred({"key 2": "clinic-1"}) == {"key 2"}
-    assert history.barred({"key 2": "another"}) == set()
+    history.requests.ask(["key 1"], BUDGET)
+    assert history.participants.barred({"key 2": "clinic-1"}) == {"key 2"}
+    assert history.participants.barred({"key 2": "another"}) == set()
 
 
 def test_a_body_that_nobody_trains_is_never_whole(history: History) -> None:
     start(history)
-    history.ask([ANCHORS[0]], BUDGET)
+    history.requests.ask([ANCHORS[0]], BUDGET)
     with pytest.raises(ValueError, match="nothing that clients sent in the last 3 rounds could be used"):
         start(history, failing=(ANCHORS[1],))
-    assert find_body(history.timeline, history.newest) is None
+    assert find_body(history.timeline.branches, history.timeline.bodies, history.newest) is None
     start(history)
-    body = find_body(history.timeline, history.newest)
+    body = find_body(history.timeline.branches, history.timeline.bodies, history.newest)
     assert body is not None
-    assert (body.branch, body.clients) == (1, tuple(history.clients([ANCHORS[1]])))
+    assert (body.branch, body.clients) == (1, tuple(history.participants.find([ANCHORS[1]])))
     assert body.round > BODY_ROUNDS
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_body_may_be_trained_on_fewer_rows_than_the_head_is_solved_on() -> None:
     with History.in_memory() as history:
         start(history, held_out=3)
         ((_, body),) = history.timeline.of(BodyTrained)
-        assert set(body.clients) == set(history.clients(ANCHORS))
+        assert set(body.clients) == set(history.participants.find(ANCHORS))
         assert not list(history.timeline.of(RepliesRejected))
 
 
@@ -515,7 +515,7 @@ def test_a_body_that_others_trained_or_changed_later_is_noticed(monkeypatch: pyt
         with history.recording(history.run.facts, history.model(ModelId(0, 0))) as recorder:
             changed = {**recorder.model(), "body": recorder.model()["body"] + 1e-9}
             recorder.record(["clinic-0"], np.ones(1), [1], RoundMeasurement(np.zeros(1), 0.0, None), 0.0, changed)
-        problems = history.verify()
+        problems = history.integrity.verify()
     newest = f"model 0.{history.newest.round}"
     assert f"the round of {newest} is of the other stage than its body says" in problems
     assert f"the body of {newest} is not the one that was whole at model 0.{BODY_ROUNDS}" in problems
@@ -544,23 +544,23 @@ def stop_early(patch: pytest.MonkeyPatch) -> None:
 def tell_others(patch: pytest.MonkeyPatch) -> None:
     """Let the writer name one anchor twice in place of both."""
 
-    def write(ledger: Any, event: Any, time: str) -> Any:
+    def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
             event = BodyTrained(event.branch, event.round, event.clients[:1] * 2)
-        return record(ledger, event, time)
+        return record(journal.ledger, event, journal.now())
 
-    patch.setattr(recorder_module, "record", write)
+    patch.setattr(Journal, "record", write)
 
 
 def put_on_no_branch(patch: pytest.MonkeyPatch) -> None:
     """Let the writer tell of a body somewhere else, too."""
 
-    def write(ledger: Any, event: Any, time: str) -> Any:
+    def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
-            record(ledger, BodyTrained(7, event.round, event.clients), time)
-        return record(ledger, event, time)
+            record(journal.ledger, BodyTrained(7, event.round, event.clients), journal.now())
+        return record(journal.ledger, event, journal.now())
 
-    patch.setattr(recorder_module, "record", write)
+    patch.setattr(Journal, "record", write)
 
 
 @pytest.mark.parametrize(
@@ -580,15 +580,15 @@ def test_what_is_told_of_a_body_is_recounted(
         with monkeypatch.context() as patch:
             cheat(patch)
             start(history, recorded={"stages": RIDGE})
-        assert any(words in problem for problem in history.verify())
+        assert any(words in problem for problem in history.integrity.verify())
 
 
 def test_a_body_that_an_anchor_left_behind_is_fine_whatever_is_erased(history: History) -> None:
     start(history, recorded={"stages": RIDGE})
     for leaver in ("clinic-0", ANCHORS[0], "clinic-5"):
-        history.ask([leaver], BUDGET)
+        history.requests.ask([leaver], BUDGET)
         start(history, recorded={"stages": RIDGE})
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize("authenticated", [True, False])
@@ -605,12 +605,12 @@ def test_who_was_silent_before_a_restart_is_asked_after_it(authenticated: bool) 
             grid.failing = {"clinic-3"} if newest.branch == 0 and newest.round >= BODY_ROUNDS else set()
             if newest == ModelId(0, BODY_ROUNDS + 2):
                 grid.failing = set()
-                history.ask(["clinic-0"], BUDGET)
+                history.requests.ask(["clinic-0"], BUDGET)
 
         averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
         strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
         run(strategy, grid, initial(), timeout=5.0, evaluate_fn=look)
-        (client,) = history.clients(["clinic-3"])
+        (client,) = history.participants.find(["clinic-3"])
         first, *_ = history.ledger.rounds(Span(1, 1, 1))
         assert client in first.clients
 
@@ -625,22 +625,22 @@ def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_of_the_body(
         start(history, **options)
         assert history.newest == ModelId(0, BODY_ROUNDS + rounds)
         assert list(history.kept()) == [*kept, history.newest]
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_who_comes_in_the_middle_of_a_solve_is_forgotten_from_the_whole_body(history: History) -> None:
     start(history, clients=tuple(name for name in CLINICS if name != "clinic-5"))
     start(history)
-    history.ask(["clinic-5"], BUDGET)
+    history.requests.ask(["clinic-5"], BUDGET)
     start(history)
     assert history.timeline.branches[1].parent == ModelId(0, BODY_ROUNDS)
     assert history.outcomes()[-1].mode is Mode.EXACT
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_what_the_claim_rests_on_names_the_anchors(history: History) -> None:
     start(history)
-    history.ask([ANCHORS[0]], BUDGET)
+    history.requests.ask([ANCHORS[0]], BUDGET)
     start(history)
     predicate = build_statement(history, 1).predicate
     assert any("the anchors, the tensors of the head" in assumed.what for assumed in predicate.assumptions)
@@ -652,22 +652,22 @@ def test_a_request_that_is_withdrawn_in_the_middle_of_a_body_leaves_no_half_mode
 
     def ask(number: int, _: ArrayRecord) -> None:
         if number == 1 and not asked:
-            asked.append(history.ask([ANCHORS[0]], BUDGET))
+            asked.append(history.requests.ask([ANCHORS[0]], BUDGET))
 
-    waiting = history.waiting
+    waiting = history.requests.waiting
     looked: list[int] = []
 
     def withdraw_when_seen() -> Any:
         found = waiting()
         if found and not looked:
             looked.append(1)
-            history.withdraw(asked[0])
+            history.requests.withdraw(asked[0])
         return found
 
-    history.waiting = withdraw_when_seen  # type: ignore[method-assign]
+    history.requests.waiting = withdraw_when_seen  # type: ignore[method-assign]
     start(history, evaluate_fn=ask)
     assert looked
-    assert find_body(history.timeline, history.newest) is not None
+    assert find_body(history.timeline.branches, history.timeline.bodies, history.newest) is not None
 
 
 @pytest.mark.parametrize(
@@ -716,7 +716,7 @@ def test_a_ridge_head_with_one_output_is_refused_before_anybody_trains() -> None
 def test_a_body_that_cannot_be_is_noticed_without_the_history(body: str) -> None:
     with History.in_memory() as history:
         start(history)
-        history.ask(["clinic-0"], BUDGET)
+        history.requests.ask(["clinic-0"], BUDGET)
         start(history)
         statement = build_statement(history, 1)
     predicate = statement.predicate

@@ -69,7 +69,7 @@ def test_nobody_waits_for_who_asked_to_leave_and_is_dead(
     history: History, caplog: pytest.LogCaptureFixture, authenticated: bool
 ) -> None:
     run(history, grid(authenticated=authenticated), 4, rounds=2)
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     with caplog.at_level("INFO", "flwr"):
         run(history, grid("clinic-1", authenticated=authenticated), 4, rounds=2)
     assert sizes(history, 1) == [3, 3]
@@ -91,7 +91,7 @@ def test_who_asks_to_leave_while_it_is_waited_for_ends_the_wait(history: History
         def get_nodes(self) -> Any:
             self.looks += 1
             if self.looks == 3:
-                history.ask(["clinic-1"], BUDGET)
+                history.requests.ask(["clinic-1"], BUDGET)
             return super().get_nodes()
 
     on = grid("clinic-1")
@@ -102,7 +102,7 @@ def test_who_asks_to_leave_while_it_is_waited_for_ends_the_wait(history: History
 
 def test_who_stays_is_still_waited_for_and_named(history: History, caplog: pytest.LogCaptureFixture) -> None:
     run(history, grid(), 4)
-    history.ask(["clinic-1"], BUDGET)
+    history.requests.ask(["clinic-1"], BUDGET)
     with (
         caplog.at_level("INFO", "flwr"),
         pytest.raises(
@@ -122,7 +122,7 @@ def test_who_stays_is_still_waited_for_and_named(history: History, caplog: pytes
 
 def test_where_everybody_has_left_nobody_is_waited_for(history: History) -> None:
     run(history, grid(), 4)
-    history.ask(list(CLINICS), BUDGET)
+    history.requests.ask(list(CLINICS), BUDGET)
     with pytest.raises(ValueError, match="nobody is left who could train"):
         run(history, grid(), 4, rounds=2, timeout=60.0)
 

@@ -133,7 +133,7 @@ def released(
         if server_round == 3:
             grid.gone.discard(LEAVER)
         if server_round == 6 and not history.timeline.requests:
-            history.ask([LEAVER], Budget(1.0, 1e-5))
+            history.requests.ask([LEAVER], Budget(1.0, 1e-5))
         shown(server_round, arrays)
         return None
 
@@ -268,7 +268,7 @@ def test_nothing_is_strict_where_clients_were_told_what_may_follow_data(history:
     recorded = Recorded(plain(configrecord_key="slow"), history, server=NOISED)
     rescind.flower.run(recorded, grid, network(), 4)
     assert any("told other settings" in obstacle for obstacle in history.facts.strict_obstacles)
-    history.ask([LEAVER], Budget(8.0, 1e-3))
+    history.requests.ask([LEAVER], Budget(8.0, 1e-3))
     rescind.flower.run(recorded, grid, network(), 4)
     assert certify(history).mode == "exact"
 
@@ -301,7 +301,7 @@ def test_what_is_told_by_names_is_recorded_and_of_no_other_strategy_anything_is_
 def test_a_strict_claim_ends_where_clients_are_told_other_settings_later(history: History) -> None:
     grid, recorded = on_grid(network_app(CLINICS), CLINICS), Recorded(plain(), history, server=NOISED)
     rescind.flower.run(recorded, grid, network(), 4)
-    history.ask([LEAVER], Budget(8.0, 1e-3))
+    history.requests.ask([LEAVER], Budget(8.0, 1e-3))
     rescind.flower.run(recorded, grid, network(), 4)
     assert certify(history).mode == "strict"
     rescind.flower.run(recorded, grid, network(), 6, train_config=ConfigRecord({"lr": 0.1}))

@@ -115,22 +115,22 @@ def test_a_public_schedule_keeps_them_too(tmp_path: Path) -> None:
 def test_what_somebody_changed_is_told_and_not_used(history: History, change: str) -> None:
     record(history, 6)
     expected = flat_bounds(read_bounds(history.ledger, history.timeline))
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     execute(history, change)
     assert flat_bounds(read_bounds(history.ledger, history.timeline)) == expected
     assert rounds_read(history) == 6
-    assert [problem for problem in history.verify() if "derived" in problem] != []
+    assert [problem for problem in history.integrity.verify() if "derived" in problem] != []
     record(history, 1)
     assert rounds_read(history) == 0
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_second_row_is_told(history: History) -> None:
     record(history, 3)
     execute(history, "INSERT INTO bounds SELECT sequence + 1, seal, content FROM bounds")
-    assert "table bounds has 2 rows, not one: all others may hold erased values" in history.verify()
+    assert "table bounds has 2 rows, not one: all others may hold erased values" in history.integrity.verify()
     record(history, 1)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_those_of_fewer_rounds_are_as_good_and_those_of_another_history_are_none(history: History) -> None:
@@ -144,7 +144,7 @@ def test_those_of_fewer_rounds_are_as_good_and_those_of_another_history_are_none
         history.ledger._replace_bounds((sequence, seal, content))
     assert rounds_read(history) == 3
     check_kept_bounds(history)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     with History(Path(history.location).with_name("other")) as other:
         record(other, 7)
         with other.ledger._transaction():
@@ -167,11 +167,11 @@ def test_a_seal_that_changed_rounds_got_is_told(history: History) -> None:
         "UPDATE round SET rounding = (SELECT rounding FROM aside WHERE aside.sequence = round.sequence)",
         "DROP TABLE aside",
     )
-    (problem,) = history.verify()
+    (problem,) = history.integrity.verify()
     assert "does not follow from them" in problem
     execute(history, "DELETE FROM bounds")
     record(history, 0)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_round_whose_bounds_cannot_be_kept_is_not_recorded_twice(
@@ -188,7 +188,7 @@ def test_a_round_whose_bounds_cannot_be_kept_is_not_recorded_twice(
             train(recorder, CLIENTS, 1, range(5))
     assert history.newest == ModelId(0, 3)
     record(history, 1)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_a_round_that_is_gone_is_missed_at_once(history: History) -> None:
@@ -209,7 +209,7 @@ def test_an_erasure_takes_them_along(history: History) -> None:
     with history.ledger._transaction():
         history.ledger._replace_bounds((sequence, seal, content))
     assert rounds_read(history) == 6
-    (problem,) = history.verify()
+    (problem,) = history.integrity.verify()
     assert "still there: what was derived from all rounds" in problem
 
 
@@ -298,7 +298,7 @@ def test_what_another_machine_rounded_otherwise_is_no_problem(history: History, 
     assert stored is not None
     changed = edit("tracker.psi", lambda array: array * by)(stored[1].removeprefix(module._VERSION))
     history.ledger.keep_bounds(ModelId(0, 6), module._VERSION + changed)
-    assert len(history.verify()) == problems
+    assert len(history.integrity.verify()) == problems
 
 
 def test_those_of_another_version_are_not_used(history: History) -> None:
@@ -307,7 +307,7 @@ def test_those_of_another_version_are_not_used(history: History) -> None:
     assert stored is not None
     history.ledger.keep_bounds(ModelId(0, 3), stored[1].replace(b"bounds 2\n", b"bounds 3\n"))
     assert rounds_read(history) == 3
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_more_than_fits_is_not_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ from rescind.core.planning import Candidate
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.requests import ask, record_plan
 from rescind.ledger.records import ErasureLevel, ModelId, Span
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -64,7 +63,7 @@ class Federation:
                 self.models.append(after)
         self.own = {name: {"own": self.stream.normal(size=SIZE)} for name in names}
         keep_objects(self.history, self.own)
-        self.history.label({LEAVER: LABEL})
+        self.history.participants.label({LEAVER: LABEL})
 
     def canaries(self, first: int, last: int) -> dict[str, bytes]:
         """Return the leaver's numbers in some rounds, and what follows from them alone."""
@@ -101,12 +100,12 @@ class Federation:
         stored = self.history.ledger.bounds()
         assert stored is not None
         arrays = dict(tensors.read(io.BytesIO(stored[1][stored[1].index(b"\n") + 1 :])))
-        (client,) = self.history.clients([LEAVER])
+        (client,) = self.history.participants.find([LEAVER])
         (at,) = np.flatnonzero(arrays["tracker.clients"] == client)
         return {"Psi": struct.pack("<d", arrays["tracker.psi"][at])}
 
     def identity(self) -> dict[str, bytes]:
-        (client,) = self.history.clients([LEAVER])
+        (client,) = self.history.participants.find([LEAVER])
         key = self.history.ledger.keys(np.array([client]))[client]
         return {"name": LEAVER.encode(), "label": LABEL.encode(), "key": key}
 
@@ -114,10 +113,10 @@ class Federation:
 def forgotten(federation: Federation, level: ErasureLevel) -> None:
     """Restart from round 2 with noise and erase."""
     history = federation.history
-    request = Request(history.clients([LEAVER]), Budget(5.0, 1e-3))
-    number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    request = Request(history.participants.find([LEAVER]), Budget(5.0, 1e-3))
+    number = history.requests.file(request, NOON + timedelta(days=30))
     chosen = Candidate(Node(2, 0, 2), 1.0, Mode.INSTANCE, (), request.mu, 3.0)
-    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
+    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
     noised = {"theta": federation.models[2] + np.random.default_rng(5).normal(size=SIZE)}
     with history.recording(FACTS, {"theta": federation.models[0]}) as recorder:
         recorder.restart(RESTART, noised, requests=(number,), sigma=1.0, noise_rounding=1e-5, unit_roundoff=2.0**-53)
@@ -209,7 +208,7 @@ def test_purge_leaves_no_byte(stores: tuple[Federation, Search], caplog: pytest.
     # All but what the bucket's own server logs: the names of objects, see docs/deployment.md.
     logged = "\n".join(each.getMessage() for each in caplog.records if each.name != "werkzeug")
     assert present(canaries, search() + logged.encode()) == set()
-    assert federation.history.verify() == []
+    assert federation.history.integrity.verify() == []
     (begun,), (log,) = (federation.history.ledger.entries(kind) for kind in ("erasure", "erased"))
     assert (begun.body["models"], begun.body["updates"], log.body["rounds"]) == (4, 1, 4)
 
@@ -250,7 +249,7 @@ def test_a_reconstruction_succeeds_after_output_and_fails_after_purge(tmp_path: 
     with History(tmp_path / "history") as history:
         federation = Federation(history)
         federation.train(4)
-        (leaver,) = history.clients([LEAVER])
+        (leaver,) = history.participants.find([LEAVER])
         truth = {
             each.model_id: client_deltas(each.edge(FACTS.training))[0]
             for each in history.ledger.rounds(Span(0, 1, 2))

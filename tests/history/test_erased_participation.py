@@ -62,7 +62,7 @@ def test_the_second_to_leave_is_hidden_by_the_rounds_noise_although_the_first_wa
         revocable = Revocable(history, engine(), server=SERVER, scored=False)
         revocable.train(Rounds(12))
         for at in (1, 2, 3):
-            number = history.ask([f"clinic-{at}"], Budget(3.0, 1e-5))
+            number = history.requests.ask([f"clinic-{at}"], Budget(3.0, 1e-5))
             newest = history.newest
             (outcome,) = revocable.forget(Dp(), Rounds(1), level=ErasureLevel.PURGE)
             assert (outcome.restart.branch.parent, outcome.mode) == (newest, Mode.STRICT)
@@ -85,8 +85,8 @@ def test_mu_is_never_below_what_it_is_without_a_purge(seed: int) -> None:
             scope = PrivacyScope.SEQUENCE if rng.integers(2) else PrivacyScope.GROUP
             # Some go back to where nobody of them was, or nearly so.
             budget = Budget(float(rng.choice([0.3, 1.0, 8.0])), 1e-5)
-            pseudonyms = history.clients(leaving)
-            number = history.ask(leaving, budget, scope=scope)
+            pseudonyms = history.participants.find(leaving)
+            number = history.requests.ask(leaving, budget, scope=scope)
             rounds = Rounds(int(rng.integers(1, 4)))
             level = ErasureLevel.PURGE if rng.integers(3) else ErasureLevel.OUTPUT
             (outcome,) = revocable.forget(Dp(), rounds, level=level)

@@ -23,7 +23,6 @@ from rescind.errors import ForgottenClientError
 from rescind.history.erasure import Eraser
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.requests import record_plan
 from rescind.ledger.records import ROOT, ErasureLevel, ModelId
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -32,11 +31,11 @@ START = {"theta": np.zeros(12)}
 
 def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
     """Serve a request up to its restart and give the branch."""
-    request = Request(history.clients(leavers), Budget(5.0, 1e-3))
-    number = history.ask(leavers, request.budget)
+    request = Request(history.participants.find(leavers), Budget(5.0, 1e-3))
+    number = history.requests.ask(leavers, request.budget)
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
+    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if not chosen.sigma:
@@ -54,7 +53,7 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 6, range(6))
-    leaver = history.clients([name(0)])
+    leaver = history.participants.find([name(0)])
     others = sorted(history.ledger.identities().values())[1:]
     branch = restarted(history, [name(0)], ModelId(0, 4))
     before = history.lineage()
@@ -78,7 +77,7 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     assert history.models.digests() == set(history.ledger.kept().values())
     assert history.ledger.names(np.array(sorted(leaver))) == {}
     assert history.ledger.keys(np.array(sorted(leaver))) == {}
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     with history.recording(FACTS, START) as recorder, pytest.raises(ForgottenClientError, match=name(0)):
         train(recorder, clients, 1, range(6))
     with history.recording(FACTS, START) as recorder:
@@ -86,7 +85,7 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     view = history.summary(others[:1])
     (owed,) = view.owed
     assert view.protected_from(owed) == 1
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_rounds_before_the_leavers_first_stay(history: History) -> None:
@@ -108,7 +107,7 @@ def test_rounds_before_the_leavers_first_stay(history: History) -> None:
     np.testing.assert_allclose(nodes[4], client_sensitivities(before.edges, everybody, [6])[0], rtol=1e-8)
     assert ModelId(0, 3) in history.ledger.kept()
     assert ModelId(0, 4) not in history.ledger.kept()
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> None:
@@ -123,8 +122,8 @@ def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> N
     assert [type(edge) for edge in history.lineage().edges] == [RoundEdge] * 3
     assert history.ledger.last_round(0) == 5
     assert list(history.ledger.rounds(plan.abandoned[0])) == []
-    assert history.verify() == []
-    view = history.summary(history.clients([name(1)]))
+    assert history.integrity.verify() == []
+    view = history.summary(history.participants.find([name(1)]))
     (owed,) = view.owed
     assert (owed.mode, view.protected_from(owed)) == (Mode.EXACT, None)
 
@@ -137,7 +136,7 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
     history.erase(history.plan_erasure())
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(1, 6))
-    gone = history.clients([name(1)])
+    gone = history.participants.find([name(1)])
     second = restarted(history, [name(1)], ModelId(first, 2))
     before = history.lineage()
     history.erase(history.plan_erasure())
@@ -154,14 +153,14 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
     np.testing.assert_allclose(client_sensitivities(history.lineage().edges, others, [1])[0], expected, rtol=1e-8)
     view = history.summary(others[:1])
     assert list(map(view.protected_from, view.owed)) == [1, 1]
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 6, range(6))
-    leaver = sorted(history.clients([name(0)]))
+    leaver = sorted(history.participants.find([name(0)]))
     restarted(history, [name(0)], ModelId(0, 4))
     before = history.lineage()
     plan = history.plan_erasure(ErasureLevel.OUTPUT)
@@ -173,13 +172,13 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     )
     assert ModelId(0, 5) not in history.ledger.kept()
     assert history.ledger.names(np.array(leaver)) == {}
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     # The numbers that stay are still covered by the chain, so their salts have to stay as well.
     assert set(history.ledger.keys(np.array(leaver))) == set(leaver)
     restarted(history, [name(2)], ModelId(0, 2))
     history.erase(history.plan_erasure())
     assert history.ledger.keys(np.array(leaver)) == {}
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 STEPS = ["identities", "rounds", "objects", "keys", "files", "space and log"]
@@ -193,12 +192,12 @@ def test_an_erasure_that_was_cut_off_is_finished(
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(6))
-    leaver = np.array(sorted(history.clients([name(0)])))
+    leaver = np.array(sorted(history.participants.find([name(0)])))
     restarted(history, [name(0)], ModelId(0, 3))
     whole = Eraser.steps
 
-    def cut_off(self: Eraser, begun: object, time: str) -> list[object]:
-        steps = whole(self, begun, time)  # type: ignore[arg-type]
+    def cut_off(self: Eraser, begun: object) -> list[object]:
+        steps = whole(self, begun)  # type: ignore[arg-type]
         at = [each.name for each in steps].index(step) + after
 
         def die() -> None:
@@ -218,7 +217,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
     assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch, RoundEdge]
     assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
     assert history.models.digests() == set(history.ledger.kept().values())
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> Non
             train(recorder, clients, 4, range(6))
         restarted(history, [name(0)], ModelId(0, 3))
         history.erase(history.plan_erasure())
-        assert history.verify() == []
+        assert history.integrity.verify() == []
         (stretch,) = history.ledger.stretches().values()
     remaining = stretch.remaining.copy()
     remaining["sensitivity"] /= 2
@@ -239,7 +238,7 @@ def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> Non
             database.execute(f"update stretch set {change} = ?", (value,))  # noqa: S608
             database.commit()
         with History(copy) as tampered:
-            assert tampered.verify() == ["what is left before model 1.0 is not what an erasure left"]
+            assert tampered.integrity.verify() == ["what is left before model 1.0 is not what an erasure left"]
 
 
 def test_an_erasure_that_was_cut_off_says_once_what_remains(
@@ -265,4 +264,4 @@ def test_an_erasure_that_was_cut_off_says_once_what_remains(
         "remains",
         "erased",
     ]
-    assert history.verify() == []
+    assert history.integrity.verify() == []

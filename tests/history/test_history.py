@@ -34,8 +34,7 @@ from rescind.errors import (
 )
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.obligations import find_obligations
-from rescind.history.requests import ask, record_plan, withdraw
+from rescind.history.outcomes import find_obligations
 from rescind.history.run import Goal
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ROOT, Entry, ModelId
@@ -69,10 +68,10 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]
 def served(history: History, group: frozenset[int], parent: ModelId) -> int:
     """Serve a request by hand: asked, planned, restarted. Gives the branch."""
     request = Request(group, BUDGET)
-    number = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    number = history.requests.file(request, NOON + timedelta(days=30))
     found = candidates(history.summary(group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
+    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
     model = history.model(parent)
     with history.recording(FACTS, START) as recorder:
         if chosen.sigma:
@@ -88,13 +87,13 @@ def test_rounds_are_found_again_and_training_goes_on(reopened: Opened) -> None:
     again = reopened()
     assert again.newest == ModelId(0, 4)
     assert again.head == head
-    assert again.verify([head]) == []
+    assert again.integrity.verify([head]) == []
     with again.recording(FACTS, START) as recorder:
         assert recorder.model_id == ModelId(0, 4)
         np.testing.assert_array_equal(recorder.model()["theta"], last["theta"])
         train(recorder, clients, 2, range(6))
     assert again.newest == ModelId(0, 6)
-    assert again.verify([head]) == []
+    assert again.integrity.verify([head]) == []
 
 
 def test_the_path_is_what_was_trained(reopened: Opened) -> None:
@@ -178,7 +177,7 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT)
     assert [(each.mode, each.branch) for each in find_obligations(history.timeline)] == [(Mode.EXACT, None)] * 3
     assert history.newest == ModelId(third, 0)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_withdrawn_and_open_requests(reopened: Opened) -> None:
@@ -186,18 +185,18 @@ def test_withdrawn_and_open_requests(reopened: Opened) -> None:
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 1, range(6))
-    request = Request(history.clients([name(1)]), BUDGET, PrivacyScope.SEQUENCE)
-    first = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+    request = Request(history.participants.find([name(1)]), BUDGET, PrivacyScope.SEQUENCE)
+    first = history.requests.file(request, NOON + timedelta(days=30))
     with pytest.raises(ValueError, match="request 1 is about some of these clients already"):
-        ask(history.ledger, request, NOON, NOON + timedelta(days=30))
-    withdraw(history.ledger, first, NOON)
-    second = ask(history.ledger, request, NOON, NOON + timedelta(days=30))
+        history.requests.file(request, NOON + timedelta(days=30))
+    history.requests.withdraw(first)
+    second = history.requests.file(request, NOON + timedelta(days=30))
     one, two = reopened().timeline.requests
     assert (one.number, one.open, one.withdrawn) == (first, False, True)
     assert (two.number, two.open, two.request, two.deadline) == (second, True, request, "2026-12-01T12:00:00+00:00")
     for number in (first, 99):
         with pytest.raises(ValueError, match=f"no open request {number}"):
-            withdraw(history.ledger, number, NOON)
+            history.requests.withdraw(number)
 
 
 def test_a_request_can_arrive_while_training_runs(reopened: Opened) -> None:
@@ -205,11 +204,11 @@ def test_a_request_can_arrive_while_training_runs(reopened: Opened) -> None:
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 2, range(6))
-        request = Request(beside.clients([name(1)]), BUDGET)
-        ask(beside.ledger, request, NOON, NOON)
+        request = Request(beside.participants.find([name(1)]), BUDGET)
+        beside.requests.file(request, NOON)
         train(recorder, clients, 2, range(6))
     assert [entry.kind for entry in beside.ledger.entries()][-3:] == ["request", "round", "round"]
-    assert beside.verify() == []
+    assert beside.integrity.verify() == []
 
 
 def test_a_second_writer_is_refused(reopened: Opened) -> None:
@@ -258,7 +257,7 @@ def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], 
     with history.recording(FACTS, START) as recorder, pytest.raises(ValueError, match=message):
         recorder.record(measured=measured, **given)  # type: ignore[arg-type]
     assert history.newest == ROOT
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     with history.recording(FACTS, START) as recorder:
         assert recorder.model_id == ROOT
     assert history.models.digests() == set(history.ledger.kept().values())
@@ -301,7 +300,7 @@ def test_names_that_never_took_part_are_told(reopened: Opened) -> None:
     with pytest.raises(NoHistoryError, match="nothing has been recorded here yet"):
         _ = history.run
     with pytest.raises(UnknownClientError, match="'hospital-9'"):
-        history.clients(["hospital-9"])
+        history.participants.find(["hospital-9"])
 
 
 def test_what_was_known_at_a_head_is_found_by_looking_for_the_head_once(
@@ -359,11 +358,11 @@ def test_tampering_is_seen(tmp_path: Path) -> None:
             database.execute(statement)
             database.commit()
         with History(copy) as tampered:
-            assert any(expected in problem for problem in tampered.verify([head])), statement
+            assert any(expected in problem for problem in tampered.integrity.verify([head])), statement
         shutil.rmtree(copy)
     next((tmp_path / "history" / "checkpoints").glob(f"{kept[ModelId(0, 3)]}*")).unlink()
     with History(tmp_path / "history") as history:
-        assert history.verify([head]) == ["the checkpoint of model 0.3 is missing"]
+        assert history.integrity.verify([head]) == ["the checkpoint of model 0.3 is missing"]
 
 
 def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> None:
@@ -374,7 +373,7 @@ def test_a_restart_serves_an_open_request_that_was_planned(reopened: Opened) -> 
         with pytest.raises(ValueError, match="nothing to plan"):
             history.summary([])
         train(recorder, clients, 2, range(6))
-        number = ask(history.ledger, Request(history.clients([name(1)]), BUDGET), NOON, NOON)
+        number = history.requests.file(Request(history.participants.find([name(1)]), BUDGET), NOON)
         for request, parent, message in (
             ((number,), ROOT, "no plan"),
             ((99,), ROOT, "no open request 99"),
@@ -404,7 +403,7 @@ def test_a_history_is_verified_while_a_fast_writer_works(tmp_path: Path) -> None
         def look() -> None:
             while not stop.is_set():
                 with History(tmp_path / "history", create=False) as other:
-                    looks.append(other.verify())
+                    looks.append(other.integrity.verify())
 
         thread = threading.Thread(target=look)
         thread.start()
@@ -423,7 +422,7 @@ def test_two_threads_that_read_a_timeline_at_once_read_no_event_twice(
         with history.recording(FACTS, START) as recorder:
             train(recorder, federation(1), 1, range(6))
         assert history.timeline.requests == ()
-        ask(history.ledger, Request(history.clients([name(1)]), BUDGET), NOON, NOON)
+        history.requests.file(Request(history.participants.find([name(1)]), BUDGET), NOON)
         read, other = history.ledger.entries, list[Timeline]()
 
         def entries(*kinds: str, after: int = 0) -> list[Entry]:
@@ -447,5 +446,5 @@ def test_a_run_that_stopped_before_its_first_model_is_no_broken_history(
         monkeypatch.setattr(History, "_recover", stop)
         with pytest.raises(OSError, match="no room"), history.recording(FACTS, {"weight": np.zeros(2)}):
             pass
-        assert history.entry_times()
-        assert history.verify() == []
+        assert history.integrity.entry_times()
+        assert history.integrity.verify() == []

@@ -29,9 +29,8 @@ from rescind.history import recorder as recorders
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.obligations import find_obligations
+from rescind.history.outcomes import find_obligations
 from rescind.history.recorder import Recorder
-from rescind.history.requests import ask, record_plan, withdraw
 from rescind.history.run import Goal
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.records import ErasureLevel
@@ -107,7 +106,7 @@ class Histories(RuleBasedStateMachine):
     def on_both(self, act: Callable[[History], object]) -> None:
         results = []
         for which, history in (("memory", self.memory), ("folder", self.disk)):
-            history._clock = lambda: NOON
+            history.journal.clock = lambda: NOON
             with self.as_if(which):
                 results.append(act(history))
         assert results[0] == results[1]
@@ -168,13 +167,13 @@ class Histories(RuleBasedStateMachine):
         known = self.not_asked()
         names = data.draw(st.sets(st.sampled_from(sorted(known)), min_size=1, max_size=2))
         request = Request(frozenset(known[name] for name in names), Budget(1.0, 1e-2))
-        self.on_both(lambda history: ask(history.ledger, request, NOON, NOON))
+        self.on_both(lambda history: history.requests.file(request, NOON))
 
     @precondition(lambda self: any(asked.open for asked in self.memory.timeline.requests))
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from([asked.number for asked in self.memory.timeline.requests if asked.open]))
-        self.on_both(lambda history: withdraw(history.ledger, number, NOON))
+        self.on_both(lambda history: history.requests.withdraw(number))
 
     @precondition(lambda self: any(asked.open for asked in self.memory.timeline.requests))
     @rule(data=st.data(), level=st.sampled_from([None, *ErasureLevel]))
@@ -196,7 +195,7 @@ class Histories(RuleBasedStateMachine):
         chosen = Candidate(Node(node, place.branch, place.round), sigma, mode, tuple(hidden), 1.0, 1.0)
 
         def act(history: History) -> object:
-            record_plan(history.ledger, RecordedPlan((asked.number,), chosen, public_plan=False), NOON)
+            history.requests.record_plan(RecordedPlan((asked.number,), chosen, public_plan=False))
             model = history.model(place)
             restarted = {"theta": model["theta"] + noise} if sigma else model
 
@@ -222,7 +221,7 @@ class Histories(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.disk.close()
         self.disk = History(self.folder)
-        self.disk._clock = lambda: NOON
+        self.disk.journal.clock = lambda: NOON
 
     @invariant()
     def equal(self) -> None:
@@ -240,7 +239,7 @@ class Histories(RuleBasedStateMachine):
             second.behind_noise,
         )
         assert [flat(edge) for edge in first.edges] == [flat(edge) for edge in second.edges]
-        assert one.verify() == two.verify() == []
+        assert one.integrity.verify() == two.integrity.verify() == []
         check_kept_bounds(one)
         check_kept_bounds(two)
         if len(first.edges) and first.trained[-1]:

@@ -20,14 +20,14 @@ from rescind import Budget, History, Revocable, Rounds, Sampling
 from rescind.certificates.issue import build_statement
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.events import EVENTS, read_event
-from rescind.history.gauges import read_gauges
-from rescind.history.overview import open_requests, overview
 from rescind.ledger.commitments import next_entry, stamp
 from rescind.ledger.contract import STAMPS
 from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
 from rescind.testing.small import simulation
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import open_requests, overview
 
 BUDGET = Budget(8.0, 0.01)
 WRONG: tuple[Any, ...] = (
@@ -66,12 +66,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with History(folder) as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(2))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Last(), Rounds(1), approval=True)
-        history.approve(1, "A. Officer")
+        history.requests.approve(1, "A. Officer")
         federation.forget(Last(), Rounds(1), approval=True)
-        history.withdraw(history.ask(["clinic-2"], BUDGET))
-        history.ask(["clinic-3"], BUDGET)
+        history.requests.withdraw(history.requests.ask(["clinic-2"], BUDGET))
+        history.requests.ask(["clinic-3"], BUDGET)
         mode = build_statement(history, 1).predicate.mode
         return Made(folder, history.ledger.outside_secret(STAMPS), list(history.ledger.entries()), mode)
 
@@ -136,7 +136,7 @@ def test_a_hostile_entry_is_told_and_raises_no_claim(data: st.DataObject, made: 
     write(made, entry.sequence, body)
     now = datetime.now(UTC)
     with History(made.folder, create=False) as history:
-        problems = history.verify()
+        problems = history.integrity.verify()
         # The chain is right, so what is wrong may be seen by nobody.
         assert all("\n" not in problem for problem in problems)
         with suppress(HistoryError, ValueError):

@@ -67,7 +67,7 @@ def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tu
     names = history.ledger.identities()
     keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
     heads = [history.head]
-    number = history.ask(["clinic-6"], Budget(5.0, 1e-5))
+    number = history.requests.ask(["clinic-6"], Budget(5.0, 1e-5))
     backup()
     federation.forget(Last(), Rounds(4))
     heads.append(history.head)
@@ -264,7 +264,7 @@ def test_who_verifies_with_a_wrong_secret_is_refused(content: str, made: Made, c
     Path(f"{copy}.secret").write_text(content)
     with History(copy, create=False) as history:
         assert "the stamps of its entries cannot be checked" in refused(history, made)
-        (problem,) = history.stamp_problems() or ()
+        (problem,) = history.integrity.stamp_problems() or ()
         assert f"{copy}.secret" in problem
 
 
@@ -287,7 +287,7 @@ def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) 
     with History(before, create=False) as history:
         Revocable(history, engine()).forget(Last(), Rounds(1))
         (outcome,) = history.outcomes()
-        said = " ".join((*outcome.left, *history.verify()))
+        said = " ".join((*outcome.left, *history.integrity.verify()))
         assert said.count("trigger keep") == 2
         assert said.isprintable()
         assert outcome.left == build_statement(history, outcome.asked.number).predicate.erasure.unreachable
@@ -427,7 +427,7 @@ def test_nobody_adds_an_entry_without_the_secret(
         head = history.head
         for act in (
             lambda: Revocable(history, engine()).train(Rounds(1)),
-            lambda: history.ask(["clinic-5"], Budget(5.0, 1e-5)),
+            lambda: history.requests.ask(["clinic-5"], Budget(5.0, 1e-5)),
             *([history.finish_erasures] if kind == "erasure" else []),
         ):
             with pytest.raises(BrokenHistoryError, match="added without the secret"):
@@ -496,7 +496,7 @@ def test_no_object_outlasts_its_client_under_another_pseudonym(tmp_path: Path) -
         statement = """UPDATE client_object SET client = 9000
             WHERE client = (SELECT pseudonym FROM identity WHERE name = 'clinic-1')"""
         edited(tmp_path / "history", Path(), statement)
-        history.ask(["clinic-1"], Budget(8.0, 1e-2))
+        history.requests.ask(["clinic-1"], Budget(8.0, 1e-2))
         head = history.head
         with pytest.raises(BrokenHistoryError, match="an object of client 9000"):
             federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
@@ -512,13 +512,13 @@ ANOTHER_LIST = "UPDATE suppression SET digest = substr(digest, 9) || substr(dige
 def test_nobody_trains_with_another_list_of_erased_names(statement: str, made: Made, copy: Path) -> None:
     """Who was forgotten would take part again as somebody new, and the next erasure commit to the other list."""
     with History(copy, create=False) as history:
-        number = history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        number = history.requests.ask(["clinic-5"], Budget(5.0, 1e-5))
         edited(copy, made.before, statement)
         head, federation = history.head, Revocable(history, engine())
         for act in (
             lambda: federation.train(Rounds(9)),
             lambda: federation.forget(Scratch(), Rounds(1)),
-            lambda: history.readmit("clinic-6", "a new contract"),
+            lambda: history.participants.readmit("clinic-6", "a new contract"),
         ):
             with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
                 act()
@@ -527,7 +527,7 @@ def test_nobody_trains_with_another_list_of_erased_names(statement: str, made: M
 
 def test_no_erasure_commits_to_another_list_of_erased_names(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-5"], Budget(5.0, 1e-5))
         watching = Revocable(
             history,
             engine(),
@@ -536,7 +536,7 @@ def test_no_erasure_commits_to_another_list_of_erased_names(made: Made, copy: Pa
         )
         with pytest.raises(BrokenHistoryError, match="list by which erased names are recognised"):
             watching.forget(Scratch(), Rounds(1))
-        assert any("list by which erased names are recognised" in each for each in history.verify())
+        assert any("list by which erased names are recognised" in each for each in history.integrity.verify())
 
 
 def test_a_path_that_leads_back_to_itself_is_refused(made: Made, copy: Path) -> None:
@@ -587,16 +587,16 @@ def test_an_erasure_of_whoever_did_not_ask_is_noticed(made: Made, copy: Path) ->
         (plan,) = history.ledger.entries("erasure")
     appended(copy, "erasure", {**plan.body, "clients": [1]})
     with History(copy, create=False) as history:
-        assert any("about other clients" in each for each in history.verify())
+        assert any("about other clients" in each for each in history.integrity.verify())
 
 
 def test_a_readmission_is_no_problem_and_one_of_somebody_who_was_not_forgotten_is(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
         # From the beginning: only who is forgotten exactly is readmitted.
-        history.ask(["clinic-5"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-5"], Budget(5.0, 1e-5))
         Revocable(history, engine()).forget(Scratch(), Rounds(1))
-        history.readmit("clinic-6", "a new contract")
-        assert history.verify() == told(copy) == []
+        history.participants.readmit("clinic-6", "a new contract")
+        assert history.integrity.verify() == told(copy) == []
         other = min(set(range(1, 11)) - history.timeline.forgotten)
     appended(copy, "readmission", {"clients": [other], "reason": "none"})
     assert any(f"readmits client {other}, who was not forgotten by then" in each for each in told(copy))
@@ -607,7 +607,7 @@ def test_a_readmission_is_no_problem_and_one_of_somebody_who_was_not_forgotten_i
 def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None:
     edited(copy, made.before, "UPDATE suppression SET digest = digest || ',' || digest")
     with History(copy, create=False) as history:
-        assert any("has not the 1" in each for each in history.verify())
+        assert any("has not the 1" in each for each in history.integrity.verify())
 
 
 def rechained(copy: Path) -> None:
@@ -631,7 +631,7 @@ def test_a_recomputed_chain_needs_a_witness(made: Made, copy: Path) -> None:
     rechained(copy)
     assert told(copy) == []
     with History(copy, create=False) as history:
-        assert "witnessed head" in history.verify(made.heads)[0]
+        assert "witnessed head" in history.integrity.verify(made.heads)[0]
         # A certificate is a witness, too.
         assert "witnessed head" in refused(history, made)
 
@@ -642,7 +642,7 @@ def test_going_back_to_a_backup_needs_a_witness(made: Made, copy: Path, tmp_path
     assert told(tmp_path / "before") == []
     with History(tmp_path / "before", create=False) as history:
         assert "witnessed head" in refused(history, made)
-        assert "witnessed head" in history.verify(made.heads)[0]
+        assert "witnessed head" in history.integrity.verify(made.heads)[0]
     with History(copy, create=False) as history:
         Revocable(history, engine()).train(Rounds(5))
         witnessed = (*made.heads, history.head)
@@ -722,7 +722,7 @@ def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: 
         ):
             for rounds in (3, 6, 7):
                 federation.train(Rounds(rounds))
-                assert history.verify() == []
-            history.ask([f"clinic-{left}"], Budget(5.0, 1e-5))
+                assert history.integrity.verify() == []
+            history.requests.ask([f"clinic-{left}"], Budget(5.0, 1e-5))
             federation.forget(method, Rounds(2), level=level)
-            assert history.verify() == []
+            assert history.integrity.verify() == []

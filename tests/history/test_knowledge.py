@@ -9,10 +9,10 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
 from rescind.engines.server import NoisedAverage
 from rescind.forgetting import Revocable
-from rescind.history.knowledge import find_known
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
+from rescind.views.knowledge import find_known
 
 BUDGET = Budget(8.0, 0.01)
 
@@ -26,7 +26,7 @@ def test_the_history_tells_which_models_know_somebody_who_was_forgotten() -> Non
         few, all_ = federation(history, 3), federation(history, 4)
         few.train(Rounds(2))
         all_.train(Rounds(4))
-        history.ask(["clinic-3"], BUDGET)
+        history.requests.ask(["clinic-3"], BUDGET)
         all_.forget(Exact(), Rounds(3), level=ErasureLevel.OUTPUT)
         assert history.timeline.branches[1].parent == ModelId(0, 2)
         # What was trained before it came is as good as ever, although it is old.
@@ -34,7 +34,7 @@ def test_the_history_tells_which_models_know_somebody_who_was_forgotten() -> Non
         # Of rounds that are erased nobody can tell.
         assert find_known(history, ModelId(0, 4)) is None
         assert [find_known(history, ModelId(1, round_)) for round_ in range(4)] == [(), (), (), ()]
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         assert find_known(history, ModelId(1, 3)) == ()
         all_.forget(Scratch(), Rounds(1), level=ErasureLevel.OUTPUT)
         assert find_known(history, history.newest) == ()
@@ -48,7 +48,7 @@ def test_what_was_trained_behind_the_noise_knows_nobody(level: ErasureLevel) -> 
         whole.train(Rounds(6))
         for client in ("clinic-1", "clinic-2"):
             before = history.newest
-            history.ask([client], Budget(50.0, 0.1))
+            history.requests.ask([client], Budget(50.0, 0.1))
             (outcome,) = whole.forget(Sifu(), Rounds(3), level=level)
             assert find_known(history, history.newest) == ()
             assert find_known(history, before) != ()
@@ -59,7 +59,7 @@ def test_a_method_that_proves_nothing_has_its_model_all_the_same() -> None:
     with History.in_memory() as history:
         whole = federation(history)
         whole.train(Rounds(2))
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         whole.forget(FineTuning(), Rounds(1), level=ErasureLevel.OUTPUT)
         assert find_known(history, history.newest) == ()
         assert find_known(history, ModelId(0, 2)) == (1,)
@@ -72,7 +72,7 @@ def test_where_every_round_is_noised_a_later_restart_may_go_back_further() -> No
         whole = Revocable(history, engine, server=server, scored=False)
         whole.train(Rounds(4))
         for client, epsilon in (("clinic-1", 8.0), ("clinic-2", 0.2)):
-            history.ask([client], Budget(epsilon, 0.01))
+            history.requests.ask([client], Budget(epsilon, 0.01))
             (outcome,) = whole.forget(Dp(), Rounds(1), level=ErasureLevel.OUTPUT)
         # It goes back to where the first one still took part, and is hidden by fewer rounds' noise.
         assert outcome.restart is not None

@@ -25,8 +25,7 @@ from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryErro
 from rescind.history.erasure import _coarse
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.history.obligations import find_obligations
-from rescind.history.requests import record_plan
+from rescind.history.outcomes import find_obligations
 from rescind.ledger.records import ModelId, Span
 
 BUDGET = Budget(5.0, 1e-3)
@@ -48,11 +47,11 @@ def trained(history: History, rounds: int, present: object = range(6)) -> None:
 
 def planned(history: History, client: int, parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
     """Ask and plan; give the request's number."""
-    number = history.ask([name(client)], BUDGET, scope=scope)
-    request = Request(history.clients([name(client)]), BUDGET, scope)
+    number = history.requests.ask([name(client)], BUDGET, scope=scope)
+    request = Request(history.participants.find([name(client)]), BUDGET, scope)
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    record_plan(history.ledger, RecordedPlan((number,), chosen, public_plan=False), NOON)
+    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
     return number
 
 
@@ -68,28 +67,28 @@ def restarted(history: History, number: int) -> int:
 
 
 def psi(history: History, *clients: int) -> float:
-    group = history.clients([name(client) for client in clients])
+    group = history.participants.find([name(client) for client in clients])
     return float(group_sensitivity(history.lineage().edges, group)[-1])
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda history: history.ask([name(2)], BUDGET, releases=2.0),
-        lambda history: history.ask([name(2)], BUDGET, releases=True),
-        lambda history: history.ask([name(2)], Budget(True, 1e-3)),
-        lambda history: history.withdraw(1.0),
-        lambda history: history.extend(True, 3, "because"),
-        lambda history: history.refuse(1.0, "A. Officer", "because"),
+        lambda history: history.requests.ask([name(2)], BUDGET, releases=2.0),
+        lambda history: history.requests.ask([name(2)], BUDGET, releases=True),
+        lambda history: history.requests.ask([name(2)], Budget(True, 1e-3)),
+        lambda history: history.requests.withdraw(1.0),
+        lambda history: history.requests.extend(True, 3, "because"),
+        lambda history: history.requests.refuse(1.0, "A. Officer", "because"),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(history: History, act: Callable[[History], object]) -> None:
     trained(history, 2)
-    history.ask([name(1)], BUDGET)
+    history.requests.ask([name(1)], BUDGET)
     with pytest.raises(ValueError, match=r"nothing is recorded of the .* is unfit"):
         act(history)
-    assert len(history.waiting()) == 1
-    assert history.verify() == []
+    assert len(history.requests.waiting()) == 1
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize("curvature", [Curvature(-1, 1), Curvature(-(2**70), 2**70)])
@@ -123,7 +122,7 @@ def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) ->
     assert psi(history, 3) == pytest.approx(before, rel=1e-8)
     assert psi(history, 3) >= before
     assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch, *[RoundEdge] * 3]
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     trained(history, 1, range(2, 6))
 
 
@@ -185,7 +184,7 @@ def test_a_restart_does_what_was_planned_or_nothing(
             recorder.restart(**given)  # type: ignore[arg-type]
         train(recorder, CLIENTS, 1, range(6))
     assert history.newest == ModelId(0, 7)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: History) -> None:
@@ -231,18 +230,18 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
     facts = replace(FACTS, public_schedule=True, public=DpFedAvg(1.0, 1.0, 20.0, True, True, True, True))
     with history.recording(facts, START) as recorder:
         train(recorder, CLIENTS, 4, range(6))
-    number = history.ask([name(0)], BUDGET)
+    number = history.requests.ask([name(0)], BUDGET)
     model_id = ModelId(0, 3)
-    group = history.clients([name(0)])
+    group = history.participants.find([name(0)])
     summary = history.summary(group)
     node = next(each for each in summary.kept if each.round == 3)
-    record_plan(history.ledger, RecordedPlan((number,), Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True), NOON)
+    history.requests.record_plan(RecordedPlan((number,), Candidate(node, 0.0, Mode.STRICT, (), 0.0, 1.0), True))
     with history.recording(facts, START) as recorder:
         recorder.restart(model_id, history.model(model_id), requests=(number,))
-    later = history.summary(history.clients([name(1)]))
+    later = history.summary(history.participants.find([name(1)]))
     assert [(each.mode, each.branch) for each in later.owed] == [(Mode.STRICT, None)]
     whole = history.lineage()
-    both = [*group, *history.clients([name(1)])]
+    both = [*group, *history.participants.find([name(1)])]
     assert group_sensitivity(later.edges, both) == pytest.approx(group_sensitivity(whole.edges, both))
 
 
@@ -253,7 +252,7 @@ def test_plans_are_for_open_requests(history: History) -> None:
     restarted(history, number)
     for wrong in (number, 12345):
         with pytest.raises(ValueError, match=f"no open request {wrong}"):
-            record_plan(history.ledger, replace(plan, requests=(wrong,)), NOON)
+            history.requests.record_plan(replace(plan, requests=(wrong,)))
 
 
 def test_what_a_plan_records_was_not_computed_to_the_last_digit(history: History) -> None:
@@ -269,7 +268,7 @@ def test_runs_that_share_an_address_do_not_share_models(tmp_path: Path) -> None:
         trained(one, 3)
         trained(two, 2)
         trained(one, 1)
-        assert one.verify() == two.verify() == []
+        assert one.integrity.verify() == two.integrity.verify() == []
         two.model(ModelId(0, 1))
 
 
@@ -299,19 +298,24 @@ def test_coarse_weights_are_never_smaller() -> None:
 def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> None:
     trained(history, 2, range(5))
     trained(history, 2, range(6))
-    with pytest.raises(ValueError, match="knows clients of request"):
-        history.settle(number := history.ask([name(5)], BUDGET))
+    number = history.requests.ask([name(5)], BUDGET)
+    with (
+        history.recording(FACTS, START) as recorder,
+        pytest.raises(ValueError, match="knows clients of request"),
+    ):
+        recorder.settle(number)
     with pytest.raises(ValueError, match=f"request {number} is about some of these clients already"):
-        history.ask([name(4), name(5)], BUDGET)
+        history.requests.ask([name(4), name(5)], BUDGET)
     restarted(history, planned(history, 0, ModelId(0, 2)))
-    history.settle(number)
+    with history.recording(FACTS, START) as recorder:
+        recorder.settle(number)
     plan = history.plan_erasure()
-    client = next(iter(history.clients([name(5)])))
+    client = next(iter(history.participants.find([name(5)])))
     assert client in plan.clients
     assert client in plan.keys
     history.erase(plan)
     assert history.ledger.forgotten([name(5)]) == {name(5)}
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_who_was_forgotten_does_not_come_back_before_the_erasure(history: History) -> None:
@@ -338,12 +342,12 @@ def test_an_erasure_that_has_to_wait_is_not_called_done(
         other.execute("SELECT * FROM journal").fetchone()
         with pytest.raises(StillReadError, match="when nobody reads"):
             waiting.erase(plan)
-        (problem,) = waiting.verify()
+        (problem,) = waiting.integrity.verify()
         assert "was begun and not finished" in problem
         other.execute("COMMIT")
         waiting.erase(waiting.plan_erasure())
         assert waiting.timeline.unfinished_deletions == []
-        assert waiting.verify() == []
+        assert waiting.integrity.verify() == []
 
 
 def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +361,7 @@ def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monk
             train(recorder, CLIENTS, 1, range(6))
     trained(history, 1)
     assert history.newest == ModelId(0, 3)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_path: Path) -> None:
@@ -380,10 +384,10 @@ def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_pat
             database.execute(statement)
             database.commit()
         with History(copy) as tampered:
-            assert any(expected in problem for problem in tampered.verify()), statement
+            assert any(expected in problem for problem in tampered.integrity.verify()), statement
     (remains,) = history.ledger.entries("remains")
     history.ledger.append("remains", dict(remains.body), "2026")
-    assert history.verify() == [f"entry {remains.sequence + 5} changes what an erasure left"]
+    assert history.integrity.verify() == [f"entry {remains.sequence + 5} changes what an erasure left"]
 
 
 def test_mistakes_are_named(history: History) -> None:
@@ -394,4 +398,4 @@ def test_mistakes_are_named(history: History) -> None:
     restarted(history, planned(history, 0, ModelId(0, 2)))
     history.erase(history.plan_erasure())
     with pytest.raises(HistoryError, match="'hospital-0' was forgotten"):
-        history.clients([name(0)])
+        history.participants.find([name(0)])

@@ -68,19 +68,19 @@ def race(place: Place, act: str, processes: int = 4) -> list[str]:
 
 
 def test_of_processes_that_ask_at_once_for_one_client_one_makes_a_request(place: Place) -> None:
-    said = race(place, 'history.ask(["clinic-1"], Budget(1.0, 1e-5))')
+    said = race(place, 'history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))')
     assert said.count("done") == 1
     assert sum("request 1 is about some of these clients already" in each for each in said) == len(said) - 1
     with opened(place) as history:
         assert [filed.number for filed in history.timeline.requests] == [1]
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_a_request_that_processes_take_back_or_refuse_at_once_ends_once(place: Place) -> None:
     with opened(place) as history:
-        history.ask(["clinic-1"], Budget(1.0, 1e-5))
+        history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
         before = len(list(history.ledger.entries()))
-    act = 'history.withdraw(1) if __import__("os").getpid() % 2 else history.refuse(1, "Ann", "no")'
+    act = 'history.requests.withdraw(1) if __import__("os").getpid() % 2 else history.requests.refuse(1, "Ann", "no")'
     said = race(place, act)
     assert said.count("done") == 1
     with opened(place) as history:

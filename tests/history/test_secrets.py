@@ -26,7 +26,7 @@ from rescind.cli.shared import open_history
 from rescind.core.calibration import Budget
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, UnknownClientError
 from rescind.history.history import History
-from rescind.history.requests import blind_name
+from rescind.history.participants import blind_name
 from rescind.ledger.commitments import name_leaf, round_root
 from rescind.ledger.contract import RETURNING, derive_secret, name_digest
 from rescind.ledger.records import ErasureLevel, ModelId, RoundRecord, Span
@@ -92,16 +92,16 @@ def test_names_are_those_that_were_registered(history: History, tmp_path: Path, 
     """Two swapped rows made the run forget another client, under the certificate of the one who had asked."""
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 2, range(6))
-    history.label({name(0): "north"})
-    assert history.verify() == []
-    number = history.ask([name(4)], Budget(5.0, 1e-3))
-    history.withdraw(number)
+    history.participants.label({name(0): "north"})
+    assert history.integrity.verify() == []
+    number = history.requests.ask([name(4)], Budget(5.0, 1e-3))
+    history.requests.withdraw(number)
     statements, told = EDITS[edit]
     _edit(tmp_path / "history", statements)
-    assert any(told in problem for problem in history.verify())
+    assert any(told in problem for problem in history.integrity.verify())
     before = history.head
     with pytest.raises(BrokenHistoryError, match=f"{told}.*restore it from a backup"):
-        history.ask(["north" if "label" in edit else name(0)], Budget(5.0, 1e-3))
+        history.requests.ask(["north" if "label" in edit else name(0)], Budget(5.0, 1e-3))
     assert history.head == before
 
 
@@ -109,9 +109,9 @@ def test_a_client_that_nobody_registered_cannot_be_forgotten(history: History, t
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 1, range(6))
     _edit(tmp_path / "history", ["INSERT INTO identity VALUES (99, 'new', NULL, zeroblob(32))"])
-    assert "client 99 was never registered" in history.verify()
+    assert "client 99 was never registered" in history.integrity.verify()
     with pytest.raises(BrokenHistoryError, match="client 99 was never registered"):
-        history.ask(["new"], Budget(5.0, 1e-3))
+        history.requests.ask(["new"], Budget(5.0, 1e-3))
 
 
 def test_a_name_that_goes_without_an_erasure_is_missed(history: History, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_name_that_goes_without_an_erasure_is_missed(history: History, tmp_pat
     leaf = history.ledger.name_leaves(2, 2)[2].hex()
     kept = f"UPDATE client SET name_leaf = x'{leaf}' WHERE pseudonym = 2"  # noqa: S608
     _edit(tmp_path / "history", [kept, "DELETE FROM identity WHERE pseudonym = 2"])
-    assert history.verify() == ["the name of client 2 is gone, and no erasure says so"]
+    assert history.integrity.verify() == ["the name of client 2 is gone, and no erasure says so"]
 
 
 def test_names_that_were_swapped_after_the_request_are_not_erased(history: History, tmp_path: Path) -> None:
@@ -137,16 +137,16 @@ def test_names_that_were_swapped_after_the_request_are_not_erased(history: Histo
 def test_an_erased_name_is_hidden_and_the_others_still_verify(history: History) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
-    (leaver,) = history.clients([name(0)])
+    (leaver,) = history.participants.find([name(0)])
     before = history.ledger.name_leaves(leaver, leaver)
     restarted(history, [name(0)], ModelId(0, 3))
     history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     assert history.ledger.name_leaves(leaver, leaver) == before
     # The key is still there, and does not open it: what hid the name lay beside it.
     (key,) = history.ledger.keys(np.array([leaver])).values()
     assert before[leaver] not in (name_leaf(each, leaver, name(0)) for each in (key, b"", bytes(32)))
-    assert history.ask([name(1)], Budget(5.0, 1e-3))
+    assert history.requests.ask([name(1)], Budget(5.0, 1e-3))
 
 
 def everything(folder: Path) -> set[bytes]:
@@ -162,7 +162,7 @@ def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History
     """A hundred thousand guesses took 1.4 seconds while the secret of the digests lay beside them."""
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
-    receipt = history.receipt(name(0))
+    receipt = history.participants.receipt(name(0))
     restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
     history.erase(plan)
@@ -179,8 +179,8 @@ def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History
         assert guessed not in asked.forgotten
     # Whoever has the file as well can.
     assert history.ledger.forgotten([name(0), name(1)]) == {name(0)}
-    assert blind_name(bytes.fromhex(history.receipt(name(0))), name(0)) in asked.forgotten
-    assert history.receipt(name(0)) == receipt
+    assert blind_name(bytes.fromhex(history.participants.receipt(name(0))), name(0)) in asked.forgotten
+    assert history.participants.receipt(name(0)) == receipt
     assert any("secret file" in each and "guess" in each for each in plan.stays)
 
 
@@ -188,7 +188,7 @@ def test_the_secret_lies_beside_the_folder_and_is_private(tmp_path: Path) -> Non
     before = os.umask(0)
     try:
         with History(tmp_path / "history") as history:
-            receipt = history.receipt("ann")
+            receipt = history.participants.receipt("ann")
     finally:
         os.umask(before)
     file = tmp_path / "history.secret"
@@ -200,7 +200,7 @@ def test_the_secret_lies_beside_the_folder_and_is_private(tmp_path: Path) -> Non
         for each in everything(tmp_path / "history")
     )
     with History(tmp_path / "history", secret=file) as history:
-        assert history.receipt("ann") == receipt
+        assert history.participants.receipt("ann") == receipt
     assert file.read_bytes() == content
 
 
@@ -222,7 +222,7 @@ def test_a_writer_that_is_killed_leaves_no_second_name_of_the_secret(tmp_path: P
     other = tmp_path / ".history.secret.other"
     other.write_bytes(b"")
     with History(tmp_path / "history") as history:
-        assert history.receipt("ann")
+        assert history.participants.receipt("ann")
     assert file.stat().st_nlink == 1
     assert {each.name for each in tmp_path.iterdir()} == {"history", file.name, other.name}
 
@@ -232,7 +232,7 @@ def test_a_misspelt_name_is_told_without_the_secret_too(history: History, tmp_pa
         train(recorder, federation(1), 1, range(6))
     (tmp_path / "history.secret").unlink()
     with History(tmp_path / "history") as opened, pytest.raises(UnknownClientError) as said:
-        opened.clients([f"{name(0)}x"])
+        opened.participants.find([f"{name(0)}x"])
     assert f"did you mean {name(0)!r}" in str(said.value)
     assert "Whether it was forgotten cannot be told" in str(said.value)
     assert "history.secret" in str(said.value)
@@ -258,13 +258,15 @@ def test_without_its_secret_a_history_is_read_and_nothing_else(history: History,
         file.write_bytes(b"hunter2" if loss == "no secret" else whole + whole)
     with History(tmp_path / "history") as opened:
         wrong = loss in ("another history's", "no secret", "too long")
-        assert ["the stamps of its entries cannot be checked" in each for each in opened.verify()] == [True] * wrong
+        assert ["the stamps of its entries cannot be checked" in each for each in opened.integrity.verify()] == [
+            True
+        ] * wrong
         head = opened.head
         for refused in (
             lambda: opened.recording(FACTS, START).__enter__(),
-            lambda: opened.ask([name(1)], Budget(5.0, 1e-3)),
+            lambda: opened.requests.ask([name(1)], Budget(5.0, 1e-3)),
             lambda: opened.erase(opened.plan_erasure()),
-            lambda: opened.receipt(name(1)),
+            lambda: opened.participants.receipt(name(1)),
             lambda: opened.ledger.register(["new"], "now"),
         ):
             with pytest.raises(HistoryError, match=f"{file}.*(backup|put the right file|chmod 600)"):
@@ -277,7 +279,7 @@ def test_without_its_secret_a_history_is_read_and_nothing_else(history: History,
     file.chmod(0o600)
     with History(tmp_path / "history") as opened:
         opened.erase(opened.plan_erasure())
-        assert opened.verify() == []
+        assert opened.integrity.verify() == []
         with opened.recording(FACTS, START) as recorder, pytest.raises(ForgottenClientError):
             train(recorder, federation(1), 1, range(6))
     assert {each.what: each.verdict for each in examine(str(tmp_path / "history"), [])}["secret"] == "fine"  # noqa: S105
@@ -292,17 +294,17 @@ def test_a_history_on_a_server_is_told_where_its_secret_lies(
     with pytest.raises(HistoryError, match="cannot be made"):
         History(postgresql, **place, secret=tmp_path / "nowhere" / "secret")
     with History(postgresql, **place, secret=tmp_path / "secret") as history:
-        receipt = history.receipt("ann")
+        receipt = history.participants.receipt("ann")
     # A signer reads, and has no use for it.
     with History(postgresql, **place) as history:
         assert history.ledger.identities() == {}
         with pytest.raises(HistoryError, match=r"not named.*RESCIND_SECRET"):
-            history.receipt("ann")
+            history.participants.receipt("ann")
     monkeypatch.setenv("RESCIND_SECRET", str(tmp_path / "secret"))
     monkeypatch.setenv("RESCIND_CHECKPOINTS", place["checkpoints"])
     monkeypatch.setenv("RESCIND_RUN", place["run"])
     with open_history(postgresql) as history:
-        assert history.receipt("ann") == receipt
+        assert history.participants.receipt("ann") == receipt
 
 
 def test_what_a_server_sends_elsewhere_is_said_before_anything_is_erased(

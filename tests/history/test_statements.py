@@ -10,20 +10,20 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, train
 from rescind.core.calibration import Budget
-from rescind.history.gauges import read_gauges
 from rescind.history.history import History
-from rescind.history.overview import overview
+from rescind.views.gauges import read_gauges
+from rescind.views.overview import overview
 
 CLIENTS = federation(seed=6, clients=8, rate=0.4)
 
 
 def plan(history: History) -> None:
-    history.summary(history.clients(["hospital-1"]))
+    history.summary(history.participants.find(["hospital-1"]))
 
 
 def show(history: History) -> None:
     overview(history)
-    read_gauges(history, history._clock())
+    read_gauges(history, history.journal.clock())
 
 
 @pytest.mark.parametrize("work", [plan, show])
@@ -40,7 +40,7 @@ def test_twenty_rounds_ask_no_more_often_than_two_hundred(
         with History(postgresql, **location) as history:
             with history.recording(FACTS, {"theta": CLIENTS.start}, capacity=4) as recorder:
                 train(recorder, CLIENTS, rounds, range(8))
-            history.ask([f"hospital-{3 if rounds == 20 else 4}"], Budget(3.0, 1e-5))
+            history.requests.ask([f"hospital-{3 if rounds == 20 else 4}"], Budget(3.0, 1e-5))
         # Once more, as somebody does who has read nothing yet.
         with History(postgresql, **location) as history:
             counts.append(count_statements(lambda: work(history)))

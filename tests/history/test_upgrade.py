@@ -51,7 +51,6 @@ from rescind.errors import (
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import write_body
-from rescind.history.overview import overview
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
@@ -60,6 +59,7 @@ from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
+from rescind.views.overview import overview
 
 SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
 SIGNER = CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -167,7 +167,7 @@ def test_a_frozen_history_is_upgraded_and_its_certificate_verifies(place: Locati
     assert upgraded(place) == (number, SCHEMA_VERSION)
     certificate = (FROZEN / f"schema_{number}" / place.backend / "certificate.json").read_bytes()
     with place.open() as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
         assert verify(certificate, [KEY], history=history)
         anew = sign(build_statement(history, history.outcomes()[0].asked.number), [SIGNER])
         assert verify(anew, [KEY], history=history)
@@ -181,7 +181,7 @@ def test_stored_updates_go_with_the_upgrade(place: Location) -> None:
     assert not any(path.parent.exists() for path in stored)
     with place.open() as history:
         Revocable(history, engine(), capacity=2).train(Rounds(3))
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def go_on(history: History, clients: int = 8) -> Revocable:
 
 
 def test_a_history_with_an_unbounded_branch_opens_and_claims_heuristic(unbounded: History) -> None:
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
     assert [outcome.mode for outcome in unbounded.outcomes()] == [Mode.HEURISTIC] * 3
     for number, name in ((1, "exact"), (2, "heuristic")):
         found = verify((FROZEN / "unbounded" / f"{name}.json").read_bytes(), [KEY], history=unbounded)
@@ -220,16 +220,16 @@ def test_nobody_is_forgotten_exactly_from_behind_an_unbounded_beginning(
     unbounded: History, name: str, rounds: list[ModelId]
 ) -> None:
     """In no round up to model 3.0, but what it once sent is in the model that branch 2 began with."""
-    (client,) = unbounded.clients([name])
+    (client,) = unbounded.participants.find([name])
     assert unbounded.ledger.rounds_of(np.array([client])) == rounds
     assert np.isinf(group_sensitivity(unbounded.lineage().edges, [client])[-1])
     federation = go_on(unbounded)
-    number = unbounded.ask([name], Budget(5.0, 1e-5))
+    number = unbounded.requests.ask([name], Budget(5.0, 1e-5))
     candidate = federation.plan(Exact(), number).candidate
     assert (candidate.node.branch, candidate.node.round) in ((0, 0), (1, 0))
     federation.forget(Exact(), Rounds(2))
     assert [outcome.mode for outcome in unbounded.outcomes()] == [Mode.HEURISTIC] * 3 + [Mode.EXACT]
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
 
 
 @pytest.mark.parametrize("level", ErasureLevel)
@@ -237,30 +237,30 @@ def test_behind_an_unbounded_beginning_noise_proves_nothing(unbounded: History, 
     """Who had sent anything by then has no bound, and that of who came later counts for nothing."""
     federation = go_on(unbounded, clients=9)
     federation.train(Rounds(6))
-    unbounded.ask(["clinic-8"], Budget(5.0, 1e-5))
+    unbounded.requests.ask(["clinic-8"], Budget(5.0, 1e-5))
     (outcome,) = federation.forget(Last(), Rounds(2), level=level)
     assert outcome.restart is not None
     assert (outcome.restart.branch.sigma > 0, outcome.mode) == (True, Mode.HEURISTIC)
     assert outcome.restart is not None
     assert outcome.restart.planned.candidate.obstacles == (NOT_AVERAGED,)
     # Also once its rounds are erased.
-    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.clients(["clinic-2"]))[-1])
-    unbounded.ask(["clinic-2"], Budget(5.0, 1e-5))
+    assert np.isinf(group_sensitivity(unbounded.lineage().edges, unbounded.participants.find(["clinic-2"]))[-1])
+    unbounded.requests.ask(["clinic-2"], Budget(5.0, 1e-5))
     with pytest.raises(ValueError, match="no bound is known"):
         federation.forget(Last(), Rounds(2), level=level)
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
 
 
 def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(unbounded: History) -> None:
     federation = go_on(unbounded)
-    number = unbounded.ask(["clinic-4"], Budget(5.0, 1e-5))
+    number = unbounded.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
     federation.plan(FineTuning(), number)
     newest = unbounded.newest
     begun = Branch(4, unbounded.kept()[newest], newest, requests=(number,), unbounded=True)
     unbounded.ledger.start_branch(4, begun.model, write_body(begun), "2026-11-18T12:00:00+00:00")
     (outcome,) = federation.forget(Scratch(), Rounds(2))
     assert (outcome.asked.number, outcome.rounds, outcome.mode) == (number, 2, Mode.HEURISTIC)
-    assert unbounded.verify() == []
+    assert unbounded.integrity.verify() == []
 
 
 def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
@@ -272,15 +272,15 @@ def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
         assert upgraded(frozen) == (8, 9)
         assert upgraded(frozen) == (9, 9)
         with frozen.open() as history:
-            assert history.verify() == []
+            assert history.integrity.verify() == []
             federation = Revocable(history, engine(), capacity=2)
             before = history.newest
             federation.train(Rounds(3))
             assert history.newest.round == before.round + 1
-            number = history.ask(["clinic-4"], Budget(5.0, 1e-5))
+            number = history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
             federation.forget(Scratch(), Rounds(2))
             assert verify(sign(build_statement(history, number), [SIGNER]), [KEY], history=history)
-            assert history.verify() == []
+            assert history.integrity.verify() == []
             assert "clinic-4" not in history.ledger.identities()
     with by_hand(frozen) as execute:
         assert execute("SELECT count(*) FROM remark").fetchone()[0] > 0
@@ -328,7 +328,7 @@ def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
     with next_schema():
         assert upgrade_history(link) == (8, 9)
         with History(folder, create=False) as history:
-            assert history.verify() == []
+            assert history.integrity.verify() == []
     assert (folder / "ledger.sqlite").is_symlink()
 
 
@@ -346,14 +346,22 @@ def test_what_was_opened_before_an_upgrade_writes_nothing_after_it(frozen: Locat
         before = history.head
         with next_schema():
             upgraded(frozen)
-        for write in (lambda: history.ask(["clinic-4"], Budget(5.0, 1e-5)), lambda: history.name_run(model="x")):
+        for write in (
+            lambda: history.requests.ask(["clinic-4"], Budget(5.0, 1e-5)),
+            lambda: history.name_run(model="x"),
+        ):
             with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
                 write()
         with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
             Revocable(history, engine(), capacity=2).train(Rounds(3))
         assert history.head == before
         # What it would plan may rest on columns that mean something else now.
-        for read in (history.lineage, lambda: overview(history), lambda: history.summary([1]), history.verify):
+        for read in (
+            history.lineage,
+            lambda: overview(history),
+            lambda: history.summary([1]),
+            history.integrity.verify,
+        ):
             with pytest.raises(SchemaVersionError, match="upgraded to schema 9 meanwhile"):
                 read()
 
@@ -413,7 +421,7 @@ def test_without_the_secret_nothing_is_upgraded(folder: Path) -> None:
     with next_schema(), pytest.raises(MissingSecretError):
         upgrade_history(folder)
     with History(folder, create=False) as history:
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 NUMBERS = {
@@ -456,7 +464,7 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
     frozen: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with frozen.open() as history, monkeypatch.context() as patch:
-        history.ask(["clinic-4"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
         patch.setattr(Eraser, "_erase_rounds", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
@@ -464,7 +472,7 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
         assert upgraded(frozen) == (8, 9)
         with frozen.open() as history:
             assert history.finish_erasures() == 1
-            assert history.verify() == []
+            assert history.integrity.verify() == []
 
 
 # Processes that die, and disks that are full
@@ -499,9 +507,9 @@ def test_who_goes_on_with_the_old_schema_after_a_kill_erases_all_of_it(folder: P
     # What the upgrade had written of the name is there, and no part of the database.
     assert b"clinic-4" in (folder / "ledger.sqlite-wal").read_bytes()
     with History(folder, create=False) as history:
-        history.ask(["clinic-4"], Budget(5.0, 1e-5))
+        history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
         Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
-        assert history.verify() == []
+        assert history.integrity.verify() == []
         held = [path.name for path in folder.rglob("*") if path.is_file() and b"clinic-4" in path.read_bytes()]
     assert held == []
 

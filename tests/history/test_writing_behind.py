@@ -99,7 +99,7 @@ def test_the_caller_goes_on_while_a_round_is_written(history: History, monkeypat
         gate.open.set()
         recorder.finish_writing()
         assert recorder.model_id == history.newest == ModelId(0, 3)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_an_error_of_the_writer_ends_the_run_and_the_round_is_trained_again(
     assert history.newest == ModelId(0, recorded)
     with history.recording(FACTS, START, capacity=1) as recorder:
         train(recorder, CLIENTS, 6 - recorded, range(6), behind=True)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
     with History.in_memory() as undisturbed:
         with undisturbed.recording(FACTS, START, capacity=1) as recorder:
             train(recorder, CLIENTS, 6, range(6))
@@ -197,7 +197,7 @@ def test_a_connection_that_is_lost_while_a_round_is_written_ends_the_run(
         assert recorded == (4 if stage == "letting go" else 3)
         with history.recording(FACTS, START, capacity=1) as recorder:
             train(recorder, CLIENTS, 6 - recorded, range(6), behind=True)
-        assert history.verify() == []
+        assert history.integrity.verify() == []
 
 
 def test_after_an_error_half_way_the_recorder_is_not_gone_on_with(
@@ -286,7 +286,7 @@ def test_however_often_somebody_interrupts_a_round_is_written_before_the_run_is_
     # Else whoever comes next would remove the model that this round is about to refer to.
     assert history.writer() is None
     assert history.newest == ModelId(0, 3)
-    assert history.verify() == []
+    assert history.integrity.verify() == []
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -311,7 +311,7 @@ def test_a_history_is_closed_after_the_round_that_is_being_written(
         history.close()
     with History(history.location) as again:
         assert again.newest == ModelId(0, 3)
-        assert again.verify() == []
+        assert again.integrity.verify() == []
 
 
 def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,7 @@ def test_who_takes_part_is_known_before_the_round_is_written(
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 1, range(6), behind=True)
         # Whoever asks is recorded, and whoever is missing is waited for, however slow the writer is.
-        assert history.known_names().keys() == {name(client) for client in range(6)}
+        assert history.participants.all().keys() == {name(client) for client in range(6)}
 
 
 def test_the_first_round_since_a_run_was_opened_says_so(history: History) -> None:
@@ -360,15 +360,15 @@ def test_written_behind_a_run_ends_alike(tmp_path: Path) -> None:
             engine = simulation(8, secret_noise=False)
             revocable = Revocable(history, engine, capacity=3, seed=b"alike", write_behind=behind)
             revocable.train(Rounds(5))
-            history.ask(["clinic-1"], BUDGET)
+            history.requests.ask(["clinic-1"], BUDGET)
             revocable.forget(Last(), Rounds(3))
-            history.ask(["clinic-2"], BUDGET)
+            history.requests.ask(["clinic-2"], BUDGET)
             revocable.forget(Exact(), Rounds(4))
             entries = [(entry.kind, entry.body.get("round")) for entry in history.ledger.entries()]
             spans = [Span(number, 1, 99) for number in history.timeline.branches]
             rounds = [(round_.model_id, round_.model) for span in spans for round_ in history.ledger.rounds(span)]
             numbers.append((entries, rounds, history.ledger.kept(), [str(out.mode) for out in history.outcomes()]))
-            assert history.verify() == []
+            assert history.integrity.verify() == []
     assert numbers[0] == numbers[1]
 
 
@@ -437,7 +437,7 @@ def test_noised_rounds_and_solvers_are_recorded_before_anything_is_sent(
     with History(tmp_path / "solved") as history:
         solvable = Revocable(history, simulation(6, secret_noise=True))
         solvable.solve()
-        history.ask(["clinic-1"], BUDGET)
+        history.requests.ask(["clinic-1"], BUDGET)
         solvable.forget(Solve(), Rounds(3))
     assert len(behind) > 4
     assert not any(behind)
@@ -462,7 +462,7 @@ def test_whoever_asks_in_its_first_round_ends_the_training_after_it(
 
     def ask_first(ledger: Ledger, round_: Any, *given: Any, **options: Any) -> Any:
         if round_.model_id == ModelId(0, 2):
-            history.ask(["clinic-5"], BUDGET)
+            history.requests.ask(["clinic-5"], BUDGET)
             asked.set()
             threading.Event().wait(0.2)
         return commit(ledger, round_, *given, **options)

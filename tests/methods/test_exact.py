@@ -60,7 +60,7 @@ def test_an_exact_release_does_not_depend_on_the_leavers_data(goal: Goal | None,
         with History.in_memory() as history:
             revocable = Revocable(history, simulation, capacity=capacity, goal=goal, scored=False)
             revocable.train(Rounds(ROUNDS))
-            number = history.ask([who], BUDGET)
+            number = history.requests.ask([who], BUDGET)
             cheapest = revocable.plan(Sifu(), number).candidate
             if cheapest.mode is Mode.EXACT:
                 planned.add(ModelId(cheapest.node.branch, cheapest.node.round))
@@ -98,7 +98,7 @@ def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: 
         revocable = Revocable(history, simulation, capacity=capacity, goal=goal, watch=watch, scored=False)
         revocable.train(Rounds(20))
         for number, method in enumerate([Last(), PaperSifu(public_sigma(1.0)), Exact(), Last()]):
-            history.ask([f"clinic-{9 - number}"], BUDGET)
+            history.requests.ask([f"clinic-{9 - number}"], BUDGET)
             revocable.forget(method, Rounds(15), level=level)
         assert len(history.timeline.branches) == 5
         # Some of what was kept is for noise only, and some of what is not is on a later branch.
@@ -114,5 +114,5 @@ def test_exact_goes_back_to_the_last_model_that_is_set_aside() -> None:
     with History.in_memory() as history:
         revocable = Revocable(history, simulation, capacity=8, goal=Goal(BUDGET, 1.0), scored=False)
         revocable.train(Rounds(ROUNDS))
-        chosen = revocable.plan(Exact(), history.ask([who], BUDGET)).candidate.node
+        chosen = revocable.plan(Exact(), history.requests.ask([who], BUDGET)).candidate.node
         assert (chosen.branch, chosen.round) == (0, max(at for at in exact_rounds(0, ROUNDS, 4) if at < first))

@@ -92,7 +92,7 @@ def test_what_may_be_claimed_follows_from_the_noise_and_not_from_the_method() ->
         with History.in_memory() as history:
             revocable = Revocable(history, simulation(secret_noise=True))
             revocable.train(Rounds(8))
-            history.ask(pick_names(revocable, 0), BUDGET)
+            history.requests.ask(pick_names(revocable, 0), BUDGET)
             (outcome,) = revocable.forget(method, Rounds(2))
             assert outcome.mode in modes, method
 
@@ -103,9 +103,9 @@ def test_the_first_request_of_the_papers_rule_is_ifu() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(12))
-        (client,) = history.clients(pick_names(revocable, 4))
+        (client,) = history.participants.find(pick_names(revocable, 4))
         psi = client_sensitivities(history.lineage().edges, [client], range(13))[:, 0]
-        number = history.ask(pick_names(revocable, 4), BUDGET)
+        number = history.requests.ask(pick_names(revocable, 4), BUDGET)
         plan = revocable.plan(PaperSifu(sigma), number)
         allowed = Request(frozenset([client]), BUDGET).mu * sigma
         assert plan.candidate.node.round == max(at for at in range(13) if psi[at] <= allowed)
@@ -116,7 +116,7 @@ def test_dp_needs_noised_rounds() -> None:
     with History.in_memory() as history:
         revocable = plain(history)
         revocable.train(Rounds(3))
-        number = history.ask(pick_names(revocable, 0), BUDGET)
+        number = history.requests.ask(pick_names(revocable, 0), BUDGET)
         with pytest.raises(ValueError, match="not trained by DP-FedAvg"):
             revocable.plan(Dp(), number)
 
@@ -126,7 +126,7 @@ def test_the_composed_noise_of_dp_is_what_an_independent_accountant_finds() -> N
     with History.in_memory() as history:
         revocable = noised(history)
         revocable.train(Rounds(12))
-        (client,) = history.clients(pick_names(revocable, 3))
+        (client,) = history.participants.find(pick_names(revocable, 3))
         edges = history.lineage().edges
         joined = sum(client in edge.clients for edge in edges)
         assert 0 < joined < 12
@@ -177,9 +177,9 @@ def test_a_strict_claim_needs_rounds_that_look_at_no_data() -> None:
             engine = simulation(public=public, public_schedule=True, secret_noise=True)
             revocable = Revocable(history, engine)
             revocable.train(until)
-            number = history.ask(pick_names(revocable, 0), BUDGET)
+            number = history.requests.ask(pick_names(revocable, 0), BUDGET)
             expected = {Mode.STRICT if until.public else Mode.INSTANCE, Mode.EXACT}
-            summary = history.summary(history.clients(pick_names(revocable, 0)))
-            request = Request(history.clients(pick_names(revocable, 0)), BUDGET)
+            summary = history.summary(history.participants.find(pick_names(revocable, 0)))
+            request = Request(history.participants.find(pick_names(revocable, 0)), BUDGET)
             assert {each.mode for each in strict_candidates(summary, request)} == expected
             assert revocable.plan(StrictSifu(), number).candidate.mode in expected

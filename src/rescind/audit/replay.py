@@ -277,9 +277,9 @@ def compare_worlds(
     if scope is PrivacyScope.INDIVIDUAL and len(leaving) > 1:
         alone = [compare_worlds(history, tape, [name]) for name in leaving]
         return [max(comparisons, key=_nearness) for comparisons in zip(*alone, strict=True)]
-    group = history.clients(list(leaving))
+    group = history.participants.find(list(leaving))
     # People may have called them by their labels.
-    names = set(history.names(group))
+    names = set(history.participants.names(group))
     path = history.lineage(group=group)
     bounds = group_sensitivity(path.edges, group)
     return [

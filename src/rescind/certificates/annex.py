@@ -21,8 +21,7 @@ from rescind.core.strict import strict_sensitivity
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode, encode
 from rescind.history.history import History
-from rescind.history.obligations import groups_of
-from rescind.history.outcomes import Outcome, outcome_of
+from rescind.history.outcomes import Outcome, groups_of, outcome_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ErasurePlan

@@ -10,9 +10,9 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind.certificates.curve import is_sound
 from rescind.certificates.envelope import fingerprint
-from rescind.history.decisions import Sign, write_approval
 from rescind.history.events import PlanApproved
 from rescind.history.history import History
+from rescind.history.requests import Sign, write_approval
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import Entry
 

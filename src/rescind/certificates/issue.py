@@ -289,7 +289,7 @@ def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
 
 def _body(timeline: Timeline, model_id: ModelId) -> Body | None:
     """Return where the body of a network in two stages was whole, and how many anchors trained it."""
-    body = find_body(timeline, model_id)
+    body = find_body(timeline.branches, timeline.bodies, model_id)
     return None if body is None else Body(model=f"{body.branch}.{body.round}", anchors=len(body.clients))
 
 

@@ -191,7 +191,7 @@ def check_request(history: History, content: bytes, within: timedelta, now: date
             "nobody's key is known in this federation: its nodes say themselves who they are. Register their keys "
             "(flwr supernode register), or record the request yourself (rescind request add)"
         )
-    if request.client not in history.known_names():
+    if request.client not in history.participants.all():
         raise UnregisteredKeyError(
             f"no client here has the request's key, {request.client}: it never took part, or was forgotten already"
         )

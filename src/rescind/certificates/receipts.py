@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from rescind.certificates.envelope import refuse_duplicates
 from rescind.certificates.errors import ReceiptMismatchError
 from rescind.certificates.predicate import Count, Digest, Part, Predicate, Run
-from rescind.history.requests import blind_name
+from rescind.history.participants import blind_name
 from rescind.ledger.contract import LONGEST_NAME
 from rescind.private_files import open_private, read_bounded, warn_if_packed
 

@@ -9,8 +9,7 @@ from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
 from rescind.history.events import EndByData
 from rescind.history.history import History
-from rescind.history.obligations import groups_of
-from rescind.history.outcomes import Outcome
+from rescind.history.outcomes import Outcome, groups_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ModelId
 

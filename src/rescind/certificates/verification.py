@@ -63,12 +63,11 @@ from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
-from rescind.history.obligations import groups_of
-from rescind.history.outcomes import outcome_of
-from rescind.history.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
-from rescind.history.requests import blind_name
+from rescind.history.outcomes import groups_of, outcome_of
+from rescind.history.participants import blind_name
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
+from rescind.views.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"
@@ -188,7 +187,7 @@ def verify(
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     if request is not None:
         holds.append(_check_request(statement.predicate, request, history))
-        if history is None or history.secret_problem() is not None:
+        if history is None or history.integrity.secret_problem() is not None:
             unchecked.append(SIGNER_UNSHOWN)
     else:
         unchecked += _not_shown(statement.predicate)
@@ -328,8 +327,8 @@ def _check_request(predicate: Predicate, content: bytes, history: History | None
     wish = request.predicate
     if wish.scope != predicate.scope:
         raise RequestMismatchError(f"the signed request asks for {wish.scope}, and {predicate.scope} was forgotten")
-    if history is not None and history.secret_problem() is None:
-        salt = bytes.fromhex(history.receipt(request.client))
+    if history is not None and history.integrity.secret_problem() is None:
+        salt = bytes.fromhex(history.participants.receipt(request.client))
         if blind_name(salt, request.client) not in predicate.forgotten:
             raise RequestMismatchError(f"the request was signed by {request.client}, and somebody else was forgotten")
     return (
@@ -640,7 +639,7 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
     predicate, head = statement.predicate, bytes.fromhex(statement.subject[1].digest.sha256)
     if history.identifier != predicate.run:
         raise HistoryMismatchError("it is about another history")
-    problems = history.verify({head, *witnessed})
+    problems = history.integrity.verify({head, *witnessed})
     if problems:
         raise HistoryMismatchError(f"the history is broken: {problems[0]}")
     try:
@@ -660,14 +659,14 @@ def _check_history(statement: Statement, history: History, witnessed: Collection
     knows_them = False if outcome.mode is Mode.HEURISTIC else has_touched(history, head, outcome, model_id)
     for wrong in find_unfounded(timeline, outcome, knows_them):
         raise HistoryMismatchError(wrong)
-    unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.entry_times(head))]
+    unchecked = [f"its times: {sentence}" for sentence in find_steps_back(history.integrity.entry_times(head))]
     if not model:
         unchecked.append(f"whether its model is the history's {model_id}: that round was erased since")
     if knows_them is None:
         unchecked.append(
             "that nobody of the forgotten took part on the way to its model: these rounds were erased since"
         )
-    if history.secret_problem() is not None:
+    if history.integrity.secret_problem() is not None:
         unchecked.append(
             "that no erased name is known again and nobody added an entry: the history's secret file is not at hand"
         )

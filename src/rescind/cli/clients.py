@@ -8,7 +8,7 @@ from rescind.cli.shared import AsJson, Location, open_existing, show, table
 from rescind.progress import show_progress
 
 if TYPE_CHECKING:
-    from rescind.history.clients import KnownClient
+    from rescind.views.clients import KnownClient
 
 
 def clients(history: Location, as_json: AsJson = False) -> None:
@@ -18,7 +18,7 @@ def clients(history: Location, as_json: AsJson = False) -> None:
     Example: rescind clients hospital-history
     """
     with open_existing(history) as opened, show_progress("reading"):
-        from rescind.history.clients import list_clients
+        from rescind.views.clients import list_clients
 
         known = list_clients(opened)
     rows = [

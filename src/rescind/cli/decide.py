@@ -43,7 +43,7 @@ def approve(
         sign = None if key is None else sign_by(load_signer(key, passphrase()))
         if opened.timeline.plans.get(number) != plan:
             raise StalePlanError(f"request {number} was planned again while this plan was shown: look at that one")
-        approval = opened.approve(number, by, sign)
+        approval = opened.requests.approve(number, by, sign)
     signed = ", signed" if approval.key else ""
     result = {"request": number, "plan": words, "by": by, "signed": bool(approval.key)}
     show(result, [words, f"Approved by {by}{signed}. The run that waits, or the next one, carries it out."], as_json)
@@ -63,7 +63,7 @@ def refuse(
     Example: rescind refuse hospital-history 1 --by "A. Officer" --reason "a law asks to keep the data until 2030"
     """
     with open_existing(history) as opened:
-        opened.refuse(number, by, reason)
+        opened.requests.refuse(number, by, reason)
     words = [
         f"Request {number} is refused by {by}.",
         "Tell the requester why within a month of the request, and that it can complain (GDPR art. 12 (4)). A node "

@@ -46,7 +46,7 @@ def erase(
                 finished = opened.finish_erasures()
         plan = opened.plan_erasure(ErasureLevel(level.value))
         left: tuple[str, ...] | None = None
-        copied = opened.copies()
+        copied = opened.integrity.copies()
         if plan.requests and not dry_run:
             question = [*map(make_plain, [*_words(plan), *_beyond(copied)]), "This cannot be undone. Go on?"]
             if not yes and not typer.confirm("\n".join(question), err=True):

@@ -23,7 +23,8 @@ from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED
 from rescind.errors import HistoryError
 from rescind.history.clocks import find_future, find_steps_back
-from rescind.history.history import UNREADABLE, History
+from rescind.history.history import History
+from rescind.history.integrity import UNREADABLE
 from rescind.texts import make_plain
 
 _EXTRAS = {
@@ -187,14 +188,14 @@ def _recorded(history: History) -> Iterator[Finding]:
     yield Finding("history", "fine", f"run {history.identifier} opens")
     yield _secret(history)
     yield _lock(history)
-    told = history.entry_times()
+    told = history.integrity.entry_times()
     yield from _clock(told)
-    broken = history.verify() if told else []
+    broken = history.integrity.verify() if told else []
     yield from (Finding("chain", "repair", problem) for problem in broken)
     if not broken:
         yield Finding("chain", "fine", "unbroken")
         yield Finding("models", "fine", f"all {len(history.kept())} that are kept can be read")
-    yield from (Finding("server", "note", sentence) for sentence in history.copies())
+    yield from (Finding("server", "note", sentence) for sentence in history.integrity.copies())
     yield from _declarations(history)
 
 
@@ -217,7 +218,7 @@ def _declarations(history: History) -> Iterator[Finding]:
 
 
 def _secret(history: History) -> Finding:
-    problem = history.secret_problem()
+    problem = history.integrity.secret_problem()
     if problem is not None:
         return Finding("secret", "repair", str(problem))
     return Finding("secret", "fine", f"{history.secret_file}, readable by you alone")

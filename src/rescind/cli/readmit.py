@@ -23,7 +23,7 @@ def readmit(
     Example: rescind readmit hospital-history switzerland --reason "a new contract, signed today"
     """
     with open_existing(history) as opened:
-        clients = opened.readmit(name, reason)
+        clients = opened.participants.readmit(name, reason)
     words = [f"{name} may take part again, as a new client. Its request is certified of earlier models only."]
     if len(clients) > 1:
         words.append(f"So may whoever shared a name or a label with it: {len(clients)} pseudonyms in all.")

@@ -55,9 +55,9 @@ def add(
         from rescind.core.facts import PrivacyScope
 
         files = _receipt_files(list(dict.fromkeys(clients)), receipt or [])
-        groups = {client: opened.clients([client]) for client in files}
+        groups = {client: opened.participants.find([client]) for client in files}
         scope = PrivacyScope.RECORDS if records else PrivacyScope.GROUP
-        number = opened.ask(clients, Budget(epsilon, delta), scope=scope)
+        number = opened.requests.ask(clients, Budget(epsilon, delta), scope=scope)
         result, words = _hand_out(opened, number, list(dict.fromkeys(clients)), groups, files)
     show(result, words, as_json)
 
@@ -86,11 +86,11 @@ def import_(
         from rescind.core.calibration import Budget
 
         request = check_request(opened, read_content(file), timedelta(days=days), datetime.now(UTC))
-        group = opened.clients([request.client])
-        (called,) = opened.describe_groups([group])[0]
+        group = opened.participants.find([request.client])
+        (called,) = opened.participants.describe([group])[0]
         files = _receipt_files([called], [receipt] if receipt else [])
         budget, scope = Budget(epsilon, delta), scope_of(request)
-        number = opened.ask([request.client], budget, scope=scope, sender=request.sender)
+        number = opened.requests.ask([request.client], budget, scope=scope, sender=request.sender)
         result, words = _hand_out(opened, number, [called], {called: group}, files)
     show(result, [f"{called} asked with its own key, {request.client}.", *words], as_json)
 
@@ -104,10 +104,10 @@ def list_(history: Location, as_json: AsJson = False) -> None:
     with open_existing(history) as opened:
         from rescind.history.outcomes import find_outcomes
 
-        warn_of_changes(opened.stamp_problems())
+        warn_of_changes(opened.integrity.stamp_problems())
         timeline = opened.timeline
         everything = timeline.requests
-        names = opened.describe_groups([asked.request.group for asked in everything])
+        names = opened.participants.describe([asked.request.group for asked in everything])
         done = find_outcomes(timeline)
         rows: list[dict[str, Any]] = [
             {
@@ -153,7 +153,7 @@ def extend(
     Example: rescind request extend hospital-history 1 --days 30 --reason "many requests at once"
     """
     with open_existing(history) as opened:
-        deadline = opened.extend(number, days, reason)
+        deadline = opened.requests.extend(number, days, reason)
     words = [f"Request {number} is to be served by {deadline[:10]}. Tell the requester, within its first month."]
     show({"request": number, "deadline": deadline}, words, as_json)
 
@@ -170,7 +170,7 @@ def withdraw(
     Example: rescind request withdraw hospital-history 1 --reason "asked by mistake"
     """
     with open_existing(history) as opened:
-        opened.withdraw(number, reason)
+        opened.requests.withdraw(number, reason)
     show({"request": number, "state": "withdrawn"}, [f"Request {number} is withdrawn."], as_json)
 
 
@@ -185,9 +185,9 @@ def _hand_out(
     from rescind.certificates.receipts import Receipt, write_receipt
 
     asked = history.timeline.open_requests[number]
-    receipts = {name: history.receipt(name) for name in history.names(asked.request.group)}
+    receipts = {name: history.participants.receipt(name) for name in history.participants.names(asked.request.group)}
     for client, path in files.items():
-        own = {name: receipts[name] for name in history.names(groups[client])}
+        own = {name: receipts[name] for name in history.participants.names(groups[client])}
         write_receipt(path, Receipt(run=history.identifier, request=number, called=client, names=own))
     everybody, budget = ", ".join(clients), asked.request.budget
     records = asked.request.scope.value == "records"

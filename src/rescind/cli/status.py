@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from rescind.history.overview import Overview
+    from rescind.views.overview import Overview
 
 _BAR = 24
 _LINE = 60
@@ -75,8 +75,8 @@ def status(
         _check(history, now, as_json)
         return
     with open_existing(history) as opened, show_progress("reading"):
-        from rescind.history.gauges import read_gauges
-        from rescind.history.overview import open_requests, overview
+        from rescind.views.gauges import read_gauges
+        from rescind.views.overview import open_requests, overview
 
         if format_:
             from rescind.cli.prometheus import render_metrics
@@ -84,7 +84,7 @@ def status(
             metrics = render_metrics(read_gauges(opened, now))
             typer.echo(metrics)
             return
-        warn_of_changes(opened.stamp_problems())
+        warn_of_changes(opened.integrity.stamp_problems())
         # People want to see the most influential ones, programs everybody.
         view = overview(opened, None if as_json else 10)
         gauges = read_gauges(opened, now)
@@ -134,13 +134,13 @@ def status(
 def _check(history: str, now: datetime, as_json: bool) -> None:
     """Say in one line which requests are overdue, without names: the line ends up in logs and mails."""
     with open_existing(history) as opened:
-        from rescind.history.overview import count_days_left, find_overdue
+        from rescind.views.overview import count_days_left, find_overdue
 
         rows = [
             {"request": asked.number, "deadline": asked.deadline[:10], "days_late": -count_days_left(asked, now)}
             for asked in find_overdue(opened, now)
         ]
-        changed = opened.stamp_problems()
+        changed = opened.integrity.stamp_problems()
     if as_json:
         show({"overdue": rows, "stamp_problems": changed}, (), as_json)
     else:

@@ -62,7 +62,7 @@ class Accuracies:
         """
         if model_id.round % self._interval:
             return
-        remaining = self._history.remaining(self._engine.clients)
+        remaining = self._history.participants.remaining(self._engine.clients)
         retain = [name for name in remaining if name not in self._forget]
         line = {
             "model": f"{model_id.branch}.{model_id.round}",

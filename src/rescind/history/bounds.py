@@ -20,9 +20,9 @@ from rescind.core.edges import Edge, RoundEdge
 from rescind.core.tracker import SensitivityTracker, TrackerState
 from rescind.errors import DamagedCheckpointError, MissingSecretError, UnsafePermissionsError
 from rescind.history.events import ErasureFinished, StretchKept
-from rescind.history.lineage import lineage_of, missing_rounds, newest_model, read_rounds
+from rescind.history.lineage import lineage_of, missing_rounds, read_rounds
 from rescind.history.retention import Retention, RetentionState
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.contract import LARGEST_BOUNDS, Ledger
 from rescind.ledger.records import Branch, ErasurePlan, ModelId, Span
 

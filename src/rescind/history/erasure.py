@@ -7,7 +7,6 @@ the noised model; ``output`` deletes what is no longer needed and says what can 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,26 +20,22 @@ from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_gr
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.tracker import SensitivityTracker
-from rescind.core.training import LocalTraining
-from rescind.errors import refuse_changes
 from rescind.history.events import (
-    ClientsReadmitted,
     ErasureFinished,
     RepliesRejected,
     StretchKept,
-    record,
     write_body,
 )
-from rescind.history.lineage import Lineage, branch_exits, lineage_of, newest_model, steps_back
-from rescind.history.naming import check_names
+from rescind.history.journal import Journal
+from rescind.history.lineage import Lineage, branch_exits, lineage_of, steps_back
+from rescind.history.naming import check_names, check_suppression, suppression_digest
 from rescind.history.numbers import check_numbers
-from rescind.history.obligations import find_obligations
-from rescind.history.timeline import Deletion, Timeline
+from rescind.history.outcomes import find_obligations
+from rescind.history.timeline import Deletion, Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
 from rescind.progress import report_progress
-from rescind.texts import is_digest
 
 _OUTPUT_STAYS = (
     "the models before the restart, which were trained with the client and carry no noise",
@@ -76,9 +71,10 @@ _ALWAYS_STAYS = (
 _WEIGHTS_PER_OCTAVE = 4
 
 
-def plan_erasure(ledger: Ledger, level: ErasureLevel, training: LocalTraining) -> ErasurePlan:
+def plan_erasure(journal: Journal, level: ErasureLevel) -> ErasurePlan:
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
-    timeline = Timeline.read(ledger)
+    ledger, timeline = journal.ledger, journal.timeline
+    training = timeline.run.facts.training
     known, tip, kept = timeline.branches, newest_model(ledger, timeline), ledger.kept()
     covered = _covered(timeline, level)
     due = [filed for filed in timeline.requests if filed.served and filed.number not in covered]
@@ -135,48 +131,46 @@ class Step:
 class Eraser:
     """Carries out erasures and remembers in the journal which are done, so that a killed one can be finished."""
 
-    def __init__(
-        self, ledger: Ledger, models: CheckpointStore, objects: CheckpointStore, training: LocalTraining
-    ) -> None:
-        self._ledger, self._models, self._objects, self._training = ledger, models, objects, training
+    def __init__(self, journal: Journal, models: CheckpointStore, objects: CheckpointStore) -> None:
+        self._journal, self._ledger, self._models, self._objects = journal, journal.ledger, models, objects
         self._computed: tuple[ErasurePlan | None, Stretch | None] = (None, None)
 
-    def erase(self, plan: ErasurePlan, time: str) -> tuple[str, ...]:
+    def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Record a plan and carry it out; say in words what could not be reached.
 
         A plan that is no longer the one that would be made is refused: what it names may be needed by now.
         """
-        self.finish(time)
-        if plan != plan_erasure(self._ledger, plan.level, self._training):
+        self.finish()
+        if plan != plan_erasure(self._journal, plan.level):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
-        check_names(self._ledger, plan.clients)
+        check_names(self._ledger, self._journal.timeline, plan.clients)
         check_suppression(self._ledger)
         # Before anything is recorded: what somebody changed is not erased.
         self._computed = (plan, self._compute_stretch(plan))
-        record(self._ledger, plan, time)
-        self.finish(time)
-        return Timeline.read(self._ledger).deletions[-1].left
+        self._journal.record(plan)
+        self.finish()
+        return self._journal.timeline.deletions[-1].left
 
-    def finish(self, time: str) -> None:
+    def finish(self) -> None:
         """Carry out every plan that was recorded and not carried out to the end."""
-        deletions = Timeline.read(self._ledger).unfinished_deletions
+        deletions = self._journal.timeline.unfinished_deletions
         if deletions:
             self._ledger.check_stamps()
         for begun in deletions:
-            for step in self.steps(begun, time):
+            for step in self.steps(begun):
                 step.run()
 
-    def steps(self, begun: Deletion, time: str) -> list[Step]:
+    def steps(self, begun: Deletion) -> list[Step]:
         """Return the steps of a recorded plan in their order: identities first, the log last."""
         plan = begun.plan
         clients = np.array(plan.clients, dtype=np.int64)
         return [
             Step("identities", lambda: self._erase_identities(clients)),
-            Step("rounds", lambda: self._erase_rounds(begun, time)),
+            Step("rounds", lambda: self._erase_rounds(begun)),
             Step("objects", lambda: self._ledger.erase_objects(clients)),
             Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
             Step("files", self.sweep),
-            Step("space and log", lambda: self._log(begun, time)),
+            Step("space and log", lambda: self._log(begun)),
         ]
 
     def sweep(self) -> None:
@@ -189,10 +183,10 @@ class Eraser:
                 store.delete(digest)
 
     def _erase_identities(self, clients: Clients) -> None:
-        free_names(self._ledger, Timeline.read(self._ledger))
+        free_names(self._journal)
         self._ledger.erase_identities(clients)
 
-    def _erase_rounds(self, begun: Deletion, time: str) -> None:
+    def _erase_rounds(self, begun: Deletion) -> None:
         plan, stretch, remains = begun.plan, None, None
         # Erasing the rounds is one transaction, so either all of them are there or the stretch is.
         if plan.branch not in self._ledger.stretches():
@@ -200,7 +194,10 @@ class Eraser:
             stretch = stretch if for_plan == plan else self._compute_stretch(plan)
         if stretch is not None:
             # Later bounds start from these numbers, so they belong to the chain.
-            remains = (write_body(StretchKept(begun.number, plan.branch, stretch_digest(stretch))), time)
+            remains = (
+                write_body(StretchKept(begun.number, plan.branch, stretch_digest(stretch))),
+                self._journal.now(),
+            )
         self._ledger.erase_rounds(plan.spans, stretch, plan.superseded, remains)
 
     def _compute_stretch(self, plan: ErasurePlan) -> Stretch | None:
@@ -209,75 +206,31 @@ class Eraser:
             return None
         with self._ledger.snapshot():
             check_numbers(self._ledger)
-            timeline = Timeline.read(self._ledger)
-            path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), self._training)
+            timeline = self._journal.timeline
+            training = timeline.run.facts.training
+            path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), training)
         remaining = _remaining(path, path.index[plan.origin], sorted_group(timeline.forgotten))
         return Stretch(plan.branch, plan.origin, *remaining, secrets.token_bytes(KEY_BYTES))
 
-    def _log(self, begun: Deletion, time: str) -> None:
+    def _log(self, begun: Deletion) -> None:
         left = self._ledger.compact() + self._models.kept_versions() + self._objects.kept_versions()
         roots = [entry.root for entry in self._ledger.entries(ROUND) if _inside(entry.model_id, begun.plan.spans)]
         digest = hashlib.sha256(b"".join(roots)).hexdigest()
-        record(
-            self._ledger,
-            ErasureFinished(begun.number, len(roots), digest, left, suppression_digest(self._ledger)),
-            time,
-        )
+        suppressed = suppression_digest(self._ledger)
+        self._journal.record(ErasureFinished(begun.number, len(roots), digest, left, suppressed))
 
 
-def free_names(ledger: Ledger, timeline: Timeline) -> None:
+def free_names(journal: Journal) -> None:
     """Take their names from the old pseudonyms of clients that stay without some rows: they get new ones.
 
     Raises:
         BrokenHistoryError: somebody gave such a pseudonym another name, which would be lost.
     """
-    named = ledger.names(sorted_group(timeline.returning)) if timeline.returning else {}
+    ledger, returning = journal.ledger, journal.timeline.returning
+    named = ledger.names(sorted_group(returning)) if returning else {}
     if named:
-        check_names(ledger, named)
+        check_names(ledger, journal.timeline, named)
         ledger.erase_identities(sorted_group(named), may_return=True)
-
-
-def suppression_digest(ledger: Ledger) -> str:
-    """Commit to the list by which erased names are recognised, and to the run's secret."""
-    listed = ",".join(f"{digest} {client}" for digest, client in ledger.erased_name_digests())
-    return hmac.digest(ledger.secret("suppression"), listed.encode(), "sha256").hex()
-
-
-def find_suppression_problems(ledger: Ledger, timeline: Timeline) -> Iterator[str]:
-    """Compare the list by which erased names are recognised with what the last erasure left.
-
-    And those who were readmitted with those who were erased before.
-    """
-    left = [event.suppressed for _, event in timeline.of(ErasureFinished)]
-    erased = {client for deletion in timeline.deletions for client in deletion.plan.clients} - timeline.returning
-    listed = ledger.erased_name_digests()
-    if {client for digest, client in listed if is_digest(digest)} != erased:
-        yield f"the list by which erased names are recognised has not the {len(erased)} of those that were erased"
-    if left and left[-1] != suppression_digest(ledger):
-        yield "the list by which erased names are recognised, or the run's secret, is not what the last erasure left"
-    elif not left and listed:
-        yield "names are listed as erased, and no erasure says so"
-    plans = {deletion.number: deletion.plan for deletion in timeline.deletions}
-    gone = set[int]()
-    for entry, event in timeline.moments:
-        if isinstance(event, ErasureFinished) and event.erasure in plans:
-            gone.update(plans[event.erasure].clients)
-        elif isinstance(event, ClientsReadmitted) and (unknown := set(event.clients) - gone):
-            yield f"entry {entry.sequence} readmits client {min(unknown)}, who was not forgotten by then"
-
-
-def check_suppression(ledger: Ledger) -> None:
-    """Refuse to go on with another list of erased names than the last erasure left: the forgotten could come back.
-
-    Raises:
-        BrokenHistoryError: somebody changed the list.
-    """
-    # Else an erasure by another process, between the two, would look as if somebody had changed the list.
-    with ledger.snapshot():
-        timeline = Timeline.read(ledger)
-        # An erasure that was cut off has begun to change it.
-        if not timeline.unfinished_deletions:
-            refuse_changes(find_suppression_problems(ledger, timeline))
 
 
 def _covered(timeline: Timeline, level: ErasureLevel) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from rescind.core.arrays import Clients
 from rescind.core.edges import AbsentRound, Edge, NoiseEdge
 from rescind.core.training import LocalTraining
-from rescind.errors import BrokenHistoryError, NoHistoryError
+from rescind.errors import BrokenHistoryError
 from rescind.history.events import BodyTrained, ClientsRegistered, read_event
-from rescind.history.timeline import Timeline
-from rescind.ledger.contract import ABSENT_ROUNDS, BRANCH, REGISTRATION, ROUND, Ledger
+from rescind.ledger.contract import ABSENT_ROUNDS, BRANCH, REGISTRATION, Ledger
 from rescind.ledger.records import REMAINING, ROOT, Branch, ModelId, Span, Stretch
 from rescind.progress import report_progress
 
@@ -37,30 +36,14 @@ class Lineage:
     behind_noise: Mapping[int, int]
 
 
-def newest_model(ledger: Ledger, timeline: Timeline) -> ModelId:
-    """Return the newest model: the last one of the branch that was started last."""
-    number = max(timeline.branches, default=None)
-    if number is None:
-        raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
-    return ModelId(number, ledger.last_round(number))
-
-
-def newest_model_at(ledger: Ledger, timeline: Timeline, last: int) -> ModelId:
-    """Return the model that was the newest when the journal's last entry had this number."""
-    number = max(timeline.until(last).branches)
-    rounds = (entry.model_id for entry in ledger.entries(ROUND) if entry.sequence <= last)
-    return ModelId(number, max((model_id.round for model_id in rounds if model_id.branch == number), default=0))
-
-
 def branch_exits(known: Mapping[int, Branch], model_id: ModelId) -> list[ModelId]:
     """Return where the line of training to a model leaves each branch on it, the model itself last."""
     return steps_back(known, {}, model_id)[::-1]
 
 
-def find_body(timeline: Timeline, model_id: ModelId) -> BodyTrained | None:
+def find_body(known: Mapping[int, Branch], bodies: Sequence[BodyTrained], model_id: ModelId) -> BodyTrained | None:
     """Return the body that a model of a network in two stages has; None if it was not whole by then."""
-    bodies = [event for _, event in timeline.of(BodyTrained)]
-    for leg in branch_exits(timeline.branches, model_id) if bodies else ():
+    for leg in branch_exits(known, model_id) if bodies else ():
         for body in bodies:
             if body.branch == leg.branch and body.round <= leg.round:
                 return body

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
-from datetime import datetime
 from typing import cast
 
 import numpy as np
@@ -35,18 +34,18 @@ from rescind.history.events import (
     EndByData,
     HeadSolved,
     MeanMissed,
+    RequestSettled,
     SettingsTold,
     TrainingDoubted,
-    record,
     write_body,
 )
-from rescind.history.lineage import find_body, lineage_of, newest_model, start_edge
-from rescind.history.requests import check_all_open, hidden_at, participations_at, settle
+from rescind.history.journal import Journal
+from rescind.history.lineage import find_body, lineage_of, start_edge
+from rescind.history.restarts import are_unknown, check_all_open, check_open, hidden_at, participations_at
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
 from rescind.history.run import Run, describe_model
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES
-from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
 from rescind.texts import is_plain
 
@@ -63,15 +62,15 @@ class Recorder:
 
     def __init__(
         self,
-        ledger: Ledger,
+        journal: Journal,
         models: CheckpointStore,
         run: Run,
         eraser: Eraser,
-        clock: Callable[[], datetime],
         thread: Executor | None = None,
     ) -> None:
-        self._ledger, self._models, self._run = ledger, models, run
-        self._eraser, self._clock, self._thread = eraser, clock, thread
+        self._journal, self._ledger = journal, journal.ledger
+        self._models, self._run = models, run
+        self._eraser, self._thread = eraser, thread
         # The model whose round the thread writes, and what becomes of it.
         self._behind: tuple[ModelId, Future[None]] | None = None
         self._resumed = True
@@ -125,12 +124,12 @@ class Recorder:
         self._check_usable()
         if self._run.facts.stages is None or self._body is not None or self.body_rounds_left:
             return
-        timeline = Timeline.read(self._ledger)
+        timeline = self._journal.timeline
         path = lineage_of(self._ledger, timeline.branches, self._newest, self._run.facts.training)
         edges = (edge for edge in path.edges if isinstance(edge, RoundEdge | ErasedStretch))
         joined = {client for edge in edges for client in edge.clients.tolist()}
         event = BodyTrained(self._newest.branch, self._newest.round, tuple(sorted(joined - timeline.forgotten)))
-        record(self._ledger, event, self._now())
+        self._journal.record(event)
         self._body = event.model_id
 
     def name_anchors(self, names: Sequence[str], labels: Mapping[str, str]) -> None:
@@ -138,7 +137,7 @@ class Recorder:
         self._check_usable()
         new = set(self._introduce(names, labels).tolist()) - self._anchors
         if new:
-            record(self._ledger, AnchorsNamed(tuple(sorted(new))), self._now())
+            self._journal.record(AnchorsNamed(tuple(sorted(new))))
             self._anchors |= new
 
     def took_part(self, names: Sequence[str]) -> list[str]:
@@ -267,7 +266,7 @@ class Recorder:
         self._index[model_id] = self._tracker.last_node
         released = self._observed(edge, model_id, solver=solver or not len(names))
         reasons = dict(zip(unused.tolist(), rejected.values(), strict=True))
-        self._ledger.commit_round(round_, self._now(), released, reasons, resumed=self._resumed)
+        self._ledger.commit_round(round_, self._journal.now(), released, reasons, resumed=self._resumed)
         self._newest, self._resumed = model_id, False
         self._joined += bool(len(names))
         self._solving = solver or (self._solving and not len(names))
@@ -292,7 +291,7 @@ class Recorder:
         """Return the clients' pseudonyms; who is new gets one, and what people call them is written down."""
         if not self._introduced.keys() >= set(names):
             self._check_names(names)
-            registered = self._ledger.register(names, self._now())
+            registered = self._ledger.register(names, self._journal.now())
             # Those of the next round are mostly the same.
             self._introduced = dict(zip(names, registered.tolist(), strict=True))
         clients = np.array([self._introduced[name] for name in names], dtype=np.int64)
@@ -302,7 +301,7 @@ class Recorder:
             if name in labels and self._labels.get(client) != labels[name]
         }
         if called:
-            self._ledger.label(dict(called.values()), self._now())
+            self._ledger.label(dict(called.values()), self._journal.now())
             self._labels |= {client: label for client, (_, label) in called.items()}
         return clients
 
@@ -349,7 +348,7 @@ class Recorder:
         if parent not in self._kept or parent not in self._index:
             on_line = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {on_line}")
-        timeline = Timeline.read(self._ledger)
+        timeline = self._journal.timeline
         filed = check_all_open(timeline, requests)
         hidden = hidden_at(self._ledger, timeline, parent, self._run.facts.training, filed)
         branch = Branch(
@@ -368,7 +367,7 @@ class Recorder:
         self._check_restart(timeline, branch, parent, hidden)
         self._usable = False
         self._models.put(model)
-        self._ledger.start_branch(branch.number, branch.model, write_body(branch), self._now())
+        self._ledger.start_branch(branch.number, branch.model, write_body(branch), self._journal.now())
         self._reload()
         return branch
 
@@ -418,13 +417,13 @@ class Recorder:
         """
         self._check_usable()
         told = EndByData(self._newest.branch, solved)
-        if told not in (event for _, event in Timeline.read(self._ledger).of(EndByData)):
-            record(self._ledger, told, self._now())
+        if told not in (event for _, event in self._journal.timeline.of(EndByData)):
+            self._journal.record(told)
 
     def record_solved(self) -> None:
         """Record that the newest model is the head's solution."""
         self._check_usable()
-        record(self._ledger, HeadSolved(self._newest.branch, self._newest.round), self._now())
+        self._journal.record(HeadSolved(self._newest.branch, self._newest.round))
 
     def record_settings(self, told: str) -> None:
         """Record what clients are told beside the model in the round to come, if that is new.
@@ -434,7 +433,7 @@ class Recorder:
         if told in ("", self._settings):
             return
         self._check_usable()
-        record(self._ledger, SettingsTold(self._newest.branch, self._newest.round + 1, told), self._now())
+        self._journal.record(SettingsTold(self._newest.branch, self._newest.round + 1, told))
         self._settings = told
 
     def doubt(self, reason: str) -> None:
@@ -444,43 +443,45 @@ class Recorder:
         """
         self._check_usable()
         branch, round_ = self._newest.branch, self._newest.round + 1
-        if all(doubt.model_id.branch != branch for doubt in Timeline.read(self._ledger).standing_doubts):
-            record(self._ledger, TrainingDoubted(branch, round_, reason), self._now())
+        if all(doubt.model_id.branch != branch for doubt in self._journal.timeline.standing_doubts):
+            self._journal.record(TrainingDoubted(branch, round_, reason))
 
     def record_other_mean(self) -> None:
         """Record, once a branch, that the model to come is not the mean which the training says that it is."""
         self._check_usable()
-        timeline, branch = Timeline.read(self._ledger), self._newest.branch
+        timeline, branch = self._journal.timeline, self._newest.branch
         missed = {model_id.branch for model_id in timeline.missed_means}
         if branch not in missed:
-            record(self._ledger, MeanMissed(branch, self._newest.round + 1), self._now())
+            self._journal.record(MeanMissed(branch, self._newest.round + 1))
 
     def record_retrained(self) -> None:
         """Record that the newest branch, which serves requests, has been trained to its end."""
         self._check_usable()
         newest = self._newest
-        record(self._ledger, BranchRetrained(newest.branch, newest.round, self._kept[newest]), self._now())
+        self._journal.record(BranchRetrained(newest.branch, newest.round, self._kept[newest]))
 
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         self._check_usable()
-        settle(self._ledger, number, self._now())
-        timeline = Timeline.read(self._ledger)
-        free_names(self._ledger, timeline)
-        self._gone, self._introduced = timeline.forgotten, {}
+        timeline = self._journal.timeline
+        if not are_unknown(self._ledger, timeline, [check_open(timeline, number).request])[0]:
+            raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
+        self._journal.record(RequestSettled(number))
+        free_names(self._journal)
+        self._gone, self._introduced = self._journal.timeline.forgotten, {}
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""
         self._check_usable()
         self._usable = False
-        left = self._eraser.erase(plan, self._now())
+        left = self._eraser.erase(plan)
         self._reload()
         return left
 
     def _reload(self) -> None:
         """Build what is derived from the ledger anew: the bounds, and what to keep."""
-        timeline = Timeline.read(self._ledger)
-        free_names(self._ledger, timeline)
+        free_names(self._journal)
+        timeline = self._journal.timeline
         self._newest = newest_model(self._ledger, timeline)
         bounds = read_bounds(self._ledger, timeline)
         self._tracker, self._retention, self._index = bounds.tracker, bounds.retention, bounds.index
@@ -494,7 +495,7 @@ class Recorder:
         earlier = [model_id for model_id in on_line if model_id.branch != self._newest.branch]
         chosen = exact_places(earlier, known, self._ledger.last_round, capacity)
         self._set_aside = frozenset(self._index[model_id] for model_id in chosen)
-        self._anchors, body = timeline.anchors, find_body(timeline, self._newest)
+        self._anchors, body = timeline.anchors, find_body(timeline.branches, timeline.bodies, self._newest)
         self._body = None if body is None else body.model_id
         # Where a solve of a whole model was cut off the next one begins, and keeps the model that it begins with.
         self._solving = self._body in self._index and self._index[self._body] < self._tracker.last_node
@@ -566,6 +567,3 @@ class Recorder:
         for name, tensor in model.items():
             if not np.isfinite(tensor).all():
                 raise ValueError(f"tensor {name!r} of the model holds numbers that are not finite")
-
-    def _now(self) -> str:
-        return self._clock().isoformat()

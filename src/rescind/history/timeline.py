@@ -13,6 +13,7 @@ from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.history.events import (
     EVENTS,
     AnchorsNamed,
+    BodyTrained,
     BranchRetrained,
     ClientsReadmitted,
     DeadlineExtended,
@@ -35,7 +36,7 @@ from rescind.history.events import (
 )
 from rescind.history.run import Run
 from rescind.history.senders import OPERATOR, Sender
-from rescind.ledger.contract import Ledger
+from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
 
 _E = TypeVar("_E")
@@ -272,6 +273,11 @@ class Timeline:
         return frozenset(client for filed in self.requests if filed.served for client in filed.request.group)
 
     @cached_property
+    def bodies(self) -> tuple[BodyTrained, ...]:
+        """The bodies of networks in two stages that were whole, in order."""
+        return tuple(event for _, event in self.of(BodyTrained))
+
+    @cached_property
     def anchors(self) -> frozenset[int]:
         """Everybody who may train, or has trained, the body of a network in two stages."""
         return frozenset(client for _, event in self.of(AnchorsNamed) for client in event.clients)
@@ -420,6 +426,21 @@ class Timeline:
         """Of each branch the first model that was seen to be no mean of its round's replies, or began unbounded."""
         unbounded = [ModelId(branch.number, 0) for branch in self.branches.values() if branch.unbounded]
         return (*unbounded, *(ModelId(event.branch, event.round) for _, event in self.of(MeanMissed)))
+
+
+def newest_model(ledger: Ledger, timeline: Timeline) -> ModelId:
+    """Return the newest model: the last one of the branch that was started last."""
+    number = max(timeline.branches, default=None)
+    if number is None:
+        raise NoHistoryError("nothing has been recorded here yet: start the federation's first run")
+    return ModelId(number, ledger.last_round(number))
+
+
+def newest_model_at(ledger: Ledger, timeline: Timeline, last: int) -> ModelId:
+    """Return the model that was the newest when the journal's last entry had this number."""
+    number = max(timeline.until(last).branches)
+    rounds = (entry.model_id for entry in ledger.entries(ROUND) if entry.sequence <= last)
+    return ModelId(number, max((model_id.round for model_id in rounds if model_id.branch == number), default=0))
 
 
 def _carries_out(branch: Branch, plan: RecordedPlan) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from rescind.checkpoints.store import CheckpointStore
-from rescind.history.history import UNREADABLE
+from rescind.history.integrity import UNREADABLE
 from rescind.history.locations import locate_files, locate_ledger
 from rescind.history.naming import find_name_problems
 from rescind.history.numbers import find_number_problems, first_models

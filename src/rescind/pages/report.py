@@ -20,7 +20,6 @@ from rescind.core.edges import ErasedStretch
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
-from rescind.history.overview import OpenRequest, Overview, open_requests, overview
 from rescind.history.timeline import Deletion
 from rescind.ledger.records import Branch, ModelId
 from rescind.pages.drawings import draw_chances
@@ -60,6 +59,7 @@ from rescind.pages.requests import (
 )
 from rescind.pages.summary import LEVELS, count
 from rescind.texts import make_plain
+from rescind.views.overview import OpenRequest, Overview, open_requests, overview
 
 # So many names fit below a picture, or beside its lines; of more requests the newest are drawn.
 _CURVES = 5
@@ -96,7 +96,7 @@ def render_report(
             *_opening(history, now, private),
             "<h2>In short</h2>",
             *render_warning(
-                "The history contradicts itself. Nothing below can be relied on:", history.verify(), level=3
+                "The history contradicts itself. Nothing below can be relied on:", history.integrity.verify(), level=3
             ),
             *(part for request in served for part in _in_short(request)),
             *(["<h3>Open, withdrawn and refused requests, and the model today</h3>"] if served else []),
@@ -352,7 +352,7 @@ def _curves(history: History, view: Overview) -> Picture | None:
     drawn = sorted(list(dict.fromkeys([*waits, *(influence.pseudonym for influence in view.influences)]))[:_CURVES])
     path = history.lineage(group=drawn)
     values = client_sensitivities(path.edges, drawn, range(len(path.edges) + 1))
-    names = history.describe_groups([drawn])[0]
+    names = history.participants.describe([drawn])[0]
     labels = [
         make_plain(f"{name} ({client})" if names.count(name) > 1 else name)
         for name, client in zip(names, drawn, strict=True)
@@ -374,7 +374,7 @@ def _curves(history: History, view: Overview) -> Picture | None:
     asked = {filed.number: filed for filed in view.open_requests[-_CURVES:]}
     for number, plan in history.timeline.plans.items():
         chosen = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
-        if number in asked and not history.is_stale(plan):
+        if number in asked and not history.requests.is_stale(plan):
             restarts[f"request {number} would go back to"] = path.trained[path.index[chosen]]
             hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget)
             thresholds |= {f"hidden by the noise planned for request {number}": hidden} if hidden > 0 else {}

@@ -14,7 +14,6 @@ from rescind.certificates.verification import VerifiedCertificate
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
-from rescind.history.overview import OpenRequest
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
 from rescind.pages.drawings import draw_days
@@ -27,6 +26,7 @@ from rescind.pages.fragments import (
     render_list,
 )
 from rescind.pages.summary import Summary, day_of, summarise
+from rescind.views.overview import OpenRequest
 
 _NO_REASON = ", and no reason was given"
 _UNSIGNED = "everything: nothing signed was given to this report, so ask for it"
@@ -147,7 +147,7 @@ def describe_dropped(history: History) -> list[str]:
         for entry, event in timeline.of(RequestRefused)
     }
     filed = [asked for asked in timeline.requests if asked.dropped]
-    names = history.describe_groups([asked.request.group for asked in filed])
+    names = history.participants.describe([asked.request.group for asked in filed])
     return [
         f"Request {asked.number} ({', '.join(clients)}; asked on {day_of(asked.time)}) was {taken[asked.number]}."
         for asked, clients in zip(filed, names, strict=True)
@@ -165,7 +165,7 @@ def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[s
     certified = ""
     if request.certificate is not None:
         signed = bytes.fromhex(request.certificate.statement.subject[1].digest.sha256)
-        days["certified"] = max(days["served"], history.entry_times(signed)[-1][0].date())
+        days["certified"] = max(days["served"], history.integrity.entry_times(signed)[-1][0].date())
         certified = " Certified is the history as it was on that day."
     if days["due"] != day_of(asked.first_deadline):
         days["first due"] = day_of(asked.first_deadline)

@@ -57,9 +57,9 @@ def pick_names(revocable: Revocable, *positions: int) -> list[str]:
 def forget_in_sequence(revocable: Revocable, method: Method) -> list[Outcome]:
     """Train, forget two clients, then one more."""
     revocable.train(TRAINED)
-    revocable.history.ask(pick_names(revocable, 0, 1), BUDGET)
+    revocable.history.requests.ask(pick_names(revocable, 0, 1), BUDGET)
     served = revocable.forget(method, RETRAINED)
-    revocable.history.ask(pick_names(revocable, 2), BUDGET)
+    revocable.history.requests.ask(pick_names(revocable, 2), BUDGET)
     return served + revocable.forget(method, RETRAINED)
 
 
@@ -79,9 +79,9 @@ class MethodConformance:
         with History.in_memory() as history:
             revocable = make_revocable(history)
             revocable.train(TRAINED)
-            number = history.ask(pick_names(revocable, 0), BUDGET)
+            number = history.requests.ask(pick_names(revocable, 0), BUDGET)
             summary, request = (
-                history.summary(history.clients(pick_names(revocable, 0))),
+                history.summary(history.participants.find(pick_names(revocable, 0))),
                 history.timeline.requests[0],
             )
             first, second = (method.plan(summary, request.request) for _ in range(2))
@@ -116,17 +116,17 @@ class MethodConformance:
             forget_in_sequence(revocable, method)
             assert not [model_id for model_id in history.ledger.rounds_of(gone[:2]) if model_id.branch >= 1]
             assert not [model_id for model_id in history.ledger.rounds_of(gone[2:]) if model_id.branch >= 2]
-            assert history.verify() == []
+            assert history.integrity.verify() == []
 
     def test_several_requests_can_be_served_together(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:
             revocable = make_revocable(history)
             revocable.train(TRAINED)
-            numbers = [history.ask(pick_names(revocable, at), BUDGET) for at in (1, 3)]
+            numbers = [history.requests.ask(pick_names(revocable, at), BUDGET) for at in (1, 3)]
             outcomes = revocable.forget(method, RETRAINED, together=True)
             assert [outcome.asked.number for outcome in outcomes] == numbers
             assert len({outcome.restart for outcome in outcomes}) == 1
-            assert history.verify() == []
+            assert history.integrity.verify() == []
 
     def test_a_run_that_was_cut_off_ends_with_the_same_model(
         self, method: Method, make_revocable: MakeRevocable
@@ -141,7 +141,7 @@ class MethodConformance:
                 forget_in_sequence(mortal, method)
             except CutOffError:
                 revocable.forget(method, RETRAINED)
-                revocable.history.ask(pick_names(revocable, 2), BUDGET)
+                revocable.history.requests.ask(pick_names(revocable, 2), BUDGET)
                 revocable.forget(method, RETRAINED)
             else:
                 raise AssertionError("it was not cut off: a branch of two rounds or more has to be retrained")

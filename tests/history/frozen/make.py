@@ -39,8 +39,8 @@ def record(history: History) -> bytes:
     federation.train(Rounds(3))
     keep_objects(history, {name: {"own": np.arange(4.0) + at} for at, name in enumerate(engine.clients)})
     history.name_run(operator="City Hospitals", federation="heart", model="risk head")
-    history.label({"clinic-2": "Clinic of the North"})
-    number = history.ask(["clinic-5"], Budget(5.0, 1e-5))
+    history.participants.label({"clinic-2": "Clinic of the North"})
+    number = history.requests.ask(["clinic-5"], Budget(5.0, 1e-5))
     federation.forget(Last(), Rounds(2))
     return sign(build_statement(history, number), [CryptoSigner(KEY)])
 

@@ -385,7 +385,9 @@ class FlowerEngine:
         answers = self._exchange(messages, asked, self._backoff)
         # Of the weights in two stages a history does not say which stage they are of.
         if not self.facts.equal_weights and not self.facts.stages:
-            self._weights |= self.history.first_weights([name for name in answers if name not in self._weights])
+            self._weights |= self.history.participants.first_weights(
+                [name for name in answers if name not in self._weights]
+            )
         return answers
 
     def _sort_out(
@@ -402,7 +404,7 @@ class FlowerEngine:
                 request = instructions[name].removal
                 # Told in every round, and recorded once.
                 if root is not None and request and self._named.get(name) != request:
-                    self.history.name_rows(name, request, root)
+                    self.history.requests.name_rows(name, request, root)
                     self._named[name] = request
                 yield name, checked
             except RejectedReplyError as reason:
@@ -453,7 +455,8 @@ class FlowerEngine:
             head=self.history.head,
             masked=settings.masked,
         )
-        general, removals, secret = replace(usual, **question), self.history.removals(names), settings.secret
+        general, secret = replace(usual, **question), settings.secret
+        removals = self.history.participants.removals(names)
         return {
             name: replace(general, seed=client_seed(secret, name, model_id), removal=removals.get(name, 0))
             for name in names

@@ -129,7 +129,7 @@ class Nodes:
         def look() -> _Look:
             nonlocal members
             everybody = self._members()
-            barred = self._history.barred({name: member.label for name, member in everybody.items()})
+            barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
             for name in sorted(barred):
                 self._warn_of(everybody[name].node)
             members = {name: everybody[name] for name in sorted(everybody.keys() - barred)}
@@ -145,7 +145,7 @@ class Nodes:
         time.sleep(min(_IDLE, self._timeout))
         self._begin_turn()
         everybody = self._members()
-        barred = self._history.barred({name: member.label for name, member in everybody.items()})
+        barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
         self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
 
     def _compare(self, members: Mapping[str, Member], *, nobody: bool) -> _Look:
@@ -167,13 +167,13 @@ class Nodes:
 
     def _stay(self, names: Sequence[str]) -> list[str]:
         """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
-        return self._history.remaining(names, back=True)
+        return self._history.participants.remaining(names, back=True)
 
     def _known(self) -> dict[str, str]:
         """Return what people call everybody who took part and stays, by name."""
-        pseudonyms = self._history.known_names()
+        pseudonyms = self._history.participants.all()
         staying = self._stay(sorted(pseudonyms))
-        called = self._history.describe_groups([[pseudonyms[name]] for name in staying])
+        called = self._history.participants.describe([[pseudonyms[name]] for name in staying])
         return {name: label for name, (label,) in zip(staying, called, strict=True)}
 
     def _count_left(self) -> int:

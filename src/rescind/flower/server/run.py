@@ -30,12 +30,12 @@ from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.remarks import describe_release
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ModelId
 from rescind.methods import Method
 from rescind.serving import TotalRounds
 from rescind.serving import serve as serve_federation
+from rescind.views.remarks import describe_release
 
 _LOG = logging.getLogger("flwr")
 _CHANGED_CONFIG = (
@@ -121,7 +121,11 @@ def run(
     def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
         server_round = engine.server_round(model_id)
         # Clients are waited for and take their time; who asks meanwhile is heeded.
-        if mean.fraction_evaluate and (present := history.remaining(engine.clients)) and not history.waiting():
+        if (
+            mean.fraction_evaluate
+            and (present := history.participants.remaining(engine.clients))
+            and not history.requests.waiting()
+        ):
             metrics = engine.evaluate_by_clients(model_id, model, present)
             if metrics is not None:
                 # Of what clients tell only what the server has a name for: the log is kept.
@@ -129,7 +133,7 @@ def run(
                 named = f", {options.accuracy} {number:.6g}" if isinstance(number, int | float) else ""
                 _LOG.info("rescind: clients evaluate %s: %d metrics%s", model_id, len(metrics), named)
                 result.evaluate_metrics_clientapp[server_round] = metrics
-        if evaluate_fn is None or history.waiting():
+        if evaluate_fn is None or history.requests.waiting():
             return
         if (evaluated := evaluate_fn(server_round, engine.packed(model))) is not None:
             _LOG.info("rescind: the server evaluates %s: %s", model_id, evaluated)

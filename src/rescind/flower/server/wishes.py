@@ -17,7 +17,7 @@ from rescind.errors import HistoryError
 from rescind.flower.wire import LEAVE, RECEIPT, REFUSED
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
-from rescind.history.requests import blind_name
+from rescind.history.participants import blind_name
 from rescind.history.senders import Asker
 from rescind.texts import shorten
 
@@ -77,7 +77,7 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
     to be forgotten: then nothing is recorded, and nothing told.
     """
     name, now = wish.request.client, datetime.now(UTC)
-    pseudonym = history.known_names().get(name)
+    pseudonym = history.participants.all().get(name)
     if pseudonym is None:
         return Answer(stays=not wish.whole)
     requests = history.timeline.requests
@@ -86,7 +86,7 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
         if not filed.dropped and pseudonym in filed.request.group:
             return _hand_receipt(history, filed.number, name, label)
     # Of rows that left a client has another pseudonym, and the same name.
-    blinded = blind_name(bytes.fromhex(history.receipt(name)), name)
+    blinded = blind_name(bytes.fromhex(history.participants.receipt(name)), name)
     own = [filed for filed in requests if blinded in filed.forgotten]
     if own and own[-1].refused:
         again = "to ask again, write to the operator (rescind request add)"
@@ -108,7 +108,7 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
         return Answer({REFUSED: waits})
     try:
         check_request(history, wish.content, _WITHIN, now)
-        number = history.ask([name], _BUDGET, scope=scope_of(wish.request), sender=wish.request.sender)
+        number = history.requests.ask([name], _BUDGET, scope=scope_of(wish.request), sender=wish.request.sender)
     except (CertificateError, HistoryError, ValueError) as refused:
         # Flower keeps what is logged of it: nobody's name.
         told = shorten(str(refused).replace(name, "of this node"), 1000)
@@ -119,5 +119,7 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
 
 
 def _hand_receipt(history: History, number: int, name: str, label: str) -> Answer:
-    own = Receipt(run=history.identifier, request=number, called=label, names={name: history.receipt(name)})
+    own = Receipt(
+        run=history.identifier, request=number, called=label, names={name: history.participants.receipt(name)}
+    )
     return Answer({RECEIPT: own.model_dump_json()})

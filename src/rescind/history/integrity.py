@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cache
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from rescind.checkpoints import tensors
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import sorted_group
-from rescind.errors import HistoryError, MissingSecretError, UnsafePermissionsError, WrongSecretError
+from rescind.errors import (
+    BrokenHistoryError,
+    HistoryError,
+    MissingSecretError,
+    UnsafePermissionsError,
+    WrongSecretError,
+)
 from rescind.history.bounds import follow_from_rounds
-from rescind.history.erasure import find_suppression_problems
+from rescind.history.clocks import entry_times
 from rescind.history.events import (
     AnchorsNamed,
     BodyTrained,
@@ -20,14 +30,15 @@ from rescind.history.events import (
     ErasureFinished,
     RequestSettled,
 )
-from rescind.history.lineage import branch_exits, find_body, newest_model
-from rescind.history.naming import find_name_problems
-from rescind.history.numbers import find_number_problems, first_models
+from rescind.history.journal import Journal
+from rescind.history.lineage import branch_exits, find_body
+from rescind.history.naming import find_name_problems, find_suppression_problems
+from rescind.history.numbers import check_numbers, find_number_problems, first_models
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
-from rescind.history.timeline import Timeline
+from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import NO_HEAD, broken_links
-from rescind.ledger.contract import ROUND, Ledger
+from rescind.ledger.contract import RETURNING, ROUND, Ledger
 from rescind.ledger.records import Branch, Entry, ModelId, Span
 from rescind.progress import report_progress
 
@@ -39,6 +50,114 @@ _SAID_ONCE: Mapping[type, tuple[str, ...]] = {
     BranchRetrained: ("branch",),
     ErasureFinished: ("erasure",),
 }
+
+
+# What reading tampered values may end with, whatever they were made into.
+UNREADABLE = (
+    BrokenHistoryError,
+    SQLAlchemyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+)
+# How often a history that changes meanwhile is looked at.
+_LOOKS = 5
+
+
+class Integrity:
+    """Whether a history is what was recorded, and whether anybody could tell."""
+
+    def __init__(self, journal: Journal, models: CheckpointStore, objects: CheckpointStore) -> None:
+        self._journal, self._ledger, self._models, self._objects = journal, journal.ledger, models, objects
+
+    def verify(self, witnessed: Collection[bytes] = ()) -> list[str]:
+        """Return in words everything that does not agree with the chain.
+
+        The ledger is read as it was at one moment. Files are not: what seems wrong with them while somebody writes is
+        looked at again.
+
+        Args:
+            witnessed: heads of the chain that clients were handed, which have to be in it.
+
+        Returns:
+            a sentence for each problem; empty if everything agrees.
+        """
+        with self._ledger.snapshot():
+            problems = _read_all(lambda: find_ledger_problems(self._ledger, witnessed))
+        for _ in range(_LOOKS):
+            before = self._ledger.head()
+            with_files = _read_all(lambda: find_file_problems(self._ledger, self._models, self._objects))
+            if not with_files or self._ledger.head() == before:
+                break
+        return problems + with_files
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Read the ledger as it is at one moment at which it agrees with its chain, in this thread.
+
+        Whoever plans a restart reads in here: once the numbers behind it are erased, nobody can tell that somebody
+        had changed them.
+
+        Raises:
+            BrokenHistoryError: somebody changed the ledger.
+            MissingSecretError: the secret file is not at hand.
+        """
+        with self._ledger.snapshot():
+            check_numbers(self._ledger)
+            # What was read before may have been changed back since.
+            self._journal.read_again()
+            yield
+
+    def secret_problem(self) -> HistoryError | None:
+        """Return why the secret file cannot be used.
+
+        Returns:
+            the error that using it would raise; None if it can be used.
+        """
+        try:
+            self._ledger.outside_secret(RETURNING)
+        except (MissingSecretError, UnsafePermissionsError) as problem:
+            return problem
+        return None
+
+    def stamp_problems(self) -> list[str] | None:
+        """Say in words what shows that somebody without the secret changed what the journal tells.
+
+        Returns:
+            a sentence for each entry that was added or changed so, or one that the secret file does not fit the
+                history; None if the secret file is not at hand, without which nobody can tell.
+        """
+        try:
+            return self._ledger.stamp_problems()
+        except WrongSecretError as wrong:
+            return [str(wrong)]
+        except (MissingSecretError, UnsafePermissionsError):
+            return None
+
+    def copies(self) -> tuple[str, ...]:
+        """Return in words where the database copies what is written to it, out of reach of every erasure.
+
+        Returns:
+            a sentence for each such place.
+        """
+        return self._ledger.copies()
+
+    def entry_times(self, head: bytes | None = None) -> list[tuple[datetime, int]]:
+        """Return the times of the journal's entries, with the entries' numbers.
+
+        Args:
+            head: the head of the chain to stop at; None means all entries.
+
+        Returns:
+            a time and a number for each entry; one whose time cannot be read is left out.
+
+        Raises:
+            ValueError: the head is not in the chain.
+        """
+        last = math.inf if head is None else self._journal.number_of(head)
+        return entry_times(entry for entry in self._ledger.entries() if entry.sequence <= last)
 
 
 def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> Iterator[str]:
@@ -80,7 +199,7 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     erased = [span for deletion in timeline.deletions for span in deletion.plan.spans]
     solves = {event.branch for _, event in timeline.of(EndByData) if event.solved}
     surely = surely_kept(timeline.branches, newest, ledger.last_round, timeline.run, solves)
-    body = find_body(timeline, newest)
+    body = find_body(timeline.branches, timeline.bodies, newest)
     yield from (
         f"{model_id} has to be kept, and is not"
         for model_id in sorted(surely | ({body.model_id} if body else set()))
@@ -187,7 +306,10 @@ def _find_stage_problems(ledger: Ledger, timeline: Timeline, recorded: Mapping[M
         named = dict.fromkeys(naming.clients, entry.sequence) | named
     for number in timeline.branches:
         for round_ in ledger.rounds(Span(number, 1, ledger.last_round(number))):
-            body, clients = find_body(timeline, round_.model_id), set(round_.clients.tolist())
+            body, clients = (
+                find_body(timeline.branches, timeline.bodies, round_.model_id),
+                set(round_.clients.tolist()),
+            )
             trained = bool(round_.participants["steps"].any())
             late = body is not None and body.model_id != round_.model_id
             at = recorded.get(round_.model_id, 0)
@@ -228,7 +350,7 @@ def _find_body_problems(timeline: Timeline, kept: Mapping[ModelId, str], models:
         return tensors.digest({name: tensor for name, tensor in model.items() if name not in stages.head})
 
     for model_id in kept:
-        body = find_body(timeline, model_id)
+        body = find_body(timeline.branches, timeline.bodies, model_id)
         # A file that cannot be read is a problem of its own.
         with suppress(HistoryError):
             if body and body.model_id in kept and read_body(model_id) != read_body(body.model_id):
@@ -299,3 +421,14 @@ def _find_not_erased(ledger: Ledger, timeline: Timeline, stored: Mapping[ModelId
         left = ", ".join(name for name, still in present.items() if still)
         if left:
             yield f"erasure {deletion.number} is said to be done, and what it names is still there: {left}"
+
+
+def _read_all(problems: Callable[[], Iterator[str]]) -> list[str]:
+    """Return the problems, with that of values that cannot be read as the last."""
+    collected = []
+    try:
+        for problem in problems():
+            collected.append(problem)  # noqa: PERF402, what was found before an error is told as well
+    except UNREADABLE as broken:
+        collected.append(f"the rest cannot be read: {broken}")
+    return collected

@@ -7,7 +7,7 @@ from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
-from rescind.history.obligations import find_obligations
+from rescind.history.outcomes import find_obligations
 from rescind.ledger.records import ModelId
 
 

@@ -12,9 +12,9 @@ from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
 from rescind.history.clocks import parse_time
 from rescind.history.history import History
-from rescind.history.lineage import find_body, newest_model
+from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_outcomes
-from rescind.history.timeline import FiledRequest
+from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.records import ModelId
 from rescind.texts import natural_order
 
@@ -81,8 +81,8 @@ def _overview(history: History, most: int | None) -> Overview:
     chosen = np.sort(everybody[order]).tolist()
     restarts = (outcome.restart for outcome in find_outcomes(timeline).values())
     looked = any(restart and not restart.planned.public_plan for restart in restarts)
-    names = dict(zip(chosen, history.describe_groups([chosen])[0], strict=True))
-    body = find_body(timeline, newest)
+    names = dict(zip(chosen, history.participants.describe([chosen])[0], strict=True))
+    body = find_body(timeline.branches, timeline.bodies, newest)
     # Before it is whole, those who may train it.
     anchors = timeline.anchors if body is None else frozenset(body.clients)
     return Overview(
@@ -100,7 +100,7 @@ def _overview(history: History, most: int | None) -> Overview:
         stored_bytes=history.models.stored_bytes() + history.objects.stored_bytes(),
         claimable=claimable(timeline.facts, looked_at_data=looked),
         body=None if body is None else body.model_id,
-        anchors=tuple(sorted(history.describe_groups([anchors - timeline.forgotten])[0], key=natural_order)),
+        anchors=tuple(sorted(history.participants.describe([anchors - timeline.forgotten])[0], key=natural_order)),
     )
 
 
@@ -136,7 +136,7 @@ class OpenRequest:
 
 def open_requests(history: History, view: Overview, now: datetime) -> list[OpenRequest]:
     """Return the open requests as people want to see them."""
-    names = history.describe_groups([asked.request.group for asked in view.open_requests])
+    names = history.participants.describe([asked.request.group for asked in view.open_requests])
     return [
         OpenRequest(asked, clients, count_days_left(asked, now))
         for asked, clients in zip(view.open_requests, names, strict=True)

@@ -165,7 +165,7 @@ def find_silent(ledger: Ledger, timeline: Timeline, known: Collection[int]) -> f
             answered.update(client for client, _ in event.rejected)
     asked = frozenset(known)
     if runs[0].facts.stages is not None:
-        body = find_body(timeline, newest)
+        body = find_body(timeline.branches, timeline.bodies, newest)
         if body is None or body.model_id == newest:
             # Nobody else is asked while the body is trained.
             asked &= timeline.anchors

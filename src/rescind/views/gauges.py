@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rescind.history.clients import ClientState, count_states, find_silent
 from rescind.history.clocks import parse_time
 from rescind.history.events import RepliesRejected
 from rescind.history.history import History
-from rescind.history.overview import count_days_left, find_unfinished
 from rescind.ledger.contract import ROUND
+from rescind.views.clients import ClientState, count_states, find_silent
+from rescind.views.overview import count_days_left, find_unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read_gauges(history: History, now: datetime) -> Gauges:
         for entry in history.ledger.entries(ROUND):
             rounds, last = rounds + 1, entry
         states, unfinished = count_states(history.ledger, timeline), find_unfinished(history)
-        changed = history.stamp_problems()
+        changed = history.integrity.stamp_problems()
         unknown = {ClientState.SILENT} if find_silent(history.ledger, timeline, ()) is None else set()
         return Gauges(
             run=history.identifier,

@@ -1,0 +1,64 @@
+"""The journal of a run as it is read and written: what it told up to now, and the clock that dates what is added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from rescind.history.events import EVENTS, Event, record
+from rescind.history.timeline import Timeline
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import Entry
+
+
+class Journal:
+    """Reads a ledger's journal, each entry once, and writes to it; every room of a history has the same one."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self._read = (Timeline(), 0)
+        self._numbers: dict[bytes, int] = {}
+
+    @property
+    def timeline(self) -> Timeline:
+        """What the journal tells, up to now."""
+        # Asked for several times a round: rounds are passed over once, not looked through again each time.
+        # What was read, and up to where, change together: another thread may ask meanwhile.
+        timeline, last = self._read
+        if last:
+            new = list(self.ledger.entries(after=last))
+        else:
+            # Asked first: the entries up to it are among those that are read then, but for rounds.
+            newest = self.ledger.last_entry()
+            last, new = newest.sequence if newest else 0, list(self.ledger.entries(*EVENTS))
+        if any(entry.kind in EVENTS for entry in new):
+            timeline = timeline.follow(new)
+        self._read = (timeline, max(last, new[-1].sequence if new else 0))
+        return timeline
+
+    def read_again(self) -> None:
+        """Read everything anew when it is asked for next: what was read before may have been changed since."""
+        self._read = (Timeline(), 0)
+
+    def number_of(self, head: bytes) -> int:
+        """Return the number of the entry with which a head was the head of the chain.
+
+        Raises:
+            ValueError: the head is not in the chain.
+        """
+        # One certificate asks for it several times, and the journal may be long; what has a head never changes.
+        if head not in self._numbers:
+            number = next((entry.sequence for entry in self.ledger.entries() if entry.head == head), None)
+            if number is None:
+                raise ValueError(f"the head {head.hex()} is not in the chain of this history")
+            self._numbers[head] = number
+        return self._numbers[head]
+
+    def record(self, event: Event) -> Entry:
+        """Append an event, dated now."""
+        return record(self.ledger, event, self.now())
+
+    def now(self) -> str:
+        """Return the time, in ISO 8601."""
+        return self.clock().isoformat()
