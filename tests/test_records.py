@@ -321,3 +321,13 @@ def test_together_with_a_client_that_leaves(history: History, sampling: dict[str
     assert [outcome.mode.value for outcome in outcomes] == ["exact"] * 2
     assert history.participants.remaining(["clinic-2", "clinic-4"]) == ["clinic-2"]
     assert history.integrity.verify() == []
+
+
+def test_the_others_are_named_as_before_once_rows_are_gone(history: History) -> None:
+    Revocable(history, engine()).train(Rounds(3))
+    history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
+    Revocable(history, engine(2)).forget(Scratch(), Rounds(3))
+    (old,) = history.timeline.requests[0].request.group
+    (other,) = history.participants.find(["clinic-1"])
+    assert history.participants.describe([[other]]) == [["clinic-1"]]
+    assert history.participants.describe([[other], [old]]) == [["clinic-1"], ["clinic-2"]]

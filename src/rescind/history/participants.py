@@ -104,20 +104,25 @@ class Participants:
         if not len(everybody):
             return sorted_groups
         labels = self._ledger.labels()
-        known, stay = self._ledger.names(everybody) | labels, dict[tuple[int, ...], list[str]]()
-        timeline = Timeline() if known.keys() >= set(everybody.tolist()) else self._journal.timeline
-        # Who only reads need not have the secret.
-        with suppress(MissingSecretError, UnsafePermissionsError):
-            identities = self._ledger.identities() if timeline.requests else {}
-            for number, names in self.rows_asked(list(identities)).items():
-                group = sorted_group(timeline.requests[number - 1].request.group).tolist()
-                # Nothing tells whose each of the old pseudonyms was: only all of them together have names.
-                if len(names) == len(group):
-                    stay[tuple(group)] = sorted(labels.get(identities[name], name) for name in names)
+        known = self._ledger.names(everybody) | labels
+        stay = {} if known.keys() >= set(everybody.tolist()) else self._name_staying(labels)
         return [
             stay.get(tuple(clients)) or [known.get(client, f"forgotten (pseudonym {client})") for client in clients]
             for clients in sorted_groups
         ]
+
+    def _name_staying(self, labels: Mapping[int, str]) -> dict[tuple[int, ...], list[str]]:
+        """Return what people call those who stay without some rows, by the pseudonyms that they had before."""
+        stay: dict[tuple[int, ...], list[str]] = {}
+        # Who only reads need not have the secret.
+        with suppress(MissingSecretError, UnsafePermissionsError):
+            requests, identities = self._journal.timeline.requests, self._ledger.identities()
+            for number, names in self.rows_asked(list(identities)).items():
+                group = sorted_group(requests[number - 1].request.group).tolist()
+                # Nothing tells whose each of the old pseudonyms was: only all of them together have names.
+                if len(names) == len(group):
+                    stay[tuple(group)] = sorted(labels.get(identities[name], name) for name in names)
+        return stay
 
     def label(self, labels: Mapping[str, str]) -> None:
         """Record what people call clients.

@@ -1,4 +1,4 @@
-"""Requests to be forgotten: filed, planned, decided, settled; and what a restart has to hide for them."""
+"""Requests to be forgotten: filed, planned, decided, and who still waits."""
 
 from __future__ import annotations
 
