@@ -229,7 +229,7 @@ def test_status_sorts_anchors_as_people_look_for_them() -> None:
         federation(history).train(Rounds(1))
         anchors = history.ledger.register(["key-10", "key-9"], "2026-11-01T12:00:00+00:00")
         history.participants.label({"key-10": "hospital-10", "key-9": "hospital-9"})
-        record(history.ledger, AnchorsNamed(tuple(anchors.tolist())), history._now())
+        record(history.ledger, AnchorsNamed(tuple(anchors.tolist())), history.journal.now())
         assert overview(history).anchors == ("hospital-9", "hospital-10")
 
 

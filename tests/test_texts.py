@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         federation.forget(Scratch(), Rounds(2))
         history.requests.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
         reason = "because \x1b[2J [/] \u202eof it"
-        record(history.ledger, TrainingDoubted(1, 1, reason), history._now())
+        record(history.ledger, TrainingDoubted(1, 1, reason), history.journal.now())
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
     said("key", "new", folder / "key")

@@ -77,7 +77,7 @@ def live(folder: Path, seed: int = 0) -> None:
         federation.forget(Scratch(), Rounds(2))
         ask_ago(history, "clinic-2", days=45)
         history.requests.ask(["clinic-3"], BUDGET)
-        record(history.ledger, TrainingDoubted(1, 1, "clinic-4 sent 0.123"), history._now())
+        record(history.ledger, TrainingDoubted(1, 1, "clinic-4 sent 0.123"), history.journal.now())
 
 
 def ask_ago(history: History, name: str, days: int) -> int:
@@ -338,7 +338,7 @@ def test_a_time_that_is_none_ends_in_a_sentence_and_not_in_metrics(wrong: str, t
         Revocable(history, engine()).train(Rounds(1))
         history.requests.ask(["clinic-1"], BUDGET)
         body = next(iter(history.ledger.entries("request"))).body
-        history.ledger.append("request", body | {"deadline": wrong}, history._now())
+        history.ledger.append("request", body | {"deadline": wrong}, history.journal.now())
     for words in (["--check"], ["--format", "prometheus"]):
         result = said("status", folder, *words)
         assert result.exit_code == 1

@@ -43,6 +43,7 @@ from rescind.engines.server import Average, NoisedAverage, Server, draw_noise, n
 from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
+from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FineTuning, Last, Method, PaperSifu, Scratch, Sifu, Solve
 from rescind.simulation import Federation, Simulation
@@ -239,8 +240,7 @@ def _without(configuration: Configuration, names: Collection[str]) -> str:
 
 def copied(history: History) -> History:
     """Return another history of the same."""
-    copy = History.in_memory()
-    copy.ledger = deepcopy(history.ledger)
+    copy = History.in_memory(deepcopy(cast(MemoryLedger, history.ledger)))
     for digest in history.models.digests():
         copy.models.put(history.models.load(digest))
     return copy

@@ -235,7 +235,7 @@ class Revocable:
                         plan = self._choose(method, batches, approval=approval)
                         if plan is None:
                             break
-                        model = self.history.model(_parent(plan))
+                        model = self.history.model(plan.parent)
                     self.planned(plan)
                     self._restart(recorder, plan, model)
                 except ClosedRequestError:
@@ -353,7 +353,7 @@ class Revocable:
 
         The noised model, once drawn, is there with the branch or not at all.
         """
-        parent, sigma = _parent(plan), plan.candidate.sigma
+        parent, sigma = plan.parent, plan.candidate.sigma
         if not sigma:
             recorder.restart(parent, model, requests=plan.requests)
             return
@@ -496,11 +496,6 @@ class Revocable:
             goal=self.goal,
             write_behind=self.write_behind,
         )
-
-
-def _parent(plan: RecordedPlan) -> ModelId:
-    """Return the model that a plan restarts from."""
-    return ModelId(plan.candidate.node.branch, plan.candidate.node.round)
 
 
 def _check_method(method: object) -> None:

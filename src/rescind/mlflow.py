@@ -381,7 +381,7 @@ class _Registry:
 
     def _is_true(self, version: ModelVersion, model: str) -> bool:
         """Return whether a version's tags say that it is this model, which the history has."""
-        recorded = self._history.digest_of(ModelId(*map(int, model.split("."))))
+        recorded = self._history.digest_of(ModelId.read(model))
         return recorded is not None and (version.tags.get(MODEL), version.tags.get(DIGEST)) == (model, recorded)
 
     # What has to go
@@ -514,7 +514,7 @@ class _Registry:
             same = same and str(version.source).startswith(f"{run.info.artifact_uri}/{_FOLDER}/")
             if same and version.tags.get(DIGEST) == described[DIGEST] and _ARCHIVED not in version.tags:
                 return str(version.version), False
-        folder = f"{_FOLDER}/{newest.branch}.{newest.round}"
+        folder = f"{_FOLDER}/{newest.name}"
         with tempfile.TemporaryDirectory() as scratch:
             # Under one name, whatever it is called here.
             (Path(scratch) / _FILE).symlink_to(path.resolve())
@@ -538,7 +538,7 @@ class _Registry:
     def take_back(self, run: Run, newest: ModelId, version: str) -> None:
         """Delete a version that was just made: somebody whom it knows has asked meanwhile."""
         self._client.delete_model_version(self._name, version)
-        self._delete_files(run, lambda model: model == f"{newest.branch}.{newest.round}")
+        self._delete_files(run, lambda model: model == newest.name)
 
     def release(self, version: str, statements: Mapping[bytes, Statement]) -> None:
         """Point the alias to a version, and tag it with its certificates."""

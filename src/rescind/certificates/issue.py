@@ -142,7 +142,7 @@ def gather_claims(
         ),
         version=1,
         run=history.identifier,
-        model=f"{model_id.branch}.{model_id.round}",
+        model=model_id.name,
         names=Names(**asdict(timeline.names)),
         request=asked.number,
         asked=asked.time,
@@ -290,7 +290,7 @@ def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
 def _body(timeline: Timeline, model_id: ModelId) -> Body | None:
     """Return where the body of a network in two stages was whole, and how many anchors trained it."""
     body = find_body(timeline.branches, timeline.bodies, model_id)
-    return None if body is None else Body(model=f"{body.branch}.{body.round}", anchors=len(body.clients))
+    return None if body is None else Body(model=body.model_id.name, anchors=len(body.clients))
 
 
 def _rounds(facts: Facts, timeline: Timeline, outcome: Outcome) -> NoisedRounds | None:

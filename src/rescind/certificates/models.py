@@ -53,8 +53,7 @@ def find_model(history: History, outcome: Outcome, path: Path) -> ModelId:
 
 def read_model_id(predicate: Predicate) -> ModelId:
     """Return the id of the model that a certificate is about."""
-    branch, round_ = map(int, predicate.model.split("."))
-    return ModelId(branch, round_)
+    return ModelId.read(predicate.model)
 
 
 def read_parts(path: Path, trained: Collection[str]) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor]]:

@@ -422,8 +422,9 @@ def _wrong_stages(predicate: Predicate, mode: Mode) -> Iterator[str]:
     if not set(stages.head) < set(predicate.trained) or not _is_head(stages.head):
         yield "the head that is stated is none of the model that was trained"
     if body is not None:
-        whole, model = (tuple(map(int, name.split("."))) for name in (body.model, predicate.model))
-        if whole > model or whole[1] < 1 or (whole[0] == 0 and whole[1] < stages.body_rounds):
+        whole = ModelId.read(body.model)
+        too_early = whole.round < (1 if whole.branch else max(1, stages.body_rounds))
+        if whole > read_model_id(predicate) or too_early:
             yield f"no body of {stages.body_rounds} rounds can be whole at model {body.model}"
     if mode is Mode.EXACT and predicate.solving is not None and body is None:
         yield "its head was solved, and no body is stated that was whole by then"

@@ -29,7 +29,7 @@ def clients(history: Location, as_json: AsJson = False) -> None:
             "key": client.key,
             "state": client.state.value,
             "rounds": client.rounds,
-            "last_model": None if client.last is None else f"{client.last.branch}.{client.last.round}",
+            "last_model": None if client.last is None else client.last.name,
             "last_time": client.last_time,
         }
         for client in known

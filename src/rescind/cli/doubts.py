@@ -28,14 +28,14 @@ def doubts(
     result = {
         "doubts": [
             {
-                "model": f"{doubt.model_id.branch}.{doubt.model_id.round}",
+                "model": doubt.model_id.name,
                 "time": doubt.time,
                 "reason": doubt.reason,
                 "lifted": doubt.answer or None,
             }
             for doubt in all_doubts
         ],
-        "not_means": [f"{model_id.branch}.{model_id.round}" for model_id in not_means],
+        "not_means": [model_id.name for model_id in not_means],
         "lifted_now": len(lifted),
     }
     words = [

@@ -101,16 +101,16 @@ def status(
         ]
         doubts = opened.facts.doubts
     result = {
-        "newest": f"{view.newest.branch}.{view.newest.round}",
+        "newest": view.newest.name,
         "rounds": view.rounds,
         "clients": view.clients,
         "influences": [
             {"client": influence.client, "sensitivity": influence.sensitivity, "rounds": influence.rounds}
             for influence in view.influences
         ],
-        "body": None if view.body is None else f"{view.body.branch}.{view.body.round}",
+        "body": None if view.body is None else view.body.name,
         "anchors": list(view.anchors),
-        "kept": [f"{place.branch}.{place.round}" for place in view.kept],
+        "kept": [place.name for place in view.kept],
         "open_requests": rows,
         "stored_bytes": view.stored_bytes,
         "mode": view.claimable.mode.value,

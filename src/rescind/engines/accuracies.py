@@ -65,7 +65,7 @@ class Accuracies:
         remaining = self._history.participants.remaining(self._engine.clients)
         retain = [name for name in remaining if name not in self._forget]
         line = {
-            "model": f"{model_id.branch}.{model_id.round}",
+            "model": model_id.name,
             "retain": self._engine.accuracy(model, retain) if retain else None,
             "forget": self._engine.accuracy(model, self._forget) if self._forget else None,
             "test": self._engine.test_accuracy(model),
@@ -90,7 +90,7 @@ def read_accuracies(path: str | os.PathLike[str]) -> dict[ModelId, Scores]:
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
         try:
             body = json.loads(line)
-            branch, round_ = map(int, str(body["model"]).split("."))
+            model_id = ModelId.read(str(body["model"]))
             scores = Scores(*(None if body.get(part) is None else float(body[part]) for part in _PARTS))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -98,5 +98,5 @@ def read_accuracies(path: str | os.PathLike[str]) -> dict[ModelId, Scores]:
             ) from error
         if not all(part is None or 0 <= part <= 1 for part in (scores.retain, scores.forget, scores.test)):
             raise ValueError(f"{path}, line {number}: an accuracy lies between 0 and 1")
-        by_model[ModelId(branch, round_)] = scores
+        by_model[model_id] = scores
     return by_model

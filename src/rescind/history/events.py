@@ -182,6 +182,11 @@ class RecordedPlan:
         if self.candidate.sigma and self.candidate.mode is Mode.EXACT:
             raise ValueError("what begins with noise is exact of nobody")
 
+    @property
+    def parent(self) -> ModelId:
+        """The model to restart from."""
+        return ModelId(self.candidate.node.branch, self.candidate.node.round)
+
 
 @dataclass(frozen=True, slots=True)
 class BranchRetrained:

@@ -92,15 +92,19 @@ class History:
         self.location = os.fspath(location)
 
     @classmethod
-    def in_memory(cls) -> Self:
+    def in_memory(cls, ledger: MemoryLedger | None = None) -> Self:
         """Make a history that ends when it is closed, for experiments that keep nothing.
 
+        Args:
+            ledger: what was recorded; None begins with nothing.
+
         Returns:
-            an empty history.
+            the history, without any models.
         """
         history = cls.__new__(cls)
         name = f"memory://{secrets.token_hex(16)}"
-        history._set_up(MemoryLedger(), CheckpointStore(f"{name}/checkpoints"), CheckpointStore(f"{name}/objects"))
+        stores = (CheckpointStore(f"{name}/{kind}") for kind in ("checkpoints", "objects"))
+        history._set_up(ledger or MemoryLedger(), *stores)
         history._ends_here = True
         return history
 

@@ -393,11 +393,10 @@ class Recorder:
             or plan.seen < max(entry.sequence for entry, _ in timeline.of(Branch))
         ):
             raise StalePlanError(f"request {numbers} has no plan since the last restart: plan it, record the plan")
-        node = plan.candidate.node
-        if (node.branch, node.round, plan.candidate.sigma) != (parent.branch, parent.round, branch.sigma):
+        if (plan.parent, plan.candidate.sigma) != (parent, branch.sigma):
             raise ValueError(
-                f"the plan of request {numbers} says {ModelId(node.branch, node.round)} and sigma "
-                f"{plan.candidate.sigma:g}, not {parent} and {branch.sigma:g}"
+                f"the plan of request {numbers} says {plan.parent} and sigma {plan.candidate.sigma:g}, not {parent} "
+                f"and {branch.sigma:g}"
             )
         heuristic = plan.candidate.mode is Mode.HEURISTIC
         requests = {filed.number: filed.request for filed in timeline.requests}

@@ -445,6 +445,5 @@ def newest_model_at(ledger: Ledger, timeline: Timeline, last: int) -> ModelId:
 
 def _carries_out(branch: Branch, plan: RecordedPlan) -> bool:
     """Return whether a branch does what a plan says."""
-    node = plan.candidate.node
-    same = (plan.requests, ModelId(node.branch, node.round), plan.candidate.sigma)
+    same = (plan.requests, plan.parent, plan.candidate.sigma)
     return same == (branch.requests, branch.parent, branch.sigma)

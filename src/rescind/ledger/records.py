@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Self, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,29 @@ class ModelId:
     branch: int
     round: int
 
+    @classmethod
+    def read(cls, name: str) -> Self:
+        """Return the id that has a name.
+
+        Args:
+            name: such as "0.3".
+
+        Returns:
+            the id.
+
+        Raises:
+            ValueError: it is not such a name.
+        """
+        branch, round_ = map(int, name.split("."))
+        return cls(branch, round_)
+
+    @property
+    def name(self) -> str:
+        """What files and certificates call it: "0.3" is the model of round 3 in branch 0."""
+        return f"{self.branch}.{self.round}"
+
     def __str__(self) -> str:
-        return f"model {self.branch}.{self.round}"
+        return f"model {self.name}"
 
 
 ROOT = ModelId(0, 0)

@@ -373,9 +373,8 @@ def _curves(history: History, view: Overview) -> Picture | None:
     restarts = dict(list(restarts.items())[-_MOST_DRAWN:])
     asked = {filed.number: filed for filed in view.open_requests[-_CURVES:]}
     for number, plan in history.timeline.plans.items():
-        chosen = ModelId(plan.candidate.node.branch, plan.candidate.node.round)
         if number in asked and not history.requests.is_stale(plan):
-            restarts[f"request {number} would go back to"] = path.trained[path.index[chosen]]
+            restarts[f"request {number} would go back to"] = path.trained[path.index[plan.parent]]
             hidden = sensitivity_threshold(plan.candidate.sigma, asked[number].request.budget)
             thresholds |= {f"hidden by the noise planned for request {number}": hidden} if hidden > 0 else {}
     return sensitivities(curves, path.trained, thresholds, restarts)

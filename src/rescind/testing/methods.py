@@ -88,7 +88,7 @@ class MethodConformance:
             assert first == second
             plan = revocable.plan(method, number)
             assert (plan.candidate.node, plan.candidate.sigma) == (first.node, first.sigma)
-            assert ModelId(plan.candidate.node.branch, plan.candidate.node.round) in history.kept()
+            assert plan.parent in history.kept()
             assert plan.method == str(method)
 
     def test_nothing_is_claimed_that_is_not_proven(self, method: Method, make_revocable: MakeRevocable) -> None:

@@ -42,7 +42,7 @@ def describe_release(history: History, model_id: ModelId) -> dict[str, str]:
     remarks = {
         DIGEST: recorded,
         RUN: history.identifier,
-        MODEL: f"{model_id.branch}.{model_id.round}",
+        MODEL: model_id.name,
         HEAD: history.head.hex(),
     }
     return remarks | ({REQUESTS: ",".join(map(str, served))} if served else {})
