@@ -206,6 +206,38 @@ def test_what_is_no_schedule_is_refused(history: History, train_config: Any) -> 
         )
 
 
+class Live(float):
+    """A number that is another one whenever it is copied, and always looks the same."""
+
+    now = 0.5
+
+    def __deepcopy__(self, memo: object) -> Live:
+        return Live(Live.now)
+
+    def __repr__(self) -> str:
+        return "0.5"
+
+
+class Steered(ConfigRecord):
+    """Settings that are never copied."""
+
+    def __deepcopy__(self, memo: object) -> Steered:
+        return self
+
+
+@pytest.mark.parametrize("argument", ["train_config", "evaluate_config"])
+@pytest.mark.parametrize(
+    "settings", [ConfigRecord({"lr": Live(0.5)}), Steered({"lr": 0.5}), ConfigRecord({"lr": [Live(0.5)]})]
+)
+def test_settings_that_change_by_themselves_are_refused(
+    history: History, argument: str, settings: ConfigRecord
+) -> None:
+    with pytest.raises(ValueError, match=argument):
+        rescind.flower.run(
+            Recorded(plain(), history), on_grid(network_app(CLINICS), CLINICS), network(), 1, **{argument: settings}
+        )
+
+
 class Favouring(FedAvg):
     """Tells one client something else than all others; who it is changes."""
 

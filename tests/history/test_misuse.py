@@ -192,6 +192,7 @@ def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: Histor
     branch = restarted(history, planned(history, 0, ModelId(0, 4)))
     trained(history, 3, range(1, 6))
     with history.recording(FACTS, START) as recorder:
+        recorder.record_retrained()
         with pytest.raises(ValueError, match="stays so there"):
             recorder.restart(ModelId(0, 3), history.model(ModelId(0, 3)))
         recorder.restart(ModelId(branch, 1), history.model(ModelId(branch, 1)))
@@ -399,3 +400,28 @@ def test_mistakes_are_named(history: History) -> None:
     history.erase(history.plan_erasure())
     with pytest.raises(HistoryError, match="'hospital-0' was forgotten"):
         history.participants.find([name(0)])
+
+
+def test_a_branch_that_serves_nobody_is_not_ended_and_one_that_does_is_not_left(history: History) -> None:
+    trained(history, 3, range(5))
+    with history.recording(FACTS, START) as recorder, pytest.raises(ValueError, match="serves no request"):
+        recorder.record_retrained()
+    restarted(history, planned(history, 0, ModelId(0, 2)))
+    with (
+        history.recording(FACTS, START) as recorder,
+        pytest.raises(ValueError, match="train it to its end first"),
+    ):
+        recorder.restart(ModelId(0, 0), history.model(ModelId(0, 0)))
+
+
+def test_what_was_rolled_back_is_not_remembered(history: History) -> None:
+    def ask_twice() -> None:
+        with history.ledger.turn():
+            history.requests.ask([name(1)], BUDGET)
+            history.requests.ask([name(1)], BUDGET)
+
+    trained(history, 2, range(5))
+    with pytest.raises(ValueError, match="about some of these clients already"):
+        ask_twice()
+    assert history.requests.ask([name(2)], BUDGET) == 1
+    assert [filed.request.group for filed in history.timeline.requests] == [history.participants.find([name(2)])]

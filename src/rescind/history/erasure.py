@@ -73,7 +73,7 @@ _WEIGHTS_PER_OCTAVE = 4
 
 def plan_erasure(journal: Journal, level: ErasureLevel) -> ErasurePlan:
     """List what has to go of all clients that were forgotten and not erased at this level yet."""
-    ledger, timeline = journal.ledger, journal.timeline
+    ledger, timeline = journal.ledger, journal.read()
     training = timeline.run.facts.training
     known, tip, kept = timeline.branches, newest_model(ledger, timeline), ledger.kept()
     covered = _covered(timeline, level)
@@ -143,17 +143,17 @@ class Eraser:
         self.finish()
         if plan != plan_erasure(self._journal, plan.level):
             raise ValueError("the history has changed since this erasure was planned: plan it again")
-        check_names(self._ledger, self._journal.timeline, plan.clients)
+        check_names(self._ledger, self._journal.read(), plan.clients)
         check_suppression(self._ledger)
         # Before anything is recorded: what somebody changed is not erased.
         self._computed = (plan, self._compute_stretch(plan))
         self._journal.record(plan)
         self.finish()
-        return self._journal.timeline.deletions[-1].left
+        return self._journal.read().deletions[-1].left
 
     def finish(self) -> None:
         """Carry out every plan that was recorded and not carried out to the end."""
-        deletions = self._journal.timeline.unfinished_deletions
+        deletions = self._journal.read().unfinished_deletions
         if deletions:
             self._ledger.check_stamps()
         for begun in deletions:
@@ -206,7 +206,7 @@ class Eraser:
             return None
         with self._ledger.snapshot():
             check_numbers(self._ledger)
-            timeline = self._journal.timeline
+            timeline = self._journal.read()
             training = timeline.run.facts.training
             path = lineage_of(self._ledger, timeline.branches, ModelId(plan.branch, 0), training)
         remaining = _remaining(path, path.index[plan.origin], sorted_group(timeline.forgotten))
@@ -226,10 +226,10 @@ def free_names(journal: Journal) -> None:
     Raises:
         BrokenHistoryError: somebody gave such a pseudonym another name, which would be lost.
     """
-    ledger, returning = journal.ledger, journal.timeline.returning
+    ledger, returning = journal.ledger, journal.read().returning
     named = ledger.names(sorted_group(returning)) if returning else {}
     if named:
-        check_names(ledger, journal.timeline, named)
+        check_names(ledger, journal.read(), named)
         ledger.erase_identities(sorted_group(named), may_return=True)
 
 

@@ -37,6 +37,13 @@ class Journal:
         self._read = (timeline, max(last, new[-1].sequence if new else 0))
         return timeline
 
+    def read(self) -> Timeline:
+        """Return what the journal tells, read anew: for whoever decides what is written.
+
+        Of what is only seen inside of a turn, or was changed back since, nothing is remembered.
+        """
+        return Timeline.read(self.ledger)
+
     def read_again(self) -> None:
         """Read everything anew when it is asked for next: what was read before may have been changed since."""
         self._read = (Timeline(), 0)

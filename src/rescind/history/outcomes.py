@@ -172,8 +172,8 @@ def _follow_restarts(timeline: Timeline, outcome: Outcome) -> Outcome:
 
 def _restart(timeline: Timeline, number: int) -> Restart:
     branch, done = timeline.branches[number], timeline.retrained.get(number)
-    if done is None:
-        raise BrokenHistoryError(f"branch {number} is followed by others, and was not trained to its end")
+    if done is None or not branch.requests:
+        raise BrokenHistoryError(f"branch {number} serves no request that was trained to its end, and others follow")
     return Restart(timeline.plans[branch.requests[0]], branch, done.rounds, done.model_id, done.model)
 
 

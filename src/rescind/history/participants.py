@@ -284,7 +284,7 @@ class Participants:
         # Whoever could change the list would have somebody else readmitted.
         self._ledger.check_stamps()
         check_suppression(self._ledger)
-        timeline = self._journal.timeline
+        timeline = self._journal.read()
         erased = self._ledger.erased_as([name], [name]).get(name, set())
         present = {client for client, label in self._ledger.labels().items() if label == name}
         clients = self._ledger.linked(erased.union(present, self._ledger.pseudonyms([name]).values()))

@@ -124,7 +124,7 @@ class Recorder:
         self._check_usable()
         if self._run.facts.stages is None or self._body is not None or self.body_rounds_left:
             return
-        timeline = self._journal.timeline
+        timeline = self._journal.read()
         path = lineage_of(self._ledger, timeline.branches, self._newest, self._run.facts.training)
         edges = (edge for edge in path.edges if isinstance(edge, RoundEdge | ErasedStretch))
         joined = {client for edge in edges for client in edge.clients.tolist()}
@@ -348,7 +348,10 @@ class Recorder:
         if parent not in self._kept or parent not in self._index:
             on_line = ", ".join(str(model_id) for model_id in sorted(self._kept) if model_id in self._index)
             raise ValueError(f"{parent} is not kept on this line of training; restart from one of {on_line}")
-        timeline = self._journal.timeline
+        timeline = self._journal.read()
+        newest = timeline.branches[self._newest.branch]
+        if newest.requests and newest.number not in timeline.retrained and not requests:
+            raise ValueError(f"branch {newest.number} serves a request: train it to its end first")
         filed = check_all_open(timeline, requests)
         hidden = hidden_at(self._ledger, timeline, parent, self._run.facts.training, filed)
         branch = Branch(
@@ -416,7 +419,7 @@ class Recorder:
         """
         self._check_usable()
         told = EndByData(self._newest.branch, solved)
-        if told not in (event for _, event in self._journal.timeline.of(EndByData)):
+        if told not in (event for _, event in self._journal.read().of(EndByData)):
             self._journal.record(told)
 
     def record_solved(self) -> None:
@@ -442,13 +445,13 @@ class Recorder:
         """
         self._check_usable()
         branch, round_ = self._newest.branch, self._newest.round + 1
-        if all(doubt.model_id.branch != branch for doubt in self._journal.timeline.standing_doubts):
+        if all(doubt.model_id.branch != branch for doubt in self._journal.read().standing_doubts):
             self._journal.record(TrainingDoubted(branch, round_, reason))
 
     def record_other_mean(self) -> None:
         """Record, once a branch, that the model to come is not the mean which the training says that it is."""
         self._check_usable()
-        timeline, branch = self._journal.timeline, self._newest.branch
+        timeline, branch = self._journal.read(), self._newest.branch
         missed = {model_id.branch for model_id in timeline.missed_means}
         if branch not in missed:
             self._journal.record(MeanMissed(branch, self._newest.round + 1))
@@ -457,17 +460,19 @@ class Recorder:
         """Record that the newest branch, which serves requests, has been trained to its end."""
         self._check_usable()
         newest = self._newest
+        if not self._journal.read().branches[newest.branch].requests:
+            raise ValueError(f"branch {newest.branch} serves no request: there is nothing to end")
         self._journal.record(BranchRetrained(newest.branch, newest.round, self._kept[newest]))
 
     def settle(self, number: int) -> None:
         """Serve a request without a restart: possible if nobody of it ever touched the newest model."""
         self._check_usable()
-        timeline = self._journal.timeline
+        timeline = self._journal.read()
         if not are_unknown(self._ledger, timeline, [check_open(timeline, number).request])[0]:
             raise ValueError(f"the newest model knows clients of request {number}: plan it, and restart")
         self._journal.record(RequestSettled(number))
         free_names(self._journal)
-        self._gone, self._introduced = self._journal.timeline.forgotten, {}
+        self._gone, self._introduced = self._journal.read().forgotten, {}
 
     def erase(self, plan: ErasurePlan) -> tuple[str, ...]:
         """Erase by a plan, step by step, and go on with what is left; say in words what could not be reached."""
@@ -480,7 +485,7 @@ class Recorder:
     def _reload(self) -> None:
         """Build what is derived from the ledger anew: the bounds, and what to keep."""
         free_names(self._journal)
-        timeline = self._journal.timeline
+        timeline = self._journal.read()
         self._newest = newest_model(self._ledger, timeline)
         bounds = read_bounds(self._ledger, timeline)
         self._tracker, self._retention, self._index = bounds.tracker, bounds.retention, bounds.index

@@ -128,14 +128,14 @@ class Requests:
                 f"{sender.asker.value} asks for one client, and this request is about {len(request.group)}"
             )
         # Before its turn, because it reads the whole journal.
-        check_names(self._ledger, self._journal.timeline, request.group)
+        check_names(self._ledger, self._journal.read(), request.group)
         with self._ledger.turn():
             if request.scope is PrivacyScope.SEQUENCE and self._ledger.readmitted():
                 raise ValueError(
                     "a sequence hides everybody who left before, and somebody was readmitted: ask with the scope "
                     "'group'"
                 )
-            filed = self._journal.timeline.requests
+            filed = self._journal.read().requests
             for asked in filed:
                 if not asked.dropped and asked.request.group & request.group:
                     raise ValueError(
@@ -165,7 +165,7 @@ class Requests:
         """
         check_reason(reason, "a deadline is not extended")
         with self._ledger.turn():
-            filed = check_open(self._journal.timeline, number)
+            filed = check_open(self._journal.read(), number)
             deadline = datetime.fromisoformat(filed.deadline) + timedelta(days=min(max(days, 0), 366))
             latest = add_months(datetime.fromisoformat(filed.first_deadline), _MOST_MONTHS)
             if days < 1 or deadline > latest:
@@ -188,7 +188,7 @@ class Requests:
         """
         check_length(reason)
         with self._ledger.turn():
-            check_open(self._journal.timeline, number)
+            check_open(self._journal.read(), number)
             self._journal.record(RequestWithdrawn(number, reason))
 
     def approve(self, number: int, by: str, sign: Sign | None = None) -> PlanApproved:
@@ -207,7 +207,7 @@ class Requests:
             StalePlanError: the history has changed since it was planned.
             MissingSecretError: the secret file is not at hand.
         """
-        timeline = self._journal.timeline
+        timeline = self._journal.read()
         asked = check_open(timeline, number)
         _check_person(by)
         # Whom the newest model does not know is forgotten without a plan.
@@ -243,7 +243,7 @@ class Requests:
         _check_person(by)
         check_reason(reason, "a request is not refused")
         with self._ledger.turn():
-            check_open(self._journal.timeline, number)
+            check_open(self._journal.read(), number)
             self._journal.record(RequestRefused(number, by, reason))
 
     def record_plan(self, plan: RecordedPlan) -> RecordedPlan:
@@ -259,7 +259,7 @@ class Requests:
             ValueError: one of its requests is not open.
             MissingSecretError: the secret file is not at hand.
         """
-        check_all_open(self._journal.timeline, plan.requests)
+        check_all_open(self._journal.read(), plan.requests)
         candidate = replace(plan.candidate, predicted_rounds=float(round(plan.candidate.predicted_rounds)))
         rounded = replace(plan, candidate=candidate)
         entry = self._journal.record(rounded)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -38,6 +39,8 @@ from rescind.serving import serve as serve_federation
 from rescind.views.remarks import describe_release
 
 _LOG = logging.getLogger("flwr")
+# A subclass could be another number whenever it is looked at.
+_PLAIN = (bool, int, float, str, bytes)
 _CHANGED_CONFIG = (
     "train_config was changed while the run was under way, and clients are told what it was when the run began. "
     "Settings that follow metrics or models would outlive a restart, and tell of who was forgotten. Give a list of "
@@ -243,7 +246,7 @@ def _engine(
             most_examples=options.most_examples,
             anchors=frozenset(strategy.anchors),
             schedule=_fix_schedule(train_config),
-            evaluate_config=copy.deepcopy(evaluate_config or ConfigRecord()),
+            evaluate_config=_copy_config("evaluate_config", evaluate_config or ConfigRecord()),
             timeout=timeout,
         ),
         original=_copy_strategy(strategy.strategy),
@@ -269,12 +272,26 @@ def _fix_schedule(train_config: ConfigRecord | Sequence[ConfigRecord] | None) ->
     """Copy the settings of each round, by its number; the last ones stay."""
     if train_config is None or isinstance(train_config, ConfigRecord):
         train_config = [train_config or ConfigRecord()]
-    records = copy.deepcopy(list(train_config)) if isinstance(train_config, Sequence) else []
-    if not records or not all(isinstance(record, ConfigRecord) for record in records):
+    if not isinstance(train_config, Sequence) or not train_config:
         raise ValueError(
             f"train_config is {train_config!r:.200}; give a ConfigRecord, or a list of them: one for each round"
         )
-    return records
+    return [_copy_config("train_config", record) for record in train_config]
+
+
+def _copy_config(argument: str, record: object) -> ConfigRecord:
+    """Copy settings; only of Flower's own record and of plain values it is known that they stay what they are."""
+    if type(record) is not ConfigRecord:
+        raise ValueError(
+            f"{argument} is or holds {record!r:.200}; give a ConfigRecord, or a list of them: one for each round"
+        )
+    copied: dict[str, Any] = {}
+    for name, value in record.items():
+        several = value if type(value) is list else [value]
+        if type(name) is not str or any(type(each) not in _PLAIN for each in several):
+            raise ValueError(f"{argument} has {value!r:.80} under {name!r:.80}: give plain numbers, texts and bytes")
+        copied[name] = list(value) if isinstance(value, list) else value
+    return ConfigRecord(copied)
 
 
 def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
