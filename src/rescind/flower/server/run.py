@@ -288,7 +288,7 @@ def _copy_config(argument: str, record: object) -> ConfigRecord:
     copied: dict[str, Any] = {}
     for name, value in record.items():
         several = value if type(value) is list else [value]
-        if type(name) is not str or any(type(each) not in _PLAIN for each in several):
+        if type(name) is not str or any(type(setting) not in _PLAIN for setting in several):
             raise ValueError(f"{argument} has {value!r:.80} under {name!r:.80}: give plain numbers, texts and bytes")
         copied[name] = list(value) if isinstance(value, list) else value
     return ConfigRecord(copied)
