@@ -363,6 +363,7 @@ def _remembering() -> Iterator[None]:
     with (
         patch.object(engine, "lift_limits", lambda own: own),
         patch("rescind.flower.server.run.copy.deepcopy", lambda value: value),
+        patch.object(run_module, "_copy_config", lambda _, record: record),
     ):
         yield
 
