@@ -25,6 +25,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ROOT
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from tests.builders import entries_of, register
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: 
     shutil.copytree(forgotten, tmp_path / "backup")
     with History(forgotten) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))
-        told = [entry.head.hex() for entry in history.ledger.entries()]
+        told = [entry.head.hex() for entry in entries_of(history)]
     heads.write_text(f"{told[0]}\n\nINFO : rescind: trained for model 1.2; the history's head was {told[-1]}\n")
     words = ("verify", certificate, "--key", tmp_path / "operator.pub", "--witness", heads)
     result = said(*words, "--history", forgotten)
@@ -368,7 +369,7 @@ def test_a_receipt_finds_its_client_in_a_certificate_by_name_or_key(
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
     with History(folder) as history:
         # A clinic whose key was replaced, and which is called as people call it.
-        history.ledger.register([KEY, OTHER_KEY], "2026-11-01T12:00:00+00:00")
+        register(history, KEY, OTHER_KEY)
         history.participants.label(dict.fromkeys([KEY, OTHER_KEY], "Clinic of the South"))
     files = [tmp_path / "south.json", tmp_path / "one.json", tmp_path / "two.json"]
     named = [word for path in files[:2] for word in ("--receipt", path)]

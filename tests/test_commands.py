@@ -40,6 +40,7 @@ from rescind.methods import Scratch, Sifu
 from rescind.progress import notify_listener
 from rescind.testing.small import simulation
 from rescind.views.overview import claimable, overview
+from tests.builders import entries_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -144,7 +145,7 @@ def test_a_preview_shows_all_ways_and_says_when_retraining_is_best(folder: Path)
     assert "->" in words
     assert "is predicted to be as good again after about" in words
     with History(folder) as history:
-        assert not list(history.ledger.entries("plan"))
+        assert not entries_of(history, "plan")
 
 
 def test_a_preview_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Path) -> None:
@@ -220,7 +221,7 @@ def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch
     assert "run chmod 600" in said("doctor", "--key", tmp_path / "key").output
     assert said("doctor", "--key", tmp_path / "key").exit_code == 1
     assert said("doctor", tmp_path / "nowhere").exit_code == 1
-    with History(folder) as history, history.ledger.writing():
+    with History(folder) as history, history.held():
         assert "   note  lock" in said("doctor", folder).output
     model = next(iter((folder / "checkpoints").glob("*.safetensors")))
     for spoil, hint in ((lambda: model.write_bytes(b"nothing"), "is damaged"), (model.unlink, "is missing")):

@@ -26,7 +26,7 @@ from rescind.cli import app
 from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
-from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
+from rescind.history.events import EndByData, PlanApproved, RecordedPlan
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
@@ -36,6 +36,7 @@ from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation
+from tests.builders import entries_of
 
 BUDGET = Budget(8.0, 0.01)
 EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
@@ -80,7 +81,7 @@ def test_a_plan_is_recorded_once_though_it_is_waited_for_again_and_again(federat
     history.requests.ask(["clinic-1"], BUDGET)
     for _ in range(3):
         federation.forget(Exact(), Rounds(3), approval=True)
-    assert len(list(history.ledger.entries("plan"))) == 1
+    assert len(entries_of(history, "plan")) == 1
 
 
 def test_an_approval_is_for_the_plan_that_was_shown(federation: Revocable) -> None:
@@ -127,7 +128,7 @@ def test_a_stale_plan_is_not_approved(federation: Revocable) -> None:
     federation.train(Rounds(4))
     third = history.requests.ask(["clinic-2"], BUDGET)
     plan = federation.plan(Last(), third)
-    record(history.ledger, EndByData(1), datetime.now(UTC).isoformat())
+    history.journal.record(EndByData(1))
     assert history.requests.is_stale(plan)
     with pytest.raises(StalePlanError, match="plans anew"):
         history.requests.approve(third, "A. Officer")
@@ -234,7 +235,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
         approve("--key", keys / "other.key")
         planned = history.timeline.planned_at(number).sequence
         raw = listed[0].keyval["public"]
-        record(history.ledger, PlanApproved(planned, "A. Officer", raw, "00" * 64), datetime.now(UTC).isoformat())
+        history.journal.record(PlanApproved(planned, "A. Officer", raw, "00" * 64))
         assert federation.forget(Exact(), Rounds(2), approval=listed) == []
         with pytest.raises(PendingRequestError, match=r"--key KEY \(one of the 1 that are listed\)"):
             serve(federation, Rounds(2), Exact(), approval=listed)
@@ -311,7 +312,7 @@ def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -
     history = federation.history
     number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
-    record(history.ledger, PlanApproved(1, "X"), datetime.now(UTC).isoformat())
+    history.journal.record(PlanApproved(1, "X"))
     assert history.timeline.approval_of(number) is None
 
 
@@ -368,7 +369,7 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
     exact = federation.plan(Exact(), number)
 
     def plan() -> None:
-        record(history.ledger, exact, datetime.now(UTC).isoformat())
+        history.journal.record(exact)
 
     def check_slowly(*values: Any) -> None:
         check(*values)
@@ -397,7 +398,7 @@ def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: 
         return "", ""
 
     history.requests.approve(number, "A. Officer", sign)
-    assert len(list(history.ledger.entries("approval"))) == 1
+    assert len(entries_of(history, "approval")) == 1
     assert build_statement(history, number).predicate.approved is None
 
 

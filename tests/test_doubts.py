@@ -28,10 +28,11 @@ from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, Last, Scratch
 from rescind.testing.small import TRAINING, simulation
 from rescind.views.overview import overview
+from tests.builders import entries_of, rounds_of
 
 BUDGET = Budget(8.0, 0.01)
 
@@ -94,7 +95,7 @@ def test_where_half_of_a_round_contradicts_the_training_nothing_with_noise_is_pr
 @pytest.mark.parametrize(("clients", "liars"), [(2, 1), (3, 1), (10, 1), (5, 2), (10, 4)])
 def test_one_liar_and_any_minority_take_nothing_from_the_others(history: History, clients: int, liars: int) -> None:
     assert planned(history, Lying(liars, clients)) is Mode.INSTANCE  # type: ignore[arg-type]
-    assert len(list(history.ledger.entries("rejection"))) == 4
+    assert len(entries_of(history, "rejection")) == 4
     assert history.facts == history.run.facts
 
 
@@ -142,7 +143,7 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
     federation.train(Rounds(4))
     hidden = history.requests.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
-    before = history.ledger.entries()
+    before = entries_of(history)
     last = max(entry.sequence for entry in before)
     assert outcome_of(history.timeline, hidden).mode is Mode.INSTANCE
     federation.train(Rounds(2))
@@ -153,7 +154,7 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
     assert [outcome.mode for outcome in history.outcomes()] == [Mode.EXACT, Mode.EXACT]
     # As it was before the doubt, and as it is before the second restart.
     assert outcome_of(history.timeline.until(last), hidden).mode is Mode.INSTANCE
-    doubted = history.timeline.until(max(entry.sequence for entry in history.ledger.entries("doubt")))
+    doubted = history.timeline.until(max(entry.sequence for entry in entries_of(history, "doubt")))
     claim = outcome_of(doubted, hidden)
     assert claim.mode is Mode.HEURISTIC
     assert claim.contradictions == doubted.facts.doubts != ()
@@ -291,7 +292,7 @@ def test_what_a_server_says_of_distances_is_measured_again(history: History) -> 
     planned(history, honest(), Handmade(lies=True))
     with History.in_memory() as ours:
         planned(ours, honest())
-        for one, two in zip(*(each.ledger.rounds(Span(0, 1, 4)) for each in (history, ours)), strict=True):
+        for one, two in zip(*(rounds_of(each, 0, 1, 4) for each in (history, ours)), strict=True):
             np.testing.assert_array_equal(one.participants["distance"], two.participants["distance"])
 
 
@@ -398,7 +399,7 @@ def test_the_loss_of_a_head_is_refused_for_anything_else(
         history.recording(facts, start),
     ):
         pass
-    assert not list(history.ledger.entries())
+    assert not entries_of(history)
     network = replace(facts, training=replace(facts.training, loss=rescind.NetworkLoss()))
     with history.recording(network, start or {"weight": np.zeros(1)}):
         pass

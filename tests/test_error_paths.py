@@ -119,7 +119,7 @@ def test_a_wrong_passphrase_opens_no_key(scene: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
-    with History("history") as history, history.ledger.writing():
+    with History("history") as history, history.held():
         assert said("status", "history").exit_code == 0
         assert said("preview", "history", "clinic-2").exit_code == 0
         result = said("erase", "history", "--yes")

@@ -19,6 +19,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last, Scratch
 from rescind.testing.small import simulation
+from tests.builders import entries_of, rounds_joined
 
 BUDGET = Budget(8.0, 0.01)
 
@@ -78,11 +79,11 @@ def model_ids(branch: int, first: int, last: int) -> list[ModelId]:
 
 def test_training_does_not_begin_while_a_request_waits(federation: Federation) -> None:
     federation.revocable.train(Rounds(4))
-    number, entries = federation.ask(1), len(list(federation.history.ledger.entries()))
+    number, entries = federation.ask(1), len(entries_of(federation.history))
     with pytest.raises(PendingRequestError, match=rf"request {number} is open, .*call forget first") as refused:
         federation.revocable.train(Rounds(8))
     assert isinstance(refused.value, ValueError)
-    assert len(list(federation.history.ledger.entries())) == entries
+    assert len(entries_of(federation.history)) == entries
     assert federation.shown == model_ids(0, 1, 4)
     federation.revocable.forget(Last(), Rounds(2))
     assert federation.revocable.train(Rounds(3)) == ModelId(1, 3)
@@ -94,7 +95,7 @@ def test_a_request_ends_the_training_that_is_under_way(federation: Federation) -
     asking = federation.during({ModelId(0, 3): lambda: federation.ask(1)})
     assert asking.train(Rounds(9)) == history.newest == ModelId(0, 3)
     # The round was trained with who asked while it was, so it is recorded; its model is not shown.
-    assert max(history.ledger.rounds_of(np.array(sorted(history.participants.find(["clinic-1"]))))) == ModelId(0, 3)
+    assert max(rounds_joined(history, history.participants.find(["clinic-1"]))) == ModelId(0, 3)
     assert shown == model_ids(0, 1, 2)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
     assert outcome.restart is not None
@@ -173,7 +174,7 @@ def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federa
     asking = federation.during({ModelId(1, 2): lambda: later.append(federation.ask(2))})
     served = asking.forget(Last(), Rounds(5), level=ErasureLevel.OUTPUT)
     # Who asked is part of the round that was under way, and of none after it.
-    assert max(history.ledger.rounds_of(client)) == ModelId(1, 2)
+    assert max(rounds_joined(history, client)) == ModelId(1, 2)
     assert [(outcome.asked.number, outcome.restart and outcome.restart.model_id) for outcome in served] == [
         (first, ModelId(1, 5)),
         (later[0], ModelId(2, 5)),

@@ -433,7 +433,7 @@ def test_stages_are_left_too(place: Place) -> None:
 
 def test_two_do_not_publish_at_once(place: Place) -> None:
     place.federation.release(place.folder / "model")
-    with History(place.folder / "history") as other, other.ledger.writing(), pytest.raises(LockedError):
+    with History(place.folder / "history") as other, other.held(), pytest.raises(LockedError):
         publish(place.history, place.folder / "model", name=place.name, tracking_uri=place.address)
 
 

@@ -21,7 +21,7 @@ from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history import codec
-from rescind.history.events import RequestWithdrawn, record
+from rescind.history.events import RequestWithdrawn
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.pages.report import render_report
@@ -181,7 +181,7 @@ def test_names_and_reasons_are_escaped_and_bounded() -> None:
         history.requests.withdraw(history.requests.ask(["clinic-5"], Budget(8.0, 0.01)), "<script>never</script>\n")
         # Longer than anybody can say it to the command line: the database was written by somebody else.
         withdrawn = history.requests.ask(["clinic-6"], Budget(8.0, 0.01))
-        record(history.ledger, RequestWithdrawn(withdrawn, "z" * 10_000), NOON.isoformat())
+        history.journal.record(RequestWithdrawn(withdrawn, "z" * 10_000))
         federation(history).forget(Scratch(), Rounds(2))
         page = render_report(history, private=True, now=NOON)
     assert "<script" not in page
@@ -196,7 +196,7 @@ def test_names_and_reasons_are_escaped_and_bounded() -> None:
 def test_a_broken_history_is_named_first() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(2))
-        digest = history.ledger.kept()[history.newest]
+        digest = history.kept()[history.newest]
         history.models.delete(digest)
         page = render_report(history, private=False, now=NOON)
     assert page.index("The history contradicts itself") < page.index("still in the model")

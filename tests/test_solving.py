@@ -491,7 +491,7 @@ def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_before_it() 
             federation.train(Rounds(5))
             federation.solve(Solving(most_rounds=rounds, tolerance=1e-15, most_bytes=100))
             assert history.newest.round == 5 + rounds
-            kept.append(set(history.ledger.kept()) - {history.newest})
+            kept.append(set(history.kept()) - {history.newest})
             assert not list(history.integrity.verify())
     assert kept[0] == kept[1]
     assert ModelId(0, 5) in kept[0]

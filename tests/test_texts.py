@@ -27,10 +27,11 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.events import TrainingDoubted, record
+from rescind.history.events import TrainingDoubted
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.texts import is_plain, make_plain
+from tests.builders import register
 
 HOSTILE = {
     "a closing tag": "[/]",
@@ -74,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         federation.forget(Scratch(), Rounds(2))
         history.requests.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
         reason = "because \x1b[2J [/] \u202eof it"
-        record(history.ledger, TrainingDoubted(1, 1, reason), history.journal.now())
+        history.journal.record(TrainingDoubted(1, 1, reason))
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
     said("key", "new", folder / "key")
@@ -86,7 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(history: Path, labels: Sequence[str]) -> None:
     """Write labels as somebody would who asks nobody."""
     with History(history) as opened:
-        opened.ledger.label({f"clinic-{at}": label for at, label in enumerate(labels)}, "2026-11-01T12:00:00+00:00")
+        opened.participants.label({f"clinic-{at}": label for at, label in enumerate(labels)})
 
 
 @pytest.mark.parametrize("first", [0, 8])
@@ -192,7 +193,7 @@ def test_a_new_client_is_not_called_so(name: str) -> None:
             with pytest.raises(ValueError, match="is not a valid name for a client"):
                 recorder.record(["clinic-0"], *numbers, rejected={name: "why"})
             # Whoever is called so already goes on.
-            history.ledger.register([name], "2026-11-01T12:00:00+00:00")
+            register(history, name)
             recorder.record([name], *numbers)
 
 

@@ -224,7 +224,7 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
         with History.in_memory() as history:
             federation = Revocable(history, engine, NOISED)
             federation.train(Rounds(12))
-            names = sorted(history.ledger.identities())[:6]
+            names = sorted(history.participants.all())[:6]
             numbers = [history.requests.ask([name], Budget(0.7, 1e-5)) for name in names]
             federation.forget(StrictSifu(), Rounds(2), level=ErasureLevel.OUTPUT, together=True)
             served = {each.restart.branch for each in history.outcomes() if each.restart is not None}

@@ -23,12 +23,13 @@ from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.events import ErasureFinished, TrainingDoubted, record
+from rescind.history.events import ErasureFinished, TrainingDoubted
 from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.ledger.commitments import NO_HEAD
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
+from tests.builders import entries_of, rounds_of
 
 PRIVATE = Ed25519PrivateKey.generate()
 OPERATOR, KEY = CryptoSigner(PRIVATE), SSlibKey.from_crypto(PRIVATE.public_key())
@@ -172,7 +173,7 @@ def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revo
     found = build_statement(federation.history, number)
     federation.train(Rounds(5))
     later = build_statement(federation.history, number)
-    asked = next(federation.history.ledger.entries("request"))
+    asked = entries_of(federation.history, "request")[0]
     for model, head in (
         (later.subject[0].digest.sha256, found.subject[1].digest.sha256),
         (found.subject[0].digest.sha256, "0" * 64),
@@ -294,7 +295,7 @@ def test_a_model_that_was_trained_on_under_doubt_does_not_pass_for_the_certified
     number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
     content = certified(federation, number)
     federation.train(Rounds(4))
-    record(history.ledger, TrainingDoubted(1, 3, "updates were too long"), "2026-01-01T00:00:00+00:00")
+    history.journal.record(TrainingDoubted(1, 3, "updates were too long"))
     with pytest.raises(ModelMismatchError):
         verify(content, [KEY], model=saved(federation, tmp_path), history=history)
 
@@ -320,7 +321,7 @@ def test_a_forgotten_client_that_trains_behind_the_noise_is_found(federation: Re
     """A server that lets the leaver train on after it was hidden; its certificate does not verify."""
     number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
     (leaver,) = history.timeline.requests[0].request.group
-    (present,) = [round_.participants for round_ in history.ledger.rounds(Span(1, 2, 2))]
+    (present,) = [round_.participants for round_ in rounds_of(history, 1, 2, 2)]
     assert leaver not in present["client"]
     claim = outcome_of(history.timeline, number)
     assert has_touched(history, history.head, claim, ModelId(1, 2)) is False

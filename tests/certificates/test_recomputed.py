@@ -27,7 +27,7 @@ from rescind.core.summary import Request, Summary
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
-from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
+from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled
 from rescind.history.participants import Participants
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
@@ -112,7 +112,7 @@ def test_who_came_after_the_noise_and_leaves_takes_nothing_from_who_left_before(
 def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: Revocable) -> None:
     history = federation.history
     (filed,) = history.timeline.requests
-    record(history.ledger, RequestSettled(filed.number), filed.time)
+    history.journal.record(RequestSettled(filed.number))
     history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
     with pytest.raises(HistoryMismatchError, match="never to have seen them"):
         audited(federation)
@@ -166,11 +166,10 @@ def test_the_model_that_a_restart_led_to_is_the_recorded_one(
     federation: Revocable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = digest(federation.history.model(federation.history.newest))
-    time = next(federation.history.ledger.entries("request")).time
 
     def record_retrained(recorder: Recorder) -> None:
         event = BranchRetrained(recorder.model_id.branch, recorder.model_id.round, old)
-        record(federation.history.ledger, event, time)
+        federation.history.journal.record(event)
 
     monkeypatch.setattr(Recorder, "record_retrained", record_retrained)
     forgotten(federation, Scratch())

@@ -39,12 +39,14 @@ from rescind.flower import Accuracy, Recorded
 from rescind.flower.wire import Instructions
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ErasureLevel, ModelId, RoundRecord, Span
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, Exact, Solve
 from rescind.serving import choose_method
 from rescind.simulation import Federation, Network, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+from tests.builders import rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -150,10 +152,6 @@ def certified(history: History, number: int) -> Predicate:
     return verified.statement.predicate
 
 
-def rounds_of(history: History, branch: int = 0) -> list[RoundRecord]:
-    return list(history.ledger.rounds(Span(branch, 1, history.ledger.last_round(branch))))
-
-
 # The simulator's models and claims
 
 
@@ -195,7 +193,7 @@ def test_a_grid_and_the_simulator_make_the_same_noised_rounds_and_claims(history
         assert own.restart.planned.public_plan
         assert own.restart.branch.participations == simulated.restart.branch.participations
         for branch in (0, 1):
-            names = [{number: name for name, number in each.ledger.identities().items()} for each in (history, other)]
+            names = [{number: name for name, number in each.participants.all().items()} for each in (history, other)]
             took_part = [
                 [{known.get(client) for client in each.clients.tolist()} for each in rounds_of(kept, branch)]
                 for kept, known in zip((history, other), names, strict=True)
@@ -439,20 +437,18 @@ def test_a_round_that_breaks_off_leaves_nothing_and_is_made_again_with_fresh_noi
             strategy = recorded(history, rate=None)
             rescind.flower.run(strategy, on_grid(), head(), num_rounds=rounds, evaluate_fn=evaluate, save_to=path)
 
-    with History(tmp_path / "history") as history:
-        ledger = type(history.ledger)
-    commit = ledger.commit_round
+    commit = Ledger.commit_round
 
     def broken(self: Any, *arguments: Any, **options: Any) -> Any:
         if when == "while it is recorded" and len(made) == 3:
             raise KilledError
         return commit(self, *arguments, **options)
 
-    monkeypatch.setattr(ledger, "commit_round", broken)
+    monkeypatch.setattr(Ledger, "commit_round", broken)
     with pytest.raises(KilledError):
         go(4)
     assert not path.exists()
-    monkeypatch.setattr(ledger, "commit_round", commit)
+    monkeypatch.setattr(Ledger, "commit_round", commit)
     assert len(seen) == 2
     go(4)
     # Five were made, and the third was seen by nobody: neither evaluated, nor saved, nor recorded.

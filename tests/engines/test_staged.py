@@ -39,14 +39,15 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
 from rescind.flower.wire import SUMS
-from rescind.history.events import BodyTrained, RepliesRejected, record
+from rescind.history.events import BodyTrained, RepliesRejected
 from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
+from tests.builders import rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -544,10 +545,12 @@ def stop_early(patch: pytest.MonkeyPatch) -> None:
 def tell_others(patch: pytest.MonkeyPatch) -> None:
     """Let the writer name one anchor twice in place of both."""
 
+    record = Journal.record
+
     def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
             event = BodyTrained(event.branch, event.round, event.clients[:1] * 2)
-        return record(journal.ledger, event, journal.now())
+        return record(journal, event)
 
     patch.setattr(Journal, "record", write)
 
@@ -555,10 +558,12 @@ def tell_others(patch: pytest.MonkeyPatch) -> None:
 def put_on_no_branch(patch: pytest.MonkeyPatch) -> None:
     """Let the writer tell of a body somewhere else, too."""
 
+    record = Journal.record
+
     def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
-            record(journal.ledger, BodyTrained(7, event.round, event.clients), journal.now())
-        return record(journal.ledger, event, journal.now())
+            record(journal, BodyTrained(7, event.round, event.clients))
+        return record(journal, event)
 
     patch.setattr(Journal, "record", write)
 
@@ -611,7 +616,7 @@ def test_who_was_silent_before_a_restart_is_asked_after_it(authenticated: bool) 
         strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
         run(strategy, grid, initial(), timeout=5.0, evaluate_fn=look)
         (client,) = history.participants.find(["clinic-3"])
-        first, *_ = history.ledger.rounds(Span(1, 1, 1))
+        first, *_ = rounds_of(history, 1, 1, 1)
         assert client in first.clients
 
 

@@ -28,6 +28,7 @@ from rescind.preview import preview
 from rescind.testing.small import simulation
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import open_requests, overview
+from tests.builders import entries_of, outside_secret
 
 BUDGET = Budget(8.0, 0.01)
 WRONG: tuple[Any, ...] = (
@@ -73,7 +74,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         history.requests.withdraw(history.requests.ask(["clinic-2"], BUDGET))
         history.requests.ask(["clinic-3"], BUDGET)
         mode = build_statement(history, 1).predicate.mode
-        return Made(folder, history.ledger.outside_secret(STAMPS), list(history.ledger.entries()), mode)
+        return Made(folder, outside_secret(history, STAMPS), entries_of(history), mode)
 
 
 def find_places(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

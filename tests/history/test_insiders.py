@@ -36,10 +36,11 @@ from rescind.forgetting import Revocable
 from rescind.history.run import Goal
 from rescind.ledger.commitments import canonical, next_entry, round_root, stamp
 from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
-from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel, Span
+from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel
 from rescind.methods import Last, Scratch, Sifu
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
+from tests.builders import entries_of, outside_secret, rounds_of, salts_of
 
 PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())
@@ -64,7 +65,7 @@ def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tu
     """Train, ask, copy, forget and erase; return the certificate and heads that were committed on the way."""
     federation = Revocable(history, engine())
     federation.train(Rounds(6))
-    names = history.ledger.identities()
+    names = history.participants.all()
     keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
     heads = [history.head]
     number = history.requests.ask(["clinic-6"], Budget(5.0, 1e-5))
@@ -394,7 +395,7 @@ def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: 
 def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"", *, stamped: bool = True) -> None:
     """Append an entry that follows from the last one, as whoever may write can; who has the secret can stamp it."""
     with History(history, create=False) as opened:
-        secret = opened.ledger.outside_secret(STAMPS) if stamped else bytes(32)
+        secret = outside_secret(opened, STAMPS) if stamped else bytes(32)
     with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
         query = "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1"
         sequence, head = database.execute(query).fetchone()
@@ -419,7 +420,7 @@ def test_nobody_adds_an_entry_without_the_secret(
     kind: str, body: dict[str, Any] | None, made: Made, copy: Path
 ) -> None:
     with History(copy, create=False) as history:
-        body = body or dict(next(history.ledger.entries(kind)).body)
+        body = body or dict(entries_of(history, kind)[0].body)
     appended(copy, kind, body, stamped=False)
     assert "added without the secret" in " ".join(told(copy))
     with History(copy, create=False) as history:
@@ -560,10 +561,10 @@ def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> Non
 
 def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        (round_,) = history.ledger.rounds(Span(1, 4, 4))
+        (round_,) = rounds_of(history, 1, 4, 4)
         smaller = round_.participants.copy()
         smaller["distance"] /= 1e4
-        root = round_root(replace(round_, participants=smaller), history.ledger.keys(round_.clients))
+        root = round_root(replace(round_, participants=smaller), salts_of(history, round_.clients))
     edited_bytes = smaller.tobytes()
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
         database.execute("UPDATE round SET participants = ? WHERE branch = 1 AND round = 4", (edited_bytes,))
@@ -576,7 +577,7 @@ def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Pat
 @pytest.mark.parametrize("kind", ["run", "branch", "retrained", "erased"])
 def test_what_is_said_once_more_is_noticed(kind: str, made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        *_, last = history.ledger.entries(kind)
+        *_, last = entries_of(history, kind)
     appended(copy, kind, dict(last.body))
     with History(copy, create=False) as history:
         assert "once more" in refused(history, made)
@@ -584,7 +585,7 @@ def test_what_is_said_once_more_is_noticed(kind: str, made: Made, copy: Path) ->
 
 def test_an_erasure_of_whoever_did_not_ask_is_noticed(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        (plan,) = history.ledger.entries("erasure")
+        (plan,) = entries_of(history, "erasure")
     appended(copy, "erasure", {**plan.body, "clients": [1]})
     with History(copy, create=False) as history:
         assert any("about other clients" in each for each in history.integrity.verify())
@@ -613,7 +614,7 @@ def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None
 def rechained(copy: Path) -> None:
     """Compute the chain and its stamps anew, as only somebody can who has the secret."""
     with History(copy, create=False) as opened:
-        secret = opened.ledger.outside_secret(STAMPS)
+        secret = outside_secret(opened, STAMPS)
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
         previous = None
         query = "SELECT sequence, kind, time, body, root FROM journal ORDER BY sequence"
