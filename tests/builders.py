@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import fields
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from rescind import History
 from rescind.core.edges import sorted_group
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import write_body
+from rescind.history.recorder import Recorder
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, Entry, ModelId, RoundRecord, Span, Stretch
 
@@ -131,6 +134,22 @@ def erase_name(history: History, client: int) -> None:
 def one_turn(history: History) -> AbstractContextManager[object]:
     """Make one transaction of several calls."""
     return history.ledger.turn()
+
+
+def skip_checks(patch: pytest.MonkeyPatch) -> None:
+    """Let the recorder write down whatever it is told, as a changed program does."""
+    patch.setattr(Recorder, "_check_restart", lambda *_: None)
+    patch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+
+
+def delay_writing(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
+    """Let the thread that writes rounds wait before each."""
+
+    class Late(ThreadPoolExecutor):
+        def submit(self, write: Callable[..., Any], /, *given: Any, **options: Any) -> Future[Any]:
+            return super().submit(lambda: (wait(), write(*given, **options))[1])
+
+    patch.setattr("rescind.history.history.ThreadPoolExecutor", Late)
 
 
 def seal_bounds(history: History, content: bytes) -> None:

@@ -33,9 +33,9 @@ from rescind.core.facts import PublicHead, Sampling
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.erasure import Eraser
 from rescind.history.events import RequestWithdrawn
 from rescind.ledger.records import ErasureLevel
+from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch, Sifu
 from rescind.progress import notify_listener
 from rescind.testing.small import simulation
@@ -381,7 +381,7 @@ def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.Monke
             raise StillReadError("somebody reads")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Eraser, "_log", refused)
+            patched.setattr(SqlLedger, "compact", refused)
             with pytest.raises(StillReadError):
                 federation.forget(Scratch(), Rounds(1))
     (waits,) = shown("status", folder)["open_requests"]  # type: ignore[misc]

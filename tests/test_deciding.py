@@ -32,6 +32,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
+from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
@@ -364,21 +365,21 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
     federation: Revocable, monkeypatch: pytest.MonkeyPatch, method: Method, late: bool
 ) -> None:
     """Another process that plans sees the request open, and writes just before the branch is there or just after."""
-    history, check = federation.history, Recorder._check_restart
+    history, start_branch = federation.history, Ledger.start_branch
     number = history.requests.ask(["clinic-1"], BUDGET)
     exact = federation.plan(Exact(), number)
 
     def plan() -> None:
         history.journal.record(exact)
 
-    def check_slowly(*values: Any) -> None:
-        check(*values)
+    def start_slowly(*values: Any) -> None:
         if not late:
             plan()
+        start_branch(*values)
 
     planned = federation.plan(method, number)
     history.requests.approve(number, "A. Officer")
-    monkeypatch.setattr(Recorder, "_check_restart", check_slowly)
+    monkeypatch.setattr(Ledger, "start_branch", start_slowly)
     outcomes = replace(federation, after_round=lambda _: plan() if late else None).forget(
         method, Rounds(1), approval=True
     )

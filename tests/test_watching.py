@@ -26,10 +26,10 @@ from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.clocks import add_months
-from rescind.history.erasure import Eraser
 from rescind.history.events import TrainingDoubted
 from rescind.ledger.commitments import canonical, next_entry
 from rescind.ledger.records import Entry
+from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.views.clients import ClientState
@@ -200,7 +200,7 @@ def test_an_erasure_that_was_cut_off_is_counted_until_it_is_finished(
             raise StillReadError("somebody reads")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Eraser, "_log", refuse)
+            patched.setattr(SqlLedger, "compact", refuse)
             with pytest.raises(StillReadError):
                 federation.forget(Scratch(), Rounds(1))
     assert samples(metrics(folder))["rescind_unfinished_erasures"] == 1

@@ -36,6 +36,7 @@ from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
 from rescind.views.knowledge import find_known
+from tests.builders import skip_checks
 
 PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())
@@ -66,7 +67,7 @@ def audited(federation: Revocable, number: int = 1) -> VerifiedCertificate:
 @pytest.fixture
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the recorder write down whatever it is told."""
-    monkeypatch.setattr(Recorder, "_check_restart", lambda *_: None)
+    skip_checks(monkeypatch)
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, **lies: Any) -> None:

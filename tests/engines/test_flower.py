@@ -48,6 +48,7 @@ from rescind.flower.server.run import ModelFile
 from rescind.flower.server.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.naming import name_key
+from rescind.history.requests import Requests
 from rescind.history.witnesses import LOGGED, read_heads
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, Last, Method, Scratch, Sifu
@@ -1512,11 +1513,14 @@ def test_what_people_call_a_client_is_written_with_its_first_round(
     joining = grid(ask, authenticated=True)
     seen: list[str] = []
 
-    def die(*_: object) -> None:
+    record_plan = Requests.record_plan
+
+    def die(*given: Any) -> None:
+        record_plan(*given)
         seen.append("a plan")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "_tell_plan", die)
+    monkeypatch.setattr(Requests, "record_plan", die)
     with pytest.raises(KeyboardInterrupt):
         rescind.flower.run(recorded(history), joining, initial(), num_rounds=2)
     assert asked

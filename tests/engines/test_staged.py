@@ -47,7 +47,7 @@ from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
-from tests.builders import rounds_of
+from tests.builders import rounds_of, skip_checks
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -510,7 +510,7 @@ def test_a_body_may_be_trained_on_fewer_rows_than_the_head_is_solved_on() -> Non
 
 def test_a_body_that_others_trained_or_changed_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer refuses it; whoever changes the writer is found out by the history."""
-    monkeypatch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+    skip_checks(monkeypatch)
     with History.in_memory() as history:
         start(history)
         with history.recording(history.run.facts, history.model(ModelId(0, 0))) as recorder:
@@ -533,7 +533,7 @@ def name_later(patch: pytest.MonkeyPatch) -> None:
         finish(self)
 
     patch.setattr(Recorder, "name_anchors", lambda _, *told: named.append(told))
-    patch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+    skip_checks(patch)
     patch.setattr(Recorder, "finish_body", finish_body)
 
 

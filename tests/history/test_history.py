@@ -33,6 +33,7 @@ from rescind.errors import (
     UnknownClientError,
     UnsafePermissionsError,
 )
+from rescind.history.erasure import Eraser
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
@@ -445,11 +446,11 @@ def test_two_threads_that_read_a_timeline_at_once_read_no_event_twice(
 def test_a_run_that_stopped_before_its_first_model_is_no_broken_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: History) -> None:
+    def stop(_: Eraser) -> None:
         raise OSError("no room")
 
     with History(tmp_path / "history") as history:
-        monkeypatch.setattr(History, "_recover", stop)
+        monkeypatch.setattr(Eraser, "sweep", stop)
         with pytest.raises(OSError, match="no room"), history.recording(FACTS, {"weight": np.zeros(2)}):
             pass
         assert history.integrity.entry_times()

@@ -49,9 +49,9 @@ from rescind.errors import (
     SchemaVersionError,
 )
 from rescind.forgetting import Revocable
-from rescind.history.erasure import Eraser
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
+from rescind.ledger.contract import Ledger
 from rescind.ledger.databases import Postgresql
 from rescind.ledger.foreign_objects import find_strange_objects
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
@@ -465,7 +465,7 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
 ) -> None:
     with frozen.open() as history, monkeypatch.context() as patch:
         history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
-        patch.setattr(Eraser, "_erase_rounds", lambda *_: 1 / 0)
+        patch.setattr(Ledger, "erase_rounds", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
     with next_schema():

@@ -36,7 +36,7 @@ from rescind.ledger.records import ModelId
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Exact, Last, Solve
 from rescind.testing.small import simulation
-from tests.builders import entries_of, rounds_of
+from tests.builders import delay_writing, entries_of, rounds_of
 
 START = {"theta": np.zeros(12)}
 CLIENTS = federation(1)
@@ -333,7 +333,7 @@ def test_a_history_is_closed_after_the_round_that_is_being_written(
 
 
 def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, write, used_again, handed = Recorder.record, Recorder._write, threading.Event(), list[float]()
+    record, used_again, handed = Recorder.record, threading.Event(), list[float]()
 
     def record_and_reuse(recorder: Recorder, names: Any, weights: Any, *given: Any, **options: Any) -> None:
         handed.extend(weights)
@@ -341,12 +341,8 @@ def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: p
         weights[:] = 1e6
         used_again.set()
 
-    def write_late(*given: Any) -> None:
-        assert used_again.wait(30)
-        write(*given)
-
     monkeypatch.setattr(Recorder, "record", record_and_reuse)
-    monkeypatch.setattr(Recorder, "_write", write_late)
+    delay_writing(monkeypatch, lambda: used_again.wait(30))
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 1, range(6), behind=True)
     (round_,) = rounds_of(history, 0, 1, 1)
@@ -356,11 +352,14 @@ def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: p
 def test_who_takes_part_is_known_before_the_round_is_written(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recorder, "_write", lambda *_: None)
+    looked = threading.Event()
+    delay_writing(monkeypatch, lambda: looked.wait(30))
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 1, range(6), behind=True)
         # Whoever asks is recorded, and whoever is missing is waited for, however slow the writer is.
         assert history.participants.all().keys() == {name(client) for client in range(6)}
+        assert history.newest.round == 0
+        looked.set()
 
 
 def test_the_first_round_since_a_run_was_opened_says_so(history: History) -> None:
