@@ -20,7 +20,7 @@ FOLDERS = [Path(__file__).with_name("revisions")]
 
 
 def upgrade_tables(connection: Connection, version: int) -> None:
-    """Run the revisions after a schema, within the caller's transaction; schema 0 is an empty database."""
+    """Run the revisions after a schema, within the caller's transaction."""
     scripts = ScriptDirectory(str(FOLDERS[0]), version_locations=[str(folder) for folder in FOLDERS])
     operations = Operations(MigrationContext.configure(connection))
     # The newest comes first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic.operations import Operations
 from sqlalchemy import Column, Integer, LargeBinary
 
-revision, down_revision = "8", "7"
+revision, down_revision = "8", None
 
 
 def upgrade(op: Operations) -> None:
