@@ -16,8 +16,8 @@ from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, Entry, ModelId
 from rescind.methods import Last, Solve
 from rescind.serving import TotalRounds, choose_method, serve
-from rescind.testing.ledgers import NOW
 from rescind.testing.small import simulation
+from tests.history.ledger_suite import NOW
 
 BUDGET = Budget(8.0, 0.01)
 EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}

@@ -5,7 +5,7 @@ from moto.server import ThreadedMotoServer
 
 from benchmarks._postgresql import server
 
-pytest.register_assert_rewrite("rescind.testing.ledgers")
+pytest.register_assert_rewrite("tests.history.ledger_suite")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from rescind.ledger.commitments import broken_links
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import ModelId, Span
 from rescind.ledger.sql import SqlLedger
-from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
+from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable
 
 BRANCHES = st.integers(0, 3)
 NUMBERS = st.integers(0, 6)

@@ -1,4 +1,4 @@
-"""The suite that ships with the package, on every ledger there is."""
+"""The suite of ledgers, on every ledger there is."""
 
 import uuid
 
@@ -6,7 +6,7 @@ import pytest
 
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.sql import SqlLedger
-from rescind.testing.ledgers import LedgerConformance
+from tests.history.ledger_suite import LedgerConformance
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from rescind.ledger.commitments import broken_links
 from rescind.ledger.records import ModelId, Span
 from rescind.ledger.schema import SCHEMA_VERSION
 from rescind.ledger.sql import SqlLedger
-from rescind.testing.ledgers import NOW, a_round, a_stretch, digest, group, readable
+from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable
 
 
 class InAFile:
@@ -501,7 +501,7 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
 
 
 KILLED = """
-from rescind.testing.ledgers import a_round, digest, NOW, ModelId
+from tests.history.ledger_suite import a_round, digest, NOW, ModelId
 import rescind.ledger.sql as sql
 ledger.register(["ann", "bob"], NOW)
 ledger.start_branch(0, digest("m"), {}, NOW)

@@ -27,7 +27,6 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.ledger.records import ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
-from rescind.testing.ledgers import NOW
 
 MakeRevocable: TypeAlias = Callable[[History], Revocable]
 
@@ -112,7 +111,7 @@ class MethodConformance:
     def test_the_forgotten_never_train_again(self, method: Method, make_revocable: MakeRevocable) -> None:
         with History.in_memory() as history:
             revocable = make_revocable(history)
-            gone = history.ledger.register(pick_names(revocable, 0, 1, 2), NOW)
+            gone = history.ledger.register(pick_names(revocable, 0, 1, 2), history.journal.now())
             forget_in_sequence(revocable, method)
             assert not [model_id for model_id in history.ledger.rounds_of(gone[:2]) if model_id.branch >= 1]
             assert not [model_id for model_id in history.ledger.rounds_of(gone[2:]) if model_id.branch >= 2]

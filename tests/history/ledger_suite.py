@@ -1,12 +1,8 @@
 """The contract of a ledger as tests: every sentence of ``Ledger``, for whatever a ledger is built on.
 
-Derive from ``LedgerConformance`` in a test module of yours and give it one fixture, ``open_ledger``: a function that
-opens the same store each time it is called, and makes it the first time. For readable failures, call
-``pytest.register_assert_rewrite("rescind.testing.ledgers")`` before you import it.
+``LedgerConformance`` needs one fixture, ``open_ledger``: a function that opens the same store each time it is called,
+and makes it the first time.
 """
-
-# Tests are asserts, and their names are what they say.
-# ruff: noqa: D102, S101
 
 from __future__ import annotations
 
