@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -45,12 +45,6 @@ EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secr
 
 def say(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 @pytest.fixture

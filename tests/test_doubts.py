@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,6 @@ from rescind.views.overview import overview
 from tests.builders import entries_of, rounds_of
 
 BUDGET = Budget(8.0, 0.01)
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as opened:
-        yield opened
 
 
 def honest(clients: int = 6, **options: Any) -> Any:

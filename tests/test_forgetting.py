@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -57,9 +56,8 @@ SEED = b"noise"
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
+def history(stored_history: History) -> History:
+    return stored_history
 
 
 @pytest.fixture

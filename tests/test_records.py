@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,12 +36,6 @@ from tests.builders import erase_name
 BUDGET = Budget(8.0, 0.01)
 SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
 RECORDS = PrivacyScope.RECORDS
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def engine(without: int = 0, *, absent: tuple[str, ...] = (), **options: Any) -> Simulation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,12 +35,6 @@ class Shelf:
 
     def clear(self) -> None:
         self.told.append(None)
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def test_nobody_asks(history: History) -> None:

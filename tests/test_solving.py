@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,12 +38,6 @@ from rescind.testing.small import TRAINING, federation, simulation
 BUDGET = Budget(8.0, 0.01)
 SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
 EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def engine(clients: int = 6, seed: int = 0, without: Sequence[str] = (), **options: Any) -> Simulation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,6 @@ from tests.recording import wrap
 
 CLINICS = federation(3).shards
 Load = Callable[[str], tuple[Any, ...]]
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def rows(name: str) -> tuple[Any, Any]:

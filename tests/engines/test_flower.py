@@ -6,7 +6,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -124,12 +124,6 @@ def recorded(history: History, strategy: Any = None, **options: Any) -> Recorded
 
 def fedavg(**options: Any) -> FedAvg:
     return FedAvg(**({"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1} | options))
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def engine_of(strategy: Recorded, on: InProcessGrid) -> Any:

@@ -6,7 +6,6 @@ import copy
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -47,12 +46,6 @@ from rescind.ledger.records import ModelId
 from tests.builders import labels_of, rounds_of
 
 EVIL, HONEST = NAMES[4], NAMES[:4]
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def nothing(rng: np.random.Generator, reply: Message, msg: Message) -> None:

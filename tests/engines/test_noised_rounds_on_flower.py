@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,12 +136,6 @@ def start(history: History, num_rounds: int, grid: InProcessGrid | None = None, 
     return rescind.flower.run(
         recorded(history, **options), grid or on_grid(), head(), num_rounds=num_rounds, timeout=5.0, **own
     )
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def certified(history: History, number: int) -> Predicate:

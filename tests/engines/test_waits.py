@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,6 @@ from tests.recording import wrap
 
 CLINICS = federation(4).shards
 BUDGET = Budget(1.0, 1e-5)
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 @pytest.fixture(autouse=True)

@@ -38,12 +38,6 @@ START = {"theta": CLIENTS.start}
 Arrays = dict[str, np.ndarray]
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
-
-
 def record(history: History, rounds: int) -> None:
     with history.recording(FACTS, START, capacity=4) as recorder:
         train(recorder, CLIENTS, rounds, range(5))

@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -41,12 +40,6 @@ from tests.builders import (
     stretches_of,
 )
 from tests.history.test_erasure import START, restarted
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
 
 
 def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) -> None:

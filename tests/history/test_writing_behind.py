@@ -50,12 +50,6 @@ STAGES = {
 }
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
-
-
 class Gate:
     """Holds up the writer's commit until it is opened."""
 
