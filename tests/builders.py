@@ -1,4 +1,4 @@
-"""What many tests make and look at: what a history holds, and what somebody does to it who tampers with it."""
+"""What many tests make: a federation, keys, a budget; what a history holds; what is done to it by who tampers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,29 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from securesystemslib.signer import CryptoSigner
 
-from rescind import History
+from rescind import Budget, History, Sampling
 from rescind.core.edges import sorted_group
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import write_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.simulation import Simulation
+from rescind.testing.small import simulation
 
 NOON = "2026-11-01T12:00:00+00:00"
+BUDGET = Budget(8.0, 0.01)
+SIGNER = CryptoSigner.generate_ed25519()
+KEY = SIGNER.public_key
+
+
+def everybody(clients: int = 10, seed: int = 0, **options: Any) -> Simulation:
+    """Return the small federation with everybody in every round, and noise that is secret."""
+    chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
+    return simulation(clients, seed, **chosen)
+
 
 # What a history holds
 

@@ -19,13 +19,12 @@ from rescind import History, __version__
 from rescind.certificates.files import read_evidence
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ROOT
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
-from tests.builders import entries_of, register
+from tests.builders import BUDGET, entries_of, register
 
 
 @pytest.fixture
@@ -223,7 +222,7 @@ def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
     with History(folder) as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        number = history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Scratch(), Rounds(1))
         said("certify", folder, number, "--key", tmp_path / "operator", "-o", certificate)
         federation.train(Rounds(3))

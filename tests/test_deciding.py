@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rescind import Budget, Exact, History, Revocable, Rounds, Sampling
+from rescind import Exact, History, Revocable, Rounds
 from rescind.certificates.approvals import find_approval_problem, sign_by
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.issue import build_statement
@@ -36,11 +36,7 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
-from rescind.testing.small import simulation
-from tests.builders import entries_of
-
-BUDGET = Budget(8.0, 0.01)
-EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
+from tests.builders import BUDGET, entries_of, everybody
 
 
 def say(*words: object) -> Result:
@@ -49,7 +45,7 @@ def say(*words: object) -> Result:
 
 @pytest.fixture
 def federation(history: History) -> Revocable:
-    made = Revocable(history, simulation(6, **EVERYBODY))
+    made = Revocable(history, everybody(6))
     made.train(Rounds(3))
     return made
 
@@ -158,7 +154,7 @@ def test_a_refused_request_is_closed_and_its_client_stays(federation: Revocable)
 
 def served_with(folder: Path, *words: object) -> Path:
     with History(folder / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
@@ -217,7 +213,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
     assert say("key", "new", keys / "other.key").exit_code == 0
     listed = [load_public_key(keys / "officer.key.pub")]
     with History(keys / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         number = history.requests.ask(["clinic-1"], BUDGET)
         assert federation.forget(Exact(), Rounds(2), approval=listed) == []
@@ -271,7 +267,7 @@ def test_what_lists_no_keys_is_refused(federation: Revocable, approval: Any) -> 
 
 def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
@@ -285,7 +281,7 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
 
 def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.plan(Exact(), 1)
@@ -479,7 +475,7 @@ def count(turns: int, then: Callable[[int], bool] = lambda _: True) -> Callable[
 
 
 def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     served: list[Outcome] = []
     pauses = iter([["clinic-1"], [], ["clinic-2"], [], []])
 
@@ -494,7 +490,7 @@ def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> N
 
 
 def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     served: list[Outcome] = []
     asked = iter([["clinic-1"], ["clinic-2"], [], [], []])
     seen: list[int] = []
@@ -527,7 +523,7 @@ def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(fe
 
 
 def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     served: list[Outcome] = []
     steps: list[Callable[[], object]] = [
         lambda: history.requests.ask(["clinic-1"], BUDGET),
@@ -580,7 +576,7 @@ class Shelf:
 
 
 def test_a_model_that_knows_nobody_who_waits_stays_where_it_is(history: History) -> None:
-    federation, shelf = Revocable(history, simulation(6, **EVERYBODY)), Shelf()
+    federation, shelf = Revocable(history, everybody(6)), Shelf()
     steps: list[Callable[[], object]] = [
         lambda: [history.requests.ask([name], BUDGET) for name in ("clinic-1", "clinic-2")],
         lambda: history.requests.approve(2, "A. Officer"),
@@ -603,7 +599,7 @@ def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: 
     def drop(_: RecordedPlan) -> None:
         history.requests.withdraw(1)
 
-    federation = Revocable(history, simulation(6, **EVERYBODY), planned=drop)
+    federation = Revocable(history, everybody(6), planned=drop)
     steps = [lambda: history.requests.ask(["clinic-1"], BUDGET)]
 
     def pause() -> None:
@@ -616,7 +612,7 @@ def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: 
 
 def filed(deadline: datetime) -> FiledRequest:
     with History.in_memory() as other:
-        federation = Revocable(other, simulation(6, **EVERYBODY))
+        federation = Revocable(other, everybody(6))
         federation.train(Rounds(1))
         number = other.requests.ask(["clinic-1"], BUDGET, deadline=deadline)
         return other.timeline.open_requests[number]
@@ -658,7 +654,7 @@ def test_at_night_or_when_it_is_urgent() -> None:
 )
 def test_a_month_is_a_month_of_the_calendar(asked: str, due: str) -> None:
     with History.in_memory() as history:
-        Revocable(history, simulation(4, **EVERYBODY)).train(Rounds(1))
+        Revocable(history, everybody(4)).train(Rounds(1))
         now = datetime.fromisoformat(f"{asked}T23:30:00+00:00")
         history.journal.clock = lambda: now
         number = history.requests.ask(["clinic-1"], BUDGET)

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind
-from rescind import History, Sampling
+from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.arrays import Tensor
-from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
 from rescind.engines.engine import TOO_LONG, Engine, Replies
 from rescind.engines.server import Average, NoisedAverage, RoundResult, average
@@ -30,15 +27,13 @@ from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Exact, Last, Scratch
-from rescind.testing.small import TRAINING, simulation
+from rescind.testing.small import TRAINING
 from rescind.views.overview import overview
-from tests.builders import entries_of, rounds_of
-
-BUDGET = Budget(8.0, 0.01)
+from tests.builders import BUDGET, KEY, SIGNER, entries_of, everybody, rounds_of
 
 
 def honest(clients: int = 6, **options: Any) -> Any:
-    return simulation(clients, **({"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options))
+    return everybody(clients, **options)
 
 
 class Lying:
@@ -460,8 +455,7 @@ def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     federation.forget(Last(), Rounds(2))
     certified = build_statement(history, number)
     assert certified.predicate.facts.sources.training == "executed by our helper"
-    key = Ed25519PrivateKey.generate()
-    content, keys = sign(certified, [CryptoSigner(key)]), [SSlibKey.from_crypto(key.public_key())]
+    content, keys = sign(certified, [SIGNER]), [KEY]
     with history.recording(honest().facts, honest().start()) as recorder:
         recorder.doubt("something was seen")
     (since,) = verify(content, keys, history=history).since
@@ -473,7 +467,7 @@ def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     assert again.predicate.mode == "instance"
     assert again.predicate.facts.sources.training == "declared by the operator"
     assert not any("proven" in each.what + each.basis for each in again.predicate.assumptions)
-    verify(sign(again, [CryptoSigner(key)]), keys, history=history)
+    verify(sign(again, [SIGNER]), keys, history=history)
 
 
 def test_a_lifted_doubt_about_float32_proves_nothing_any_more(history: History) -> None:

@@ -19,13 +19,11 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key, load_signer
 from rescind.cli import app
-from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch
-from rescind.testing.small import simulation
+from tests.builders import BUDGET, everybody
 
 PASSPHRASE = "correct horse battery"  # noqa: S105
 
@@ -34,11 +32,11 @@ PASSPHRASE = "correct horse battery"  # noqa: S105
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder with a history in which request 1 was served, two keys, and a certificate."""
     place = tmp_path_factory.mktemp("made")
-    engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    engine = everybody(6)
     with History(place / "history") as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(6))
-        assert history.requests.ask(["clinic-1"], Budget(8.0, 0.01)) == 1
+        assert history.requests.ask(["clinic-1"], BUDGET) == 1
         federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
         own = create_key(place / "operator", PASSPHRASE)
         create_key(place / "stranger", PASSPHRASE)

@@ -49,9 +49,8 @@ from rescind.simulation import Federation as ImageFederation
 from rescind.simulation import Network, Shard, Simulation, SoftmaxHead
 from rescind.testing.methods import CutOffError, die_after, pick_names
 from rescind.testing.small import TRAINING, federation, simulation
-from tests.builders import entries_of, rounds_joined
+from tests.builders import BUDGET, entries_of, rounds_joined
 
-BUDGET = Budget(8.0, 0.01)
 SEED = b"noise"
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rescind import History, Sampling
-from rescind.core.calibration import Budget
+from rescind import History
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, RoundResult
 from rescind.engines.stops import Accuracy, Rounds
@@ -18,10 +17,7 @@ from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last, Scratch
-from rescind.testing.small import simulation
-from tests.builders import entries_of, rounds_joined
-
-BUDGET = Budget(8.0, 0.01)
+from tests.builders import BUDGET, entries_of, everybody, rounds_joined
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Federation:
 def federation() -> Iterator[Federation]:
     with History.in_memory() as history:
         shown: list[ModelId] = []
-        engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        engine = everybody(6)
         yield Federation(history, shown, Revocable(history, engine, watch=lambda model_id, _: shown.append(model_id)))
 
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -28,11 +27,9 @@ from rescind.testing.grid import InProcessGrid
 from rescind.texts import natural_order
 from rescind.views.clients import ClientState, KnownClient, list_clients
 from rescind.views.overview import overview
-from tests.builders import entries_of, register
+from tests.builders import BUDGET, entries_of, register
 from tests.engines.test_flower import grid, initial, recorded
 from tests.engines.test_staged import ANCHORS, CLINICS, start
-
-BUDGET = Budget(8.0, 0.01)
 
 
 def federation(history: History, *absent: str, **options: Any) -> Revocable:

@@ -23,17 +23,16 @@ from typer.testing import CliRunner
 from rescind import Exact, History, Rounds, Scratch
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.errors import LockedError, PendingRequestError, RegistryError
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.mlflow import Published, _Registry, publish
 from rescind.testing.small import simulation
+from tests.builders import BUDGET
 
 pytest.importorskip("mlflow", reason="`.ci/full mlflow` installs it")
 # MLflow's store warns of its own tables, and of what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore")
-BUDGET = Budget(8.0, 0.01)
 
 
 def federation(history: History, clients: int = 4) -> Revocable:

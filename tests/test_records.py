@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner
 
-from rescind import Budget, Exact, History, Last, Revocable, Rounds, Sampling, Scratch, Sifu
+from rescind import Exact, History, Last, Revocable, Rounds, Sampling, Scratch, Sifu
 from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
@@ -31,10 +29,8 @@ from rescind.methods import FineTuning, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, federation
-from tests.builders import erase_name
+from tests.builders import BUDGET, SIGNER, erase_name
 
-BUDGET = Budget(8.0, 0.01)
-SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
 RECORDS = PrivacyScope.RECORDS
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner
 
 from rescind import Budget, Facts, History, Last, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, Scratch
 from rescind.audit.replay import distance
@@ -33,17 +31,14 @@ from rescind.ledger.records import ModelId
 from rescind.methods import Solve
 from rescind.pages.certificate import render_certificate
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
-from rescind.testing.small import TRAINING, federation, simulation
-
-BUDGET = Budget(8.0, 0.01)
-SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
-EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
+from rescind.testing.small import TRAINING, federation
+from tests.builders import BUDGET, SIGNER, everybody
 
 
 def engine(clients: int = 6, seed: int = 0, without: Sequence[str] = (), **options: Any) -> Simulation:
     """Return the small federation, everybody in every round; ``without`` some of its clients."""
     if not without:
-        return simulation(clients, seed, **(EVERYBODY | options))
+        return everybody(clients, seed, **options)
     whole = federation(clients, seed)
     shards = {name: shard for name, shard in whole.shards.items() if name not in without}
     head = SoftmaxHead(*whole.inputs, whole.classes)

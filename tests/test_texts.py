@@ -23,15 +23,13 @@ from typer.testing import CliRunner
 from rescind import History
 from rescind.cli import app
 from rescind.core.aggregation import Aggregator
-from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.events import TrainingDoubted
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.texts import is_plain, make_plain
-from tests.builders import register
+from tests.builders import BUDGET, everybody, register
 
 HOSTILE = {
     "a closing tag": "[/]",
@@ -68,12 +66,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A history with an open and a served request, a doubt, and labels that nobody checked."""
     folder = tmp_path_factory.mktemp("texts")
     with History(folder / "history") as history:
-        engine = simulation(9, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        engine = everybody(9)
         federation = Revocable(history, engine, capacity=4)
         federation.train(Rounds(4))
-        number = history.requests.ask(["clinic-8"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-8"], BUDGET)
         federation.forget(Scratch(), Rounds(2))
-        history.requests.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
+        history.requests.ask([f"clinic-{at}" for at in range(8)], BUDGET)
         reason = "because \x1b[2J [/] \u202eof it"
         history.journal.record(TrainingDoubted(1, 1, reason))
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
@@ -31,14 +30,12 @@ from rescind.ledger.commitments import canonical, next_entry
 from rescind.ledger.records import Entry
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch
-from rescind.testing.small import simulation
 from rescind.views.clients import ClientState
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import count_days_left, find_overdue
-from tests.builders import append_entry, entries_of, labels_of, rounds_of
+from tests.builders import BUDGET, append_entry, entries_of, everybody, labels_of, rounds_of
 from tests.engines.test_flower import grid, initial, recorded
 
-BUDGET = Budget(8.0, 0.01)
 LABELS = ["Charité", 'Hôpital "Nord"', '{run="x"} 1', "St. Mary's\nrescind_lie 1", "Clinic-5"]
 
 
@@ -47,8 +44,7 @@ def said(*words: object) -> Result:
 
 
 def engine(seed: int = 0, **options: Any) -> Any:
-    chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
-    return simulation(12, seed, **chosen)
+    return everybody(12, seed, **options)
 
 
 def metrics(folder: Path) -> str:

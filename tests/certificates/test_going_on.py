@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
 from rescind.certificates.envelope import sign
@@ -18,8 +16,7 @@ from rescind.certificates.predicate import Predicate, Sha256, Statement
 from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.checkpoints.tensors import save
-from rescind.core.calibration import Budget
-from rescind.core.facts import PrivacyScope, PublicHead, Sampling
+from rescind.core.facts import PrivacyScope, PublicHead
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -29,19 +26,14 @@ from rescind.ledger.commitments import NO_HEAD
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
-from tests.builders import entries_of, rounds_of
+from tests.builders import BUDGET, KEY, SIGNER, entries_of, everybody, rounds_of
 
-PRIVATE = Ed25519PrivateKey.generate()
-OPERATOR, KEY = CryptoSigner(PRIVATE), SSlibKey.from_crypto(PRIVATE.public_key())
-BUDGET = Budget(8.0, 0.01)
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 
 
 @pytest.fixture
 def federation() -> Iterator[Revocable]:
-    engine = simulation(
-        30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
-    )
+    engine = everybody(30, public=HEAD, public_schedule=True)
     with History.in_memory() as history:
         made = Revocable(history, engine)
         made.train(Rounds(12))
@@ -55,7 +47,7 @@ def forgotten(federation: Revocable, name: str, method: Method) -> int:
 
 
 def certified(federation: Revocable, number: int) -> bytes:
-    return sign(build_statement(federation.history, number), [OPERATOR])
+    return sign(build_statement(federation.history, number), [SIGNER])
 
 
 def checked(content: bytes, federation: Revocable) -> VerifiedCertificate:
@@ -185,9 +177,9 @@ def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revo
             for each, digest in zip(found.subject, (model, head), strict=True)
         )
         lie = found.model_copy(update={"subject": subjects})
-        verify(sign(lie, [OPERATOR]), [KEY])
+        verify(sign(lie, [SIGNER]), [KEY])
         with pytest.raises(HistoryMismatchError):
-            checked(sign(lie, [OPERATOR]), federation)
+            checked(sign(lie, [SIGNER]), federation)
 
 
 def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocable) -> None:
@@ -312,7 +304,7 @@ def test_only_models_that_a_claim_is_about_are_certified(federation: Revocable) 
     # Whoever signs something else is found out.
     for lie in ("1.2", "1.4", "1.5", "0.3"):
         predicate = chosen.predicate.model_copy(update={"model": lie})
-        content = sign(chosen.model_copy(update={"predicate": predicate}), [OPERATOR])
+        content = sign(chosen.model_copy(update={"predicate": predicate}), [SIGNER])
         with pytest.raises(HistoryMismatchError):
             checked(content, federation)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
 from rescind import forgetting as forgetting_module
@@ -20,7 +18,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import VerifiedCertificate, verify
 from rescind.checkpoints.tensors import digest
 from rescind.core.calibration import Budget
-from rescind.core.facts import Facts, Mode, Sampling
+from rescind.core.facts import Facts, Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined, group_sensitivity
 from rescind.core.summary import Request, Summary
@@ -34,16 +32,12 @@ from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
-from rescind.testing.small import simulation
 from rescind.views.knowledge import find_known
-from tests.builders import skip_checks
-
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+from tests.builders import KEY, SIGNER, everybody, skip_checks
 
 
 def engine(clients: int = 10) -> Simulation:
-    return simulation(clients, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(clients)
 
 
 @pytest.fixture
@@ -61,7 +55,7 @@ def forgotten(federation: Revocable, method: Method, level: ErasureLevel = Erasu
 
 def audited(federation: Revocable, number: int = 1) -> VerifiedCertificate:
     history = federation.history
-    return verify(sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
+    return verify(sign(build_statement(history, number), [SIGNER]), [KEY], history=history)
 
 
 @pytest.fixture

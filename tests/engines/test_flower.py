@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
@@ -28,7 +27,6 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 import rescind.flower
 import rescind.flower.server.run as run_module
@@ -55,7 +53,7 @@ from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
-from tests.builders import entries_of, labels_of, register, rounds_of
+from tests.builders import BUDGET, KEY, SIGNER, entries_of, labels_of, register, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -198,12 +196,12 @@ def test_a_grid_and_the_simulator_leave_the_same_history(history: History, optio
 def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: History) -> None:
     strategy = recorded(history, level=ErasureLevel.OUTPUT)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
-    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], BUDGET)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
     with History.in_memory() as other:
         revocable = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED)
         revocable.train(rescind.flower.Rounds(12))
-        other.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+        other.requests.ask(["clinic-2"], BUDGET)
         revocable.forget(Sifu(), rescind.flower.Rounds(12), level=ErasureLevel.OUTPUT)
         (own,), (simulated,) = history.outcomes(), other.outcomes()
         assert own.restart is not None
@@ -693,13 +691,13 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
     assert "since model 0.3: 3 of 6 replies" in doubt
     assert sum(doubt in record.getMessage() for record in caplog.records if record.levelname == "WARNING") == 1
     liars.clear()
-    history.requests.ask(["clinic-0"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-0"], BUDGET)
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     # Where nobody says how to forget it is done so that it can be certified.
-    history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-1"], BUDGET)
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     history.lift_doubts("three clinics trained by an old app")
-    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], BUDGET)
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     modes = [outcome.restart.planned and outcome.restart.planned.candidate.mode for outcome in history.outcomes()]
     assert modes == [Mode.HEURISTIC, Mode.EXACT, Mode.INSTANCE]
@@ -714,7 +712,7 @@ def test_what_was_begun_goes_on_by_its_own_method_though_it_is_doubted_since(his
 
     on, strategy = grid(by_some), recorded(history)
     rescind.flower.run(strategy, on, initial(), num_rounds=12)
-    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], BUDGET)
     liars.update(["clinic-3", "clinic-4", "clinic-5"])
 
     def die(round_: int, arrays: ArrayRecord) -> None:
@@ -782,7 +780,7 @@ def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds
     strategy = recorded(history, Telling(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1))
     rescind.flower.run(strategy, grid(clients=5), initial(), num_rounds=4)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=6)
-    history.requests.ask([list(CLINICS)[5]], Budget(8.0, 0.01))
+    history.requests.ask([list(CLINICS)[5]], BUDGET)
     evaluated: list[int] = []
     result = rescind.flower.run(
         strategy,
@@ -796,7 +794,7 @@ def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds
     assert told == [1, 2, 3, 4, 5, 6, 5, 6]
     assert evaluated == sorted(result.train_metrics_clientapp) == [5, 6]
     # After noise, and by a rule about a branch, they are the branch's.
-    history.requests.ask([next(iter(CLINICS))], Budget(8.0, 0.01))
+    history.requests.ask([next(iter(CLINICS))], BUDGET)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=2, method=Last())
     rescind.flower.run(strategy, grid(), initial(), until=Rounds(3))
     assert told[8:] == [1, 2, 3]
@@ -1016,9 +1014,8 @@ def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None
     assert (statement.predicate.mode, statement.predicate.model) == ("exact", "1.3")
     stated = statement.predicate.training
     assert (stated.loss, stated.steps, stated.learning_rate) == ("NetworkLoss", None, None)
-    key = Ed25519PrivateKey.generate()
-    content = sign(statement, [CryptoSigner(key)])
-    verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
+    content = sign(statement, [SIGNER])
+    verify(content, [KEY], history=history)
 
 
 @pytest.mark.parametrize(
@@ -1419,7 +1416,7 @@ def test_who_asks_while_clients_evaluate_is_not_in_what_the_server_evaluates(ask
 
 def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_same_run(asking: Asking) -> None:
     asking.run(grid(), num_rounds=2)
-    first = asking.history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    first = asking.history.requests.ask(["clinic-2"], BUDGET)
     result = asking.run(grid(asking.on_reply(ModelId(1, 2))), num_rounds=3, method=Last())
     assert [each.asked.number for each in asking.history.outcomes()] == [first, asking.number]
     # The first one's branch knows who asked, and so it is finished and not looked at.

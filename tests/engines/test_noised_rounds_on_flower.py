@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
@@ -21,7 +20,6 @@ from flwr.serverapp.strategy import (
     FedProx,
     Result,
 )
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind.flower
@@ -46,12 +44,11 @@ from rescind.serving import choose_method
 from rescind.simulation import Federation, Network, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
-from tests.builders import rounds_of
+from tests.builders import BUDGET, KEY, SIGNER, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
 SEED = b"a federation for tests 0"
-BUDGET = Budget(8.0, 0.01)
 NOISED = NoisedAverage(clip=0.5, denominator=4.0, noise_multiplier=4.0)
 SEEDED = replace(NOISED, seed=SEED)
 # What reaches a client's own code is altered by it, if it is there.
@@ -140,9 +137,8 @@ def start(history: History, num_rounds: int, grid: InProcessGrid | None = None, 
 
 def certified(history: History, number: int) -> Predicate:
     """Sign what became of a request, verify it against the history, and return what it says."""
-    key = Ed25519PrivateKey.generate()
-    content = sign(build_statement(history, number), [CryptoSigner(key)])
-    verified = verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
+    content = sign(build_statement(history, number), [SIGNER])
+    verified = verify(content, [KEY], history=history)
     return verified.statement.predicate
 
 

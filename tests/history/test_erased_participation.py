@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner
 
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.certificates.envelope import sign
@@ -23,9 +21,8 @@ from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp
 from rescind.simulation import Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, federation
-from tests.builders import rounds_of
+from tests.builders import SIGNER, rounds_of
 
-SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
 SERVER = NoisedAverage(clip=0.5, denominator=8.0, noise_multiplier=20.0)
 TRAINING = LocalTraining(steps=1, learning_rate=0.5, loss=SoftmaxL2(0.02, 1.0))
 Joined = dict[ModelId, set[int]]

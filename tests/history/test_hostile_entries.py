@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescind import Budget, History, Revocable, Rounds, Sampling
+from rescind import History, Revocable, Rounds
 from rescind.certificates.issue import build_statement
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.events import EVENTS, read_event
@@ -25,12 +25,10 @@ from rescind.ledger.contract import STAMPS
 from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
-from rescind.testing.small import simulation
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import open_requests, overview
-from tests.builders import entries_of, outside_secret
+from tests.builders import BUDGET, entries_of, everybody, outside_secret
 
-BUDGET = Budget(8.0, 0.01)
 WRONG: tuple[Any, ...] = (
     None,
     True,
@@ -63,7 +61,7 @@ class Made(NamedTuple):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("hostile") / "history"
-    engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    engine = everybody(6)
     with History(folder) as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(2))

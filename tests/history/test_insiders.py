@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from psycopg import sql
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from sqlalchemy import make_url
 
 from benchmarks._objects import keep_objects
@@ -29,7 +27,6 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.cli.examination import examine
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.forgetting import Revocable
@@ -40,10 +37,8 @@ from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel
 from rescind.methods import Last, Scratch, Sifu
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
-from tests.builders import entries_of, outside_secret, rounds_of, salts_of
+from tests.builders import KEY, SIGNER, entries_of, everybody, outside_secret, rounds_of, salts_of
 
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
 TABLES = ("client", "client_object", "identity", "kept", "participation", "round")
 
 
@@ -58,7 +53,7 @@ class Made:
 
 
 def engine() -> Simulation:
-    return simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(10)
 
 
 def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tuple[bytes, ...]]:
@@ -72,7 +67,7 @@ def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tu
     backup()
     federation.forget(Last(), Rounds(4))
     heads.append(history.head)
-    return sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), tuple(heads)
+    return sign(build_statement(history, number), [SIGNER]), tuple(heads)
 
 
 @pytest.fixture(scope="module")
@@ -710,7 +705,7 @@ def test_an_edit_on_postgresql_is_noticed(
 @pytest.mark.parametrize("goal", [None, Goal(Budget(5.0, 1e-5), 0.5)])
 def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: bool, capacity: int) -> None:
     """Restarts from anywhere, erasures of both levels and training on between them: nothing is missed."""
-    run = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public_schedule=public)
+    run = everybody(6, public_schedule=public)
     with History.in_memory() as history:
         federation = Revocable(history, run, capacity=capacity, goal=goal, scored=False)
         for left, (method, level) in enumerate(

@@ -56,7 +56,7 @@ from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
 from rescind.views.overview import overview
-from tests.builders import rounds_joined, start_branch
+from tests.builders import everybody, rounds_joined, start_branch
 
 SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
 SIGNER = CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -108,7 +108,7 @@ def said(*words: object) -> Result:
 
 
 def engine() -> Any:
-    return simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(6)
 
 
 # Revisions and tables

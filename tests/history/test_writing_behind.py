@@ -21,9 +21,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from benchmarks.recorded import FACTS, federation, name, train
-from rescind import History, Sampling
+from rescind import History
 from rescind.checkpoints.store import CheckpointStore
-from rescind.core.calibration import Budget
 from rescind.core.facts import DpFedAvg
 from rescind.engines.engine import Engine
 from rescind.engines.server import Average, NoisedAverage, RoundResult
@@ -36,11 +35,10 @@ from rescind.ledger.records import ModelId
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Exact, Last, Solve
 from rescind.testing.small import simulation
-from tests.builders import delay_writing, entries_of, rounds_of
+from tests.builders import BUDGET, delay_writing, entries_of, everybody, rounds_of
 
 START = {"theta": np.zeros(12)}
 CLIENTS = federation(1)
-BUDGET = Budget(8.0, 0.01)
 # What the writer does one after the other.
 STAGES = {
     "checkpoint": (CheckpointStore, "put"),
@@ -480,7 +478,7 @@ def test_whoever_asks_in_its_first_round_ends_the_training_after_it(
 
     asked = threading.Event()
     monkeypatch.setattr(Ledger, "commit_round", ask_first)
-    engine = Late(simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
+    engine = Late(everybody(6))
     revocable = Revocable(history, engine)  # type: ignore[arg-type]
     # Otherwise the next round may have begun before anybody asked.
     slow = replace(revocable, after_round=lambda model_id: asked.wait(30) if model_id.round == 2 else None)
