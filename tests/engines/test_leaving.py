@@ -31,6 +31,7 @@ from rescind.certificates.leaving import check_request, open_request, sign_reque
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.flower import Recorded
 from rescind.flower.passwords import seal, tell_password
@@ -41,7 +42,6 @@ from rescind.flower.wire import RECEIPT, REFUSED
 from rescind.history.naming import name_key
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
-from rescind.ledger.records import ModelId
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 

@@ -38,6 +38,7 @@ from rescind.certificates.keys import load_public_key
 from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import NOT_AVERAGED, Mode, Sampling
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
@@ -55,7 +56,7 @@ from rescind.history.upgrading import upgrade_history
 from rescind.ledger import schema, upgrades
 from rescind.ledger.databases import Postgresql
 from rescind.ledger.foreign_objects import find_strange_objects
-from rescind.ledger.records import Branch, ErasureLevel, ModelId
+from rescind.ledger.records import Branch, ErasureLevel
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rescind.core.edges import ModelId
 from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.complaints import Complaint
 from rescind.history.codec import decode, encode
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ModelId
 
 PREFIX = "rescind."
 # Names of records, which lie beside the user's own in a message's content.

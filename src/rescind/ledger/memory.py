@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
+from rescind.core.edges import ModelId
 from rescind.errors import LockedError
 from rescind.ledger.commitments import KEY_BYTES, label_leaf, name_leaf, next_entry, stamp
 from rescind.ledger.contract import (
@@ -24,7 +25,7 @@ from rescind.ledger.contract import (
     erased_digests,
     normalise_body,
 )
-from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.records import Entry, RoundRecord, Span, Stretch
 
 
 class MemoryLedger(Ledger):

@@ -18,12 +18,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
-from rescind.core.ridge import MOST_ROWS, RidgeSums, add_up_ridge, check_ridge_sums, fixed_point_bits
+from rescind.core.ridge import MOST_ROWS, RidgeSums, check_ridge_sums, fixed_point_bits
 from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
 from rescind.engines.complaints import Complaint
-from rescind.engines.engine import Answers, Doubt, Replies, RidgeAnswers
+from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.engines.solving import find_head
@@ -48,7 +49,6 @@ from rescind.flower.server.replies import (
 )
 from rescind.flower.wire import DISTANCE, Instructions
 from rescind.history.history import History
-from rescind.ledger.records import ModelId
 from rescind.serving import TotalRounds
 
 _LOG = logging.getLogger("flwr")
@@ -247,18 +247,10 @@ class FlowerEngine:
             return sums
 
         rejected: dict[str, str] = {}
-        answered = Answers.collect(
-            self._sort_out(answers, instructions, check, rejected),
-            rejected,
-            self._silent(names, answers),
-            self._told,
-            self._labels(answers),
-        )
-        self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
-        self._end_round(model_id, names, asked, answers, rejected)
-        return answered
+        used = self._sort_out(answers, instructions, check, rejected)
+        return self._collect(used, rejected, model_id, names, asked, answers)
 
-    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
+    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
         """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
         (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
@@ -266,25 +258,23 @@ class FlowerEngine:
         instructions = self._instructions(model_id, asked, trained=tuple(tensors), ridge=loss)
         answers = self._ask(model, model_id, asked, instructions)
         question = Question(classes * (width + 1), width + 1, "num-examples", self._most_examples())
-        rows, rejected, total = dict[str, int](), dict[str, str](), None
+        rows, rejected = 0, dict[str, str]()
 
         def check(name: str, message: Message) -> RidgeSums:
             digest = instructions[name].digest()
             sums = check_ridge_answer(message, question, digest, self._weights.get(name), bits)
             # In the order of the names: who comes too late for the scale is left out.
-            left = MOST_ROWS - sum(rows.values())
-            if (reason := check_ridge_sums(sums, loss, classes, width, bits, left)) is not None:
+            if (reason := check_ridge_sums(sums, loss, classes, width, bits, MOST_ROWS - rows)) is not None:
                 raise RejectedReplyError(reason)
             return sums
 
-        for name, sums in self._sort_out(answers, instructions, check, rejected):
-            rows[name], total = sums.rows, sums if total is None else add_up_ridge([total, sums])
-        self._weights |= {name: float(own) for name, own in rows.items()}
-        self._end_round(model_id, names, asked, answers, rejected)
-        silent = self._silent(names, answers)
-        return RidgeAnswers(
-            tuple(rows), tuple(rows.values()), total, rejected, silent, self._told, self._labels(answers)
-        )
+        def used() -> Iterator[tuple[str, RidgeSums]]:
+            nonlocal rows
+            for name, sums in self._sort_out(answers, instructions, check, rejected):
+                rows += sums.rows
+                yield name, sums
+
+        return self._collect(used(), rejected, model_id, names, asked, answers)
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
@@ -412,6 +402,21 @@ class FlowerEngine:
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
                 _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
+
+    def _collect(
+        self,
+        used: Iterable[tuple[str, Sums | RidgeSums]],
+        rejected: Mapping[str, str],
+        model_id: ModelId,
+        names: Sequence[str],
+        asked: Sequence[str],
+        answers: Mapping[str, Message],
+    ) -> Answers:
+        """Add up the sums that can be used, and end the round."""
+        collected = Answers.collect(used, rejected, self._silent(names, answers), self._told, self._labels(answers))
+        self._weights |= dict(zip(collected.names, collected.weights.tolist(), strict=True))
+        self._end_round(model_id, names, asked, answers, rejected)
+        return collected
 
     def _labels(self, names: Iterable[str]) -> dict[str, str]:
         """Return what people call some of those who are connected."""

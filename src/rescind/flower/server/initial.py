@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from flwr.app import ArrayRecord
 
 from rescind.checkpoints.tensors import digest
+from rescind.core.edges import ModelId
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.errors import HistoryError, RunMismatchError
 from rescind.flower.server.arrays import is_counter, pack
 from rescind.history.history import History
 from rescind.history.run import check_head, describe_model
-from rescind.ledger.records import ModelId
 
 _LOG = logging.getLogger("flwr")
 _NEW = "or start a new history"
