@@ -28,8 +28,7 @@ from rescind.core.sums import Wanted
 from rescind.engines.heads import clip_rows
 from rescind.engines.seeds import choose_batches
 from rescind.flower import Limits
-from rescind.flower.passwords import seal, tell_password
-from rescind.flower.wire import SUMS, Instructions
+from rescind.flower.wire import SUMS, Instructions, seal, tell_password
 
 ROWS, FEATURES, MESSAGES = 303, 13, 1_000
 NONE = Limits(rows=1, batch=1, steps=10**9, learning_rate=1e30, length=1e30, messages=10**9)

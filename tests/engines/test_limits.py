@@ -20,8 +20,7 @@ from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.engines.complaints import Complaint, recognise
 from rescind.flower import Limits
-from rescind.flower.passwords import seal, tell_password
-from rescind.flower.wire import COUNTED, Instructions
+from rescind.flower.wire import COUNTED, Instructions, seal, tell_password
 
 ROWS, FEATURES = 40, 3
 LOSS = LogisticL2(l2=0.01, row_norm=1.0)

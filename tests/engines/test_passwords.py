@@ -15,8 +15,7 @@ from rescind import History, LocalTraining
 from rescind.core.edges import ModelId
 from rescind.core.regularity import NetworkLoss, SquaredL2
 from rescind.flower import Stages
-from rescind.flower.passwords import seal, tell_password
-from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions
+from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions, seal, tell_password
 from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
