@@ -17,12 +17,12 @@ import pytest
 from securesystemslib.signer import CryptoSigner
 
 from rescind import Budget, History, Sampling
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import write_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.contract import Ledger
-from rescind.ledger.records import Branch, Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.records import Branch, Entry, RoundRecord, Span, Stretch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
 

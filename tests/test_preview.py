@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from rescind import Budget, History, Revocable, Rounds, Scratch, Sifu, Solve
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.planning import Candidate
 from rescind.errors import UnknownClientError
-from rescind.ledger.records import ModelId
 from rescind.preview import Preview, preview
 from tests.builders import everybody
 

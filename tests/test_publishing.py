@@ -23,9 +23,10 @@ from typer.testing import CliRunner
 from rescind import Exact, History, Rounds, Scratch
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
+from rescind.core.edges import ModelId
 from rescind.errors import LockedError, PendingRequestError, RegistryError
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.mlflow import Published, _Registry, publish
 from rescind.testing.small import simulation
 from tests.builders import BUDGET

@@ -16,6 +16,7 @@ from rescind.certificates.predicate import Predicate, Sha256, Statement
 from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.checkpoints.tensors import save
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope, PublicHead
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
@@ -23,7 +24,7 @@ from rescind.forgetting import Revocable
 from rescind.history.events import ErasureFinished, TrainingDoubted
 from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.ledger.commitments import NO_HEAD
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 from tests.builders import BUDGET, KEY, SIGNER, entries_of, everybody, rounds_of

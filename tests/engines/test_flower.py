@@ -36,7 +36,7 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
-from rescind.core.edges import NO_BOUND
+from rescind.core.edges import NO_BOUND, ModelId
 from rescind.core.facts import Mode, PrivacyScope, PublicHead, Sampling, Source
 from rescind.core.regularity import NetworkLoss
 from rescind.engines.stops import Accuracy, Rounds
@@ -48,7 +48,7 @@ from rescind.forgetting import Revocable
 from rescind.history.naming import name_key
 from rescind.history.requests import Requests
 from rescind.history.witnesses import LOGGED, read_heads
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
