@@ -32,7 +32,7 @@ from rescind.history.events import TrainingDoubted
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.texts import is_plain, make_plain
-from tests.builders import BUDGET, everybody
+from tests.builders import BUDGET, everybody, register
 
 HOSTILE = {
     "a closing tag": "[/]",
