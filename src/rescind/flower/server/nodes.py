@@ -12,9 +12,10 @@ from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from rescind.certificates.leaving import SignedRequest
 from rescind.core.facts import PrivacyScope
 from rescind.flower.server.grid import Backoff, describe, exchange
-from rescind.flower.server.wishes import NodeWish, answer_wish, asks_to_leave, read_wish
+from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
 from rescind.history.naming import name_key
@@ -87,7 +88,7 @@ class Nodes:
         # When those were started whose wishes are known, and what they wish.
         self._heard: dict[int, str] = {}
         # None if it is not signed.
-        self._wishes: dict[int, NodeWish | None] = {}
+        self._wishes: dict[int, SignedRequest | None] = {}
         self._passwords: dict[int, str] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
@@ -135,10 +136,7 @@ class Nodes:
         def look() -> _Look:
             nonlocal members
             everybody = self._members()
-            barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
-            for name in sorted(barred):
-                self._warn_of(everybody[name].node)
-            members = {name: everybody[name] for name in sorted(everybody.keys() - barred)}
+            members = self._admit(everybody)
             members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
             self.ready = len(self._stay(list(members)))
             return self._compare(members, nobody=not everybody)
@@ -150,9 +148,20 @@ class Nodes:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
         time.sleep(min(_IDLE, self._timeout))
         self.begin_turn()
-        everybody = self._members()
+        self._hear(self._admit(self._members()))
+
+    def _admit(self, everybody: Mapping[str, Member]) -> dict[str, Member]:
+        """Return who of those connected was not forgotten, sorted by name; say who was, without its name."""
         barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
-        self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
+        for name in sorted(barred):
+            # Flower keeps the log.
+            node = everybody[name].node
+            bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
+            self._say(
+                f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind "
+                "readmit HISTORY NAME --reason REASON"
+            )
+        return {name: everybody[name] for name in sorted(everybody.keys() - barred)}
 
     def _compare(self, members: Mapping[str, Member], *, nobody: bool) -> _Look:
         """Return how those connected compare with those who are waited for; ``nobody`` if none are connected."""
@@ -301,12 +310,12 @@ class Nodes:
         self._query({node: {KEYED: True, **words} for node, words in told.items()}, wait)
         return {member.name for member, answer in answers.items() if not answer.stays}
 
-    def _own_wish(self, member: Member) -> NodeWish | None:
+    def _own_wish(self, member: Member) -> SignedRequest | None:
         """Return what a member asks for, if its own key has signed that."""
         if member.node not in self._wishes:
             return None
         wish = self._wishes[member.node]
-        if wish is not None and wish.request.client == member.name:
+        if wish is not None and wish.client == member.name:
             return wish
         self._say(
             f"node {member.node} asks to be forgotten, and its own key has not signed that: nothing is recorded. Its "
@@ -338,14 +347,6 @@ class Nodes:
                 if is_digest(password := record.get(PASSWORD)):
                     self._passwords[node] = str(password)
         return replies, late
-
-    def _warn_of(self, node: int) -> None:
-        """Say that a forgotten participant is there, without its name: Flower keeps the log."""
-        bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
-        self._say(
-            f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind readmit "
-            "HISTORY NAME --reason REASON"
-        )
 
     def _say(self, message: str, level: int = logging.WARNING, once: str = "") -> None:
         """Log a message, unless it, or another with the same ``once``, was logged before."""
