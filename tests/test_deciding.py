@@ -23,6 +23,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key, load_signer
 from rescind.certificates.verification import _contradictions
 from rescind.cli import app
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
@@ -32,7 +33,6 @@ from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
-from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation

@@ -31,6 +31,7 @@ from rescind.certificates.leaving import SignedRequest, check_request, open_requ
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.flower import Recorded
 from rescind.flower.server import run as run_module
@@ -40,7 +41,6 @@ from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
 from rescind.history.naming import name_key
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
-from rescind.ledger.records import ModelId
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 

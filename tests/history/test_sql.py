@@ -17,6 +17,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
 from benchmarks._postgresql import server
+from rescind.core.edges import ModelId
 from rescind.errors import (
     HistoryError,
     IncompleteHistoryError,
@@ -27,7 +28,7 @@ from rescind.errors import (
 )
 from rescind.ledger import databases, schema
 from rescind.ledger.commitments import broken_links
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.ledger.schema import SCHEMA_VERSION
 from rescind.ledger.sql import SqlLedger
 from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable
@@ -493,7 +494,7 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
         ledger.start_branch(0, digest("m"), {}, NOW)
         before = readable(ledger)
         with monkeypatch.context() as patch:
-            patch.setattr(f"rescind.ledger.sql.{step}", lambda *_: 1 / 0)
+            patch.setattr(SqlLedger, step, lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW, (), {1: digest("u")})
         assert readable(ledger) == before
@@ -502,13 +503,12 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
 
 KILLED = """
 from tests.history.ledger_suite import a_round, digest, NOW, ModelId
-import rescind.ledger.sql as sql
 ledger.register(["ann", "bob"], NOW)
 ledger.start_branch(0, digest("m"), {}, NOW)
 def wait(*_):
     print("ready", flush=True)
     sys.stdin.readline()
-sql._release = wait
+SqlLedger._release = wait
 ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW)
 """
 
