@@ -422,7 +422,7 @@ def test_a_hospital_is_forgotten_strictly_by_a_whole_network_whose_rounds_are_no
     go(1)
     command("request", "add", own / "history", "long_beach_va", "--epsilon", "8", "--delta", "0.01")
     log = go(0)
-    assert "request 1 is served (strict): back to model 0.1, noise 0, 0 rounds of retraining" in log
+    assert "request 1 is served (strict): back to model 0.1, 0 rounds since" in log
     statement = certify(own, 1)
     assert (statement["mode"], statement["model"]) == ("strict", "1.0")
     assert statement["facts"]["sources"]["training"] == Source.DECLARED.value
