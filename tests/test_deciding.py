@@ -36,11 +36,11 @@ from rescind.history.timeline import FiledRequest
 from rescind.ledger.contract import Ledger
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
-from tests.builders import BUDGET, entries_of, everybody
+from tests.builders import BUDGET, entries_of, everybody, said
 
 
 def say(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return said(*words)
 
 
 @pytest.fixture
