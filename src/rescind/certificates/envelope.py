@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Key, Signature, Signer
 
-from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import NotACertificateError, UnsignedCertificateError, UnusableKeyError
+from rescind.certificates.keys import is_sound
 from rescind.certificates.predicate import InToto
 from rescind.private_files import read_bounded
 from rescind.texts import shorten

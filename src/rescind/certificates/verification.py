@@ -34,7 +34,14 @@ from rescind.certificates.issue import (
     read_request,
 )
 from rescind.certificates.leaving import open_request
-from rescind.certificates.models import find_by_digest, find_covered, read_model_id, read_parts
+from rescind.certificates.models import (
+    find_by_digest,
+    find_covered,
+    find_unfounded,
+    has_touched,
+    read_model_id,
+    read_parts,
+)
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     Evidence,
@@ -43,14 +50,13 @@ from rescind.certificates.predicate import (
     RecordedFacts,
     Statement,
 )
-from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.wording import (
     NOISE_SOURCE,
     SEED,
     describe_names,
     format_exactly,
     format_share,
-    write_texts_of,
+    write_texts,
 )
 from rescind.checkpoints.tensors import digest
 from rescind.core.edges import ErasedStretch
@@ -371,7 +377,7 @@ def _contradictions(statement: Statement) -> Iterator[str]:
     if _of_records(predicate) and mode in (Mode.STRICT, Mode.INSTANCE):
         yield f"single records are forgotten without noise, and the mode is {mode.value}"
     yield from _wrong_stages(predicate, mode)
-    for name, text in write_texts_of(predicate).items():
+    for name, text in write_texts(predicate).items():
         if getattr(predicate, name) != text:
             yield f"what it says as {name} is not what follows from its mode and the stated facts"
     if bool(predicate.reasons) is not (mode is Mode.HEURISTIC):
