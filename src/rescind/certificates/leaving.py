@@ -14,15 +14,15 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from pydantic import Field, ValidationError
+from pydantic import Field
 from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 
-from rescind.certificates.envelope import open_envelope, read_statement, refuse_duplicates, sign
+from rescind.certificates.envelope import open_envelope, read_json, read_statement, sign
 from rescind.certificates.errors import (
     ForeignRequestError,
     NotACertificateError,
@@ -285,14 +285,7 @@ def read_receipt(path: Path) -> Receipt:
 
 def parse_receipt(content: bytes) -> Receipt:
     """Return the receipt that a file or a message holds; ``ValueError`` if it holds none."""
-    if len(content) > _LONGEST_RECEIPT:
-        raise ValueError(f"it has more than {_LONGEST_RECEIPT} bytes")
-    try:
-        # Whatever stands there twice would be read once.
-        json.loads(content, object_pairs_hook=refuse_duplicates)
-        return Receipt.model_validate_json(content, strict=True)
-    except (ValidationError, ValueError, RecursionError) as error:
-        raise ValueError(str(error)) from error
+    return cast(Receipt, read_json(Receipt, content, _LONGEST_RECEIPT))
 
 
 def find_client(receipt: Receipt, predicate: Predicate) -> str:

@@ -12,6 +12,7 @@ from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
 from rescind.history.events import EndByData
 from rescind.history.history import History
+from rescind.history.lineage import Lineage
 from rescind.history.outcomes import Outcome, groups_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ModelId
@@ -101,9 +102,8 @@ def has_touched(history: History, head: bytes, outcome: Outcome, model_id: Model
     """
     asked, branch = outcome.asked, outcome.basis.branch if outcome.basis else None
     groups = [asked.request.group] if branch is None else groups_of(history.timeline_at(head), asked)
-    try:
-        path = history.lineage(model_id, frozenset().union(*groups))
-    except BrokenHistoryError:
+    path = find_path(history, model_id, groups)
+    if path is None:
         return None
     first: int | None = 0
     if branch is not None and outcome.mode is not Mode.EXACT:
@@ -112,3 +112,11 @@ def has_touched(history: History, head: bytes, outcome: Outcome, model_id: Model
         return None
     since = path.edges[first : path.index[model_id]]
     return any(first_joined(since, group) < len(since) for group in groups)
+
+
+def find_path(history: History, model_id: ModelId, groups: Collection[frozenset[int]]) -> Lineage | None:
+    """Return the way to a model, with what groups of clients did on it; ``None`` if that is erased."""
+    try:
+        return history.lineage(model_id, frozenset().union(*groups))
+    except BrokenHistoryError:
+        return None
