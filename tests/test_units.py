@@ -25,7 +25,7 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.testing.small import simulation
-from rescind.views.gauges import read_gauges
+from rescind.views.overview import read_gauges
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")

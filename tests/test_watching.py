@@ -33,8 +33,7 @@ from rescind.ledger.records import Entry, Span
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.views.clients import ClientState
-from rescind.views.gauges import read_gauges
-from rescind.views.overview import count_days_left, find_overdue
+from rescind.views.overview import count_days_left, find_overdue, read_gauges
 from tests.engines.test_flower import grid, initial, recorded
 
 BUDGET = Budget(8.0, 0.01)

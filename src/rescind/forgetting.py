@@ -36,7 +36,7 @@ from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.methods.method import Certifying, Method
-from rescind.views.remarks import describe_release
+from rescind.views.models import describe_release
 
 _AS_USUAL = Solving()
 

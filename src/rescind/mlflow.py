@@ -33,8 +33,7 @@ from rescind.history.history import History
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.serving import find_held
 from rescind.texts import is_plain, shorten
-from rescind.views.knowledge import find_known
-from rescind.views.remarks import DIGEST, MODEL, RUN, describe_release
+from rescind.views.models import DIGEST, MODEL, RUN, describe_release, find_known
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

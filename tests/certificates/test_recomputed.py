@@ -35,7 +35,7 @@ from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
-from rescind.views.knowledge import find_known
+from rescind.views.models import find_known
 
 PRIVATE = Ed25519PrivateKey.generate()
 KEY = SSlibKey.from_crypto(PRIVATE.public_key())

@@ -26,8 +26,7 @@ from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
 from rescind.testing.small import simulation
-from rescind.views.gauges import read_gauges
-from rescind.views.overview import open_requests, overview
+from rescind.views.overview import open_requests, overview, read_gauges
 
 BUDGET = Budget(8.0, 0.01)
 WRONG: tuple[Any, ...] = (

@@ -12,7 +12,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel, ModelId
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
-from rescind.views.knowledge import find_known
+from rescind.views.models import find_known
 
 BUDGET = Budget(8.0, 0.01)
 

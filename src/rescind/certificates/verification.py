@@ -74,7 +74,7 @@ from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
-from rescind.views.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
+from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rescind.views.gauges import Gauges
+    from rescind.views.overview import Gauges
 
 
 def render_metrics(gauges: Gauges) -> str:

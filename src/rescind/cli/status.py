@@ -75,8 +75,7 @@ def status(
         _check(history, now, as_json)
         return
     with open_existing(history) as opened, show_progress("reading"):
-        from rescind.views.gauges import read_gauges
-        from rescind.views.overview import open_requests, overview
+        from rescind.views.overview import open_requests, overview, read_gauges
 
         if format_:
             from rescind.cli.prometheus import render_metrics

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
 from rescind.certificates.wording import format_at_most, format_exactly, format_share
-from rescind.pages.drawings import draw_chances, draw_days
 from rescind.pages.fragments import (
     LOSSES,
     MODES,
+    draw_chances,
+    draw_days,
     escape,
     fold,
     render_answers,

@@ -16,8 +16,8 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.senders import Asker
 from rescind.ledger.records import ModelId
-from rescind.pages.drawings import draw_days
 from rescind.pages.fragments import (
+    draw_days,
     fold,
     render_answers,
     render_assumptions,
