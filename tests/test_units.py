@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks._documented import read_units
 from rescind import History
-from rescind.cli.prometheus import render_metrics
+from rescind.cli.status import render_metrics
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds

@@ -51,12 +51,22 @@ def main(
     """Make federated training revocable: record, plan, forget, verify."""
 
 
-_COMMANDS = (
-    *(demo.demo, init.init, status.status, clients.clients, leave.leave, preview.preview),
-    *(decide.approve, decide.refuse, doubts.doubts, erase.erase, readmit.readmit),
-    *(certify.certify, verify.verify, publish.publish, report.report, doctor.doctor, upgrade.upgrade),
-)
-for command in _COMMANDS:
-    app.command()(command)
+app.command("demo")(demo.demo)
+app.command("init")(init.init)
+app.command("status")(status.status)
+app.command("clients")(clients.clients)
 app.add_typer(request.app, name="request")
+app.command("leave")(leave.leave)
+app.command("preview")(preview.preview)
+app.command("approve")(decide.approve)
+app.command("refuse")(decide.refuse)
+app.command("doubts")(doubts.doubts)
+app.command("erase")(erase.erase)
+app.command("readmit")(readmit.readmit)
 app.add_typer(key.app, name="key")
+app.command("certify")(certify.certify)
+app.command("verify")(verify.verify)
+app.command("publish")(publish.publish)
+app.command("report")(report.report)
+app.command("doctor")(doctor.doctor)
+app.command("upgrade")(upgrade.upgrade)
