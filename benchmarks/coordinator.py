@@ -27,8 +27,7 @@ from rescind.core.sums import Wanted
 from rescind.engines.heads import clip_rows
 from rescind.engines.seeds import choose_batches
 from rescind.flower import Limits
-from rescind.flower.passwords import seal, tell_password
-from rescind.flower.wire import SUMS, Instructions
+from rescind.flower.wire import SUMS, Instructions, seal, tell_password
 from rescind.ledger.records import ModelId
 
 ROWS, FEATURES, MESSAGES = 303, 13, 1_000

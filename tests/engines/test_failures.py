@@ -19,7 +19,7 @@ from rescind.core.facts import PrivacyScope
 from rescind.engines.arrays import to_numpy
 from rescind.engines.complaints import Complaint, recognise
 from rescind.engines.rows import check_row, find_left_out
-from rescind.flower.server.failures import describe
+from rescind.flower.server.grid import describe
 from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation

@@ -40,11 +40,10 @@ from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.flower import Recorded
-from rescind.flower.passwords import seal, tell_password
 from rescind.flower.server import run as run_module
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.wishes import NodeWish, answer_wish, read_wish
-from rescind.flower.wire import RECEIPT, REFUSED
+from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
 from rescind.history.naming import name_key
 from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender

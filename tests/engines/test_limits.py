@@ -19,8 +19,7 @@ from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.engines.complaints import Complaint, recognise
 from rescind.flower import Limits
-from rescind.flower.passwords import seal, tell_password
-from rescind.flower.wire import COUNTED, Instructions
+from rescind.flower.wire import COUNTED, Instructions, seal, tell_password
 from rescind.ledger.records import ModelId
 
 ROWS, FEATURES = 40, 3

@@ -14,8 +14,7 @@ import rescind.flower
 from rescind import History, LocalTraining
 from rescind.core.regularity import NetworkLoss, SquaredL2
 from rescind.flower import Stages
-from rescind.flower.passwords import seal, tell_password
-from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions
+from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions, seal, tell_password
 from rescind.ledger.records import ModelId, Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation

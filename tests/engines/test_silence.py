@@ -15,8 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import History
 from rescind.core.facts import Source
-from rescind.flower.server.backoff import Backoff
-from rescind.flower.server.grid import PROMPT
+from rescind.flower.server.grid import PROMPT, Backoff
 from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation

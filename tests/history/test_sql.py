@@ -493,7 +493,7 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
         ledger.start_branch(0, digest("m"), {}, NOW)
         before = readable(ledger)
         with monkeypatch.context() as patch:
-            patch.setattr(f"rescind.ledger.sql.{step}", lambda *_: 1 / 0)
+            patch.setattr(SqlLedger, step, lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW, (), {1: digest("u")})
         assert readable(ledger) == before
@@ -502,13 +502,12 @@ def test_a_round_that_fails_midway_leaves_nothing(home, monkeypatch, step):
 
 KILLED = """
 from tests.history.ledger_suite import a_round, digest, NOW, ModelId
-import rescind.ledger.sql as sql
 ledger.register(["ann", "bob"], NOW)
 ledger.start_branch(0, digest("m"), {}, NOW)
 def wait(*_):
     print("ready", flush=True)
     sys.stdin.readline()
-sql._release = wait
+SqlLedger._release = wait
 ledger.commit_round(a_round(ModelId(0, 1), [1, 2]), NOW)
 """
 

@@ -23,7 +23,6 @@ import pytest
 from click.testing import Result
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
-from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
@@ -52,9 +51,7 @@ from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import write_body
 from rescind.history.upgrading import upgrade_history
-from rescind.ledger import schema, upgrades
-from rescind.ledger.databases import Postgresql
-from rescind.ledger.foreign_objects import find_strange_objects
+from rescind.ledger import upgrades
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
@@ -117,45 +114,36 @@ def engine() -> Any:
 # Revisions and tables
 
 
-def test_every_schema_has_a_revision_and_a_frozen_history() -> None:
-    numbers = [int(path.stem.removeprefix("schema_")) for path in sorted(upgrades.FOLDERS[0].glob("schema_*.py"))]
-    assert sorted(numbers) == list(SCHEMAS)
+def test_every_schema_has_a_frozen_history_and_all_but_the_first_a_revision() -> None:
+    assert sorted(upgrades.REVISIONS) == list(SCHEMAS[1:])
     assert {path.name for path in FROZEN.glob("schema_*")} == {f"schema_{number}" for number in SCHEMAS}
 
 
-def made_of(connection: Connection) -> set[tuple[Any, ...]]:
-    """Return what is in a database, as it tells itself."""
+def made_of(place: Location) -> set[tuple[Any, ...]]:
+    """Return what is in a history's database, as it tells itself."""
     query = "SELECT type, name, sql FROM sqlite_master"
-    if connection.dialect.name == "postgresql":
+    if place.backend == "postgresql":
         query = """
             SELECT relname, attname, attnum, format_type(atttypid, atttypmod), attnotnull, atthasdef, attstorage,
                 attstattarget, attcollation, pg_get_indexdef(pg_class.oid)
             FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
             WHERE relnamespace = to_regnamespace(current_schema())
         """
-    return {tuple(row) for row in connection.execute(text(query))}
+    with by_hand(place) as execute:
+        rows = execute(query).fetchall()
+    return {(*names, "".join(str(sql).replace(place.run, "").split())) for *names, sql in rows}
 
 
-def test_the_revisions_make_the_tables_of_a_new_history_on_sqlite() -> None:
-    made = []
-    for make in (lambda each: upgrades.upgrade_tables(each, 0), lambda each: schema.create(each, "", b"", b"")):
-        with create_engine("sqlite://", poolclass=NullPool).begin() as connection:
-            make(connection)
-            assert list(find_strange_objects(connection)) == []
-            made.append({(*names, "".join(str(sql).split())) for *names, sql in made_of(connection)})
-    assert made[0] == made[1]
-
-
-def test_the_revisions_make_the_tables_of_a_new_history_on_postgresql(postgresql: str) -> None:
-    database, made = Postgresql(postgresql, f"test_{uuid.uuid4().hex}"), []
-    for make in (lambda each: upgrades.upgrade_tables(each, 0), lambda each: schema.create(each, "", b"", b"")):
-        with database.engine.connect() as connection:
-            connection.exec_driver_sql(f"CREATE SCHEMA {database.schema}")
-            make(connection)
-            assert list(find_strange_objects(connection)) == []
-            made.append(made_of(connection))
-    database.engine.dispose()
-    assert made[0] == made[1]
+@pytest.mark.parametrize("number", SCHEMAS)
+def test_an_upgraded_history_has_the_tables_of_a_new_one(place: Location, number: int, tmp_path: Path) -> None:
+    restore(number, place)
+    upgraded(place)
+    run = f"test_{uuid.uuid4().hex}"
+    (tmp_path / "new").mkdir()
+    address = str(tmp_path / "new" / run) if place.backend == "sqlite" else place.address
+    new = Location(place.backend, address, str(tmp_path / "new"), run)
+    new.open().close()
+    assert made_of(place) == made_of(new)
 
 
 # Frozen histories

@@ -19,7 +19,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _SHOWN = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
 Words = Annotated[str, Field(min_length=1, max_length=2000, pattern=_SHOWN)]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=_SHOWN)]
-# As ``ledger.contract.run_identifier`` makes it.
+# As ``Ledger.identifier`` makes it.
 Run = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 # The numbers of a model's branch and round.
 ModelName = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})$")]

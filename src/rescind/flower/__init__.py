@@ -13,8 +13,7 @@ from rescind.flower.limits import Limits
 if TYPE_CHECKING:
     from rescind.core.stages import Stages
     from rescind.engines.stops import Accuracy, Rounds
-    from rescind.flower.server.options import Options
-    from rescind.flower.server.recorded import Recorded
+    from rescind.flower.server.recorded import Options, Recorded
     from rescind.flower.server.run import run
     from rescind.serving import StopServing, at_once, nightly
 
@@ -38,7 +37,7 @@ __all__ = [
 
 _SERVER = {
     "Accuracy": "rescind.engines.stops",
-    "Options": "rescind.flower.server.options",
+    "Options": "rescind.flower.server.recorded",
     "Recorded": "rescind.flower.server.recorded",
     "Rounds": "rescind.engines.stops",
     "Stages": "rescind.core.stages",

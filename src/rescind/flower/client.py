@@ -22,7 +22,6 @@ from rescind.engines.heads import sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out
 from rescind.engines.seeds import choose_batches
 from rescind.flower.limits import Limits, admit
-from rescind.flower.passwords import has_password, tell_password
 from rescind.flower.wire import (
     DISTANCE,
     EXECUTED,
@@ -38,6 +37,8 @@ from rescind.flower.wire import (
     SUMS,
     WITNESSED,
     Instructions,
+    has_password,
+    tell_password,
 )
 from rescind.history.witnesses import LOGGED
 from rescind.texts import shorten

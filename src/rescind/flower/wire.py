@@ -1,16 +1,26 @@
-"""What travels between the server and our helper on a client: what to execute, and what was executed.
+"""What travels between the server and our helper on a client: what to execute, what was executed, and a password.
 
 All of it is in the ``ConfigRecord`` of Flower's messages, under names that begin with ``rescind.``.
+
+A client obeys only whoever has the password that it told the server, once in every run. Flower takes a message from
+any registered node, also one that is no reply, and does not compare who sends it with whom it says it is from (1.38
+to 1.42, by their sources). So a participant can write to another one as if it were the server. But what a client
+answers to a query reaches the ServerApp and nobody else, whoever sent the query: only the server can know what is
+in it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
@@ -19,6 +29,7 @@ from rescind.engines.complaints import Complaint
 from rescind.history.codec import decode, encode
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ModelId
+from rescind.texts import is_digest
 
 PREFIX = "rescind."
 # Names of records, which lie beside the user's own in a message's content.
@@ -34,7 +45,7 @@ SUMS = "rescind.sums"
 # In the node-config of a SuperNode: the file by which its key asks to be forgotten, and a file for the receipt.
 LEAVE = "rescind-leave"
 KEEP_RECEIPT = "rescind-receipt"
-# In every message, and in the answers to queries: see passwords.py.
+# In every message, and in the answers to queries.
 NONCE = "rescind.nonce"
 PASSWORD = "rescind.password"  # noqa: S105
 # In a query: names are keys, so nobody has to say who it is; and what the server hands over.
@@ -115,3 +126,34 @@ class Instructions:
 def _text(training: LocalTraining) -> str:
     """Spell a training; kept, as every participant of every round is told the same one."""
     return json.dumps(encode(training))
+
+
+# Who speaks
+
+
+def tell_password(context: Context) -> str:
+    """Return this client's password for the run, made when it is first asked for."""
+    if PASSWORD not in context.state.config_records:
+        context.state[PASSWORD] = ConfigRecord({PASSWORD: secrets.token_hex(32)})
+    return str(context.state.config_records[PASSWORD][PASSWORD])
+
+
+def has_password(msg: Message, context: Context) -> bool:
+    """Return whether a message has the password that this client told; False if it has told none."""
+    own = context.state.config_records.get(PASSWORD)
+    if own is None:
+        return False
+    told = [record.get(PASSWORD) for record in msg.content.config_records.values()]
+    return any(is_digest(password) and hmac.compare_digest(str(password), str(own[PASSWORD])) for password in told)
+
+
+def seal(message: Message, password: str | None) -> None:
+    """Add to a message the password of whom it goes to, if that is known, and a random number.
+
+    Flower makes a message's id from what is in it, and whoever knows the id can answer in the other's place: the
+    number keeps it from everybody else.
+    """
+    own = {NONCE: secrets.token_hex(32)} | ({} if password is None else {PASSWORD: password})
+    content = message.content
+    key, values = next(iter(content.config_records.items()), ("config", ConfigRecord()))
+    message.content = RecordDict({**content, key: ConfigRecord({**values, **own})})

@@ -26,7 +26,9 @@ from rescind.ledger.commitments import (
     label_leaf,
     merkle_root,
     name_leaf,
+    next_entry,
     round_root,
+    stamp,
 )
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 from rescind.texts import is_digest, is_plain
@@ -120,9 +122,16 @@ class Ledger(ABC):
         with self.turn():
             return self._append(kind, body, time)
 
-    @abstractmethod
     def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
         """Add an entry in the transaction that is under way."""
+        # As it will be read back, so that it hashes alike: lists for tuples, texts for keys.
+        entry = next_entry(self.last_entry(), kind, time, json.loads(canonical(body)), root)
+        self._add_entry(entry, stamp(self.outside_secret(STAMPS), entry.head))
+        return entry
+
+    @abstractmethod
+    def _add_entry(self, entry: Entry, stamped: bytes) -> None:
+        """Write an entry and its stamp."""
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[object]:
@@ -160,7 +169,7 @@ class Ledger(ABC):
         Returns:
             the name, fit for a folder.
         """
-        return run_identifier(self._run_secret())
+        return hmac.digest(self._run_secret(), b"", "sha256").hex()[:16]
 
     def secret(self, purpose: str) -> bytes:
         """Return secret bytes for a purpose.
@@ -238,7 +247,8 @@ class Ledger(ABC):
                     raise ForgottenClientError(sorted(gone))
                 if new:
                     first = self._last_pseudonym() + 1
-                    added = [(first + at, name, secrets.token_bytes(KEY_BYTES)) for at, name in enumerate(new)]
+                    nonces = [secrets.token_bytes(KEY_BYTES) for _ in new]
+                    added = list(zip(range(first, first + len(new)), new, nonces, strict=True))
                     leaves = [name_leaf(nonce, client, name) for client, name, nonce in added]
                     body = {"first": first, "last": first + len(new) - 1}
                     self._append(REGISTRATION, body, time, merkle_root(leaves))
@@ -255,12 +265,21 @@ class Ledger(ABC):
         """Add clients, by pseudonym, name and the name's nonce, and give each a key."""
 
     @abstractmethod
+    def _identities(
+        self, clients: Collection[int] | None = None, names: Collection[str] | None = None, *, labelled: bool = False
+    ) -> Iterable[tuple[int, str, str | None, bytes]]:
+        """Return pseudonym, name, label and nonce of all known clients, of these, or of those with these names.
+
+        In the order of the pseudonyms; with ``labelled`` only those that have a label.
+        """
+
     def identities(self) -> dict[str, int]:
         """Return all names that are known, with their pseudonyms.
 
         Returns:
             the pseudonyms by name.
         """
+        return {name: client for client, name, _, _ in self._identities()}
 
     @abstractmethod
     def count_names(self) -> int:
@@ -270,7 +289,6 @@ class Ledger(ABC):
             the number, of millions without reading them.
         """
 
-    @abstractmethod
     def names(self, clients: Clients) -> dict[int, str]:
         """Return the names of clients.
 
@@ -280,6 +298,7 @@ class Ledger(ABC):
         Returns:
             the names by pseudonym, without those that are erased or were never given out.
         """
+        return {client: name for client, name, _, _ in self._identities(clients.tolist())}
 
     def pseudonyms(self, names: Sequence[str]) -> dict[str, int]:
         """Return the pseudonyms of names.
@@ -293,11 +312,7 @@ class Ledger(ABC):
         Raises:
             ValueError: something is not a valid name.
         """
-        return self._pseudonyms(check_names_fit(names))
-
-    @abstractmethod
-    def _pseudonyms(self, names: list[str]) -> dict[str, int]:
-        """Look up names that are fit."""
+        return {name: client for client, name, _, _ in self._identities(names=check_names_fit(names))}
 
     def forgotten(self, names: Sequence[str], labels: Sequence[str] = (), leaving: Collection[int] = ()) -> set[str]:
         """Return those of some names and labels whose client was erased, and not readmitted since.
@@ -423,30 +438,26 @@ class Ledger(ABC):
         """
         check_names_fit([*labels, *labels.values()])
         with self.turn():
-            rows = self._identities_of(labels)
+            rows = self._identities(names=labels)
             changed = {client: (nonce, labels[name]) for client, name, old, nonce in rows if old != labels[name]}
             if changed:
                 leaves = {client: label_leaf(nonce, client, label) for client, (nonce, label) in changed.items()}
-                self._append(LABEL, label_body(leaves), time)
+                body = {"labels": [[client, leaf.hex()] for client, leaf in sorted(leaves.items())]}
+                self._append(LABEL, body, time)
                 self._set_labels({client: label for client, (_, label) in changed.items()})
-
-    @abstractmethod
-    def _identities_of(self, names: Collection[str]) -> Iterable[Sequence[Any]]:
-        """Return pseudonym, name, label and nonce of each name that is known."""
 
     @abstractmethod
     def _set_labels(self, labels: Mapping[int, str]) -> None:
         """Write labels, by pseudonym."""
 
-    @abstractmethod
     def labels(self) -> dict[int, str]:
         """Return what people call the clients, as far as it was said.
 
         Returns:
             the labels by pseudonym; a label is erased with the name.
         """
+        return {client: label for client, _, label, _ in self._identities(labelled=True) if label is not None}
 
-    @abstractmethod
     def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
         """Return the commitments to the names of a range of pseudonyms.
 
@@ -457,14 +468,23 @@ class Ledger(ABC):
         Returns:
             the commitments by pseudonym, in order; made anew of a name that is there.
         """
+        with self.snapshot():
+            erased, known = self._erased_leaves(first, last), self._identities(range(first, last + 1))
+        present = {client: name_leaf(nonce, client, name) for client, name, _, nonce in known}
+        return dict(sorted((erased | present).items()))
 
     @abstractmethod
+    def _erased_leaves(self, first: int, last: int) -> dict[int, bytes]:
+        """Return the commitments to erased names of a range of pseudonyms."""
+
     def label_leaves(self) -> dict[int, bytes]:
         """Return the commitments to all labels that are there, made anew.
 
         Returns:
             the commitments by pseudonym.
         """
+        known = self._identities(labelled=True)
+        return {client: label_leaf(nonce, client, label) for client, _, label, nonce in known if label is not None}
 
     @abstractmethod
     def keys(self, clients: Clients) -> dict[int, bytes]:
@@ -515,9 +535,10 @@ class Ledger(ABC):
         with self._transaction():
             keys = self.keys(round_.clients)
             check_round(round_, self.last_round(model_id.branch), keys)
+            place: dict[str, Any] = {"branch": model_id.branch, "round": model_id.round}
             if rejected:
-                self._append(REJECTION, rejection_body(model_id, rejected), time)
-            body = {"branch": model_id.branch, "round": model_id.round} | ({"resumed": True} if resumed else {})
+                self._append(REJECTION, place | {"rejected": sorted(rejected.items())}, time)
+            body = place | ({"resumed": True} if resumed else {})
             entry = self._append(ROUND, body, time, round_root(round_, keys))
             self._add_round(entry.sequence, round_, release)
         return entry
@@ -718,7 +739,6 @@ class Ledger(ABC):
 
     # Erasure
 
-    @abstractmethod
     def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
         """Delete the names of clients, with labels and nonces.
 
@@ -733,6 +753,20 @@ class Ledger(ABC):
             LockedError: another process holds the run.
             MissingSecretError: the secret is not at hand.
         """
+        secret = self.outside_secret(RETURNING)
+        with self._transaction():
+            rows = list(self._identities(clients.tolist()))
+            stay = [] if may_return else rows
+            digests = [
+                digest for client, name, label, _ in stay for digest in erased_digests(secret, client, name, label)
+            ]
+            self._drop_identities(
+                {client: name_leaf(nonce, client, name) for client, name, _, nonce in rows}, digests
+            )
+
+    @abstractmethod
+    def _drop_identities(self, leaves: Mapping[int, bytes], digests: Sequence[tuple[str, int]]) -> None:
+        """Delete names, labels and nonces; write the names' leaves by pseudonym, and digests to recognise them."""
 
     def erase_rounds(
         self,
@@ -906,11 +940,6 @@ def check_names_fit(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def run_identifier(secret: bytes) -> str:
-    """Derive the run's public name from its secret."""
-    return hmac.digest(secret, b"", "sha256").hex()[:16]
-
-
 def derive_secret(secret: bytes, purpose: str) -> bytes:
     """Derive what a purpose uses from the run's secret."""
     return hmac.digest(secret, b"purpose\0" + purpose.encode(), "sha256")
@@ -952,12 +981,6 @@ def check_digest(digest: str) -> None:
         raise ValueError(f"{digest!r:.80} is no SHA-256 in 64 lower-case hexadecimal digits")
 
 
-def normalise_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document as it will be read back, so that it hashes alike: lists for tuples, texts for keys."""
-    stored: dict[str, Any] = json.loads(canonical(body))
-    return stored
-
-
 def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes]) -> None:
     """Refuse a round that is out of order, that a store would not give back bit for bit, or that has no salt.
 
@@ -969,7 +992,10 @@ def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes])
     Raises:
         ValueError: it is refused.
     """
-    check_follows(round_, last_round)
+    if last_round < 0:
+        raise ValueError(f"branch {round_.model_id.branch} was not started")
+    if round_.model_id.round != last_round + 1:
+        raise ValueError(f"{round_.model_id} does not follow round {last_round} of its branch")
     for name in ("update_norm", "rounding", "factor"):
         value = getattr(round_, name)
         # SQLite makes 0.0 of -0.0, and nothing of NaN.
@@ -984,39 +1010,9 @@ def check_round(round_: RoundRecord, last_round: int, keys: Mapping[int, bytes])
         )
 
 
-def label_body(leaves: Mapping[int, bytes]) -> dict[str, Any]:
-    """Return the body of an entry about labels that changed."""
-    return {"labels": [[client, leaf.hex()] for client, leaf in sorted(leaves.items())]}
-
-
 # What a returning client is recognised by, what stamps entries, what seals what is derived, and what shows that a
 # secret is the right one.
 RETURNING, STAMPS, BOUNDS, CHECK = "returning clients", "stamps", "bounds", "check"
-
-
-def rejection_body(model_id: ModelId, rejected: Mapping[int, str]) -> dict[str, Any]:
-    """Return the body of an entry about replies that were not used."""
-    return {
-        "branch": model_id.branch,
-        "round": model_id.round,
-        "rejected": [[client, reason] for client, reason in sorted(rejected.items())],
-    }
-
-
-def check_follows(round_: RoundRecord, last_round: int) -> None:
-    """Refuse a round that does not follow the last one of its branch.
-
-    Args:
-        round_: the round.
-        last_round: the number of its branch's last round, -1 without such a branch.
-
-    Raises:
-        ValueError: it is refused.
-    """
-    if last_round < 0:
-        raise ValueError(f"branch {round_.model_id.branch} was not started")
-    if round_.model_id.round != last_round + 1:
-        raise ValueError(f"{round_.model_id} does not follow round {last_round} of its branch")
 
 
 def _encodable(name: str) -> bool:

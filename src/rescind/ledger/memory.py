@@ -13,17 +13,8 @@ from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
 from rescind.errors import LockedError
-from rescind.ledger.commitments import KEY_BYTES, label_leaf, name_leaf, next_entry, stamp
-from rescind.ledger.contract import (
-    ABSENT_ROUNDS,
-    RETURNING,
-    STAMPS,
-    Ledger,
-    bind_secret,
-    derive_secret,
-    erased_digests,
-    normalise_body,
-)
+from rescind.ledger.commitments import KEY_BYTES, stamp
+from rescind.ledger.contract import ABSENT_ROUNDS, STAMPS, Ledger, bind_secret, derive_secret
 from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
 
 
@@ -37,9 +28,8 @@ class MemoryLedger(Ledger):
         self._entries: list[Entry] = []
         self._stamps: list[bytes] = []
         self._names: dict[str, int] = {}
-        self._nonces: dict[int, bytes] = {}
+        self._people: dict[int, tuple[str, str | None, bytes]] = {}
         self._name_leaves: dict[int, bytes] = {}
-        self._labels: dict[int, str] = {}
         self._erased: set[tuple[str, int]] = set()
         self._keys: dict[int, bytes] = {}
         self._last_rounds: dict[int, int] = {}
@@ -92,46 +82,38 @@ class MemoryLedger(Ledger):
         return self._entries[-1] if self._entries else None
 
     def _last_pseudonym(self) -> int:
-        return max([0, *self._names.values(), *self._name_leaves])
+        return max([0, *self._people, *self._name_leaves])
 
     def _add_clients(self, clients: Sequence[tuple[int, str, bytes]]) -> None:
         self._names |= {name: client for client, name, _ in clients}
-        self._nonces |= {client: nonce for client, _, nonce in clients}
+        self._people |= {client: (name, None, nonce) for client, name, nonce in clients}
         self._keys |= {client: secrets.token_bytes(KEY_BYTES) for client, _, _ in clients}
 
-    def identities(self) -> dict[str, int]:
-        return dict(self._names)
+    def _identities(
+        self, clients: Collection[int] | None = None, names: Collection[str] | None = None, *, labelled: bool = False
+    ) -> list[tuple[int, str, str | None, bytes]]:
+        wanted: Collection[int] = self._people
+        if names is not None:
+            wanted = {self._names[name] for name in names if name in self._names}
+        elif clients is not None:
+            chosen = clients if isinstance(clients, range) else set(clients)
+            wanted = [client for client in self._people if client in chosen]
+        rows = [(client, *self._people[client]) for client in sorted(wanted)]
+        return [row for row in rows if row[2] is not None] if labelled else rows
 
     def count_names(self) -> int:
         return len(self._names)
 
-    def names(self, clients: Clients) -> dict[int, str]:
-        wanted = set(clients.tolist())
-        return {client: name for name, client in self._names.items() if client in wanted}
-
-    def _pseudonyms(self, names: list[str]) -> dict[str, int]:
-        return {name: self._names[name] for name in names if name in self._names}
-
     def _erased_among(self, digests: Collection[str]) -> list[tuple[str, int]]:
         return [(digest, client) for digest, client in self._erased if digest in digests]
 
-    def _identities_of(self, names: Collection[str]) -> Iterator[tuple[int, str, str | None, bytes]]:
-        for name, client in self._pseudonyms(list(names)).items():
-            yield client, name, self._labels.get(client), self._nonces[client]
-
     def _set_labels(self, labels: Mapping[int, str]) -> None:
-        self._labels |= labels
+        for client, label in labels.items():
+            name, _, nonce = self._people[client]
+            self._people[client] = name, label, nonce
 
-    def labels(self) -> dict[int, str]:
-        return dict(sorted(self._labels.items()))
-
-    def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
-        present = {client: name_leaf(self._nonces[client], client, name) for name, client in self._names.items()}
-        leaves = self._name_leaves | present
-        return {client: leaves[client] for client in sorted(leaves) if first <= client <= last}
-
-    def label_leaves(self) -> dict[int, bytes]:
-        return {client: label_leaf(self._nonces[client], client, label) for client, label in self._labels.items()}
+    def _erased_leaves(self, first: int, last: int) -> dict[int, bytes]:
+        return {client: leaf for client, leaf in self._name_leaves.items() if first <= client <= last}
 
     def keys(self, clients: Clients) -> dict[int, bytes]:
         return {client: self._keys[client] for client in clients.tolist() if client in self._keys}
@@ -186,14 +168,11 @@ class MemoryLedger(Ledger):
     def _replace_bounds(self, kept: tuple[int, bytes, bytes] | None) -> None:
         self._bounds = kept
 
-    def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
-        for client, name in self.names(clients).items():
-            if not may_return:
-                self._erased.update(
-                    erased_digests(self.outside_secret(RETURNING), client, name, self._labels.get(client))
-                )
-            self._name_leaves[client] = name_leaf(self._nonces.pop(client), client, name)
-            self._labels.pop(self._names.pop(name), None)
+    def _drop_identities(self, leaves: Mapping[int, bytes], digests: Sequence[tuple[str, int]]) -> None:
+        self._erased.update(digests)
+        self._name_leaves |= leaves
+        for client in leaves:
+            del self._names[self._people.pop(client)[0]]
 
     def _drop_rounds(self, spans: Sequence[Span]) -> None:
         def stays(model_id: ModelId) -> bool:
@@ -232,8 +211,6 @@ class MemoryLedger(Ledger):
     def foreign_objects(self) -> Iterator[str]:
         yield from ()
 
-    def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
-        entry = next_entry(self.last_entry(), kind, time, normalise_body(body), root)
+    def _add_entry(self, entry: Entry, stamped: bytes) -> None:
         self._entries.append(entry)
-        self._stamps.append(stamp(self.outside_secret(STAMPS), entry.head))
-        return entry
+        self._stamps.append(stamped)

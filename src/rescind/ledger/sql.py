@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Executable,
     Integer,
     Result,
     Row,
@@ -34,19 +35,16 @@ from sqlalchemy import (
 from rescind.core.arrays import Clients
 from rescind.errors import BrokenHistoryError, HistoryError, SchemaVersionError
 from rescind.ledger import schema
-from rescind.ledger.commitments import KEY_BYTES, canonical, label_leaf, name_leaf, next_entry, stamp
+from rescind.ledger.commitments import KEY_BYTES, canonical, stamp
 from rescind.ledger.contract import (
     ABSENT_ROUNDS,
     CHECK,
     LARGEST_BOUNDS,
-    RETURNING,
     ROUND,
     STAMPS,
     Ledger,
     bind_secret,
     derive_secret,
-    erased_digests,
-    normalise_body,
 )
 from rescind.ledger.databases import Database, Postgresql, Sqlite, is_writing
 from rescind.ledger.foreign_objects import find_strange_files, find_strange_objects, find_strange_rows
@@ -156,6 +154,31 @@ class SqlLedger(Ledger):
                     )
         return before, schema.SCHEMA_VERSION
 
+    def _rows(self, query: Executable) -> Sequence[Any]:
+        with self._connected() as connection:
+            return connection.execute(query).all()
+
+    def _pairs(self, query: Executable) -> list[tuple[Any, Any]]:
+        # Unpacked, because asking a thousand rows for their columns by name takes as long as the query.
+        return [(first, second) for first, second in self._rows(query)]
+
+    def _value(self, query: Executable) -> Any:
+        """Return the first column of the first row; None if there is no row."""
+        with self._connected() as connection:
+            return connection.execute(query).scalar()
+
+    def _write(self, *statements: Executable) -> None:
+        with self._connected() as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def _insert(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows that have the table's columns in its order."""
+        names = table.columns.keys()
+        if rows:
+            with self._connected() as connection:
+                connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in rows])
+
     # The journal
 
     def entries(self, *kinds: str, after: int = 0) -> Iterator[Entry]:
@@ -174,14 +197,12 @@ class SqlLedger(Ledger):
             yield from map(_entry, rows)
 
     def _run_secret(self) -> bytes:
-        with self._connected() as connection:
-            return bytes(connection.execute(select(schema.run.c.secret)).scalar_one())
+        return bytes(self._value(select(schema.run.c.secret)))
 
     def outside_secret(self, purpose: str) -> bytes:
         if self._outside_secret is None:
             outside = read_secret(self.secret_file)
-            with self._connected() as connection:
-                run = connection.execute(select(schema.run)).one()
+            (run,) = self._rows(select(schema.run))
             bound = bind_secret(outside, run.secret)
             if not hmac.compare_digest(derive_secret(bound, CHECK), run.secret_check):
                 raise secret_mismatch(self.secret_file)
@@ -190,106 +211,96 @@ class SqlLedger(Ledger):
 
     def last_entry(self) -> Entry | None:
         table = schema.journal
-        with self._connected() as connection:
-            row = connection.execute(select(table).order_by(table.c.sequence.desc()).limit(1)).first()
-        return None if row is None else _entry(row)
+        rows = self._rows(select(table).order_by(table.c.sequence.desc()).limit(1))
+        return _entry(rows[0]) if rows else None
+
+    def _add_entry(self, entry: Entry, stamped: bytes) -> None:
+        text = canonical(entry.body).decode()
+        row = (entry.sequence, entry.kind, entry.time, text, entry.root, entry.head, stamped)
+        self._insert(schema.journal, [row])
 
     # Clients
 
     def _last_pseudonym(self) -> int:
-        with self._connected() as connection:
-            return int(connection.execute(select(func.coalesce(func.max(schema.client.c.pseudonym), 0))).scalar_one())
+        return self._value(select(func.max(schema.client.c.pseudonym))) or 0
 
     def _add_clients(self, clients: Sequence[tuple[int, str, bytes]]) -> None:
-        keys = [(client, secrets.token_bytes(KEY_BYTES), None) for client, _, _ in clients]
-        with self._connected() as connection:
-            _insert(connection, schema.client, keys)
-            _insert(connection, schema.identity, [(client, name, None, nonce) for client, name, nonce in clients])
+        self._insert(schema.client, [(client, secrets.token_bytes(KEY_BYTES), None) for client, _, _ in clients])
+        self._insert(schema.identity, [(client, name, None, nonce) for client, name, nonce in clients])
 
-    def _rows_of_identities(self, *conditions: ColumnElement[bool]) -> Sequence[Any]:
+    def _identities(
+        self, clients: Collection[int] | None = None, names: Collection[str] | None = None, *, labelled: bool = False
+    ) -> Sequence[Any]:
         table = schema.identity
-        with self._connected() as connection:
-            return connection.execute(select(table).where(*conditions).order_by(table.c.pseudonym)).all()
-
-    def identities(self) -> dict[str, int]:
-        return {row.name: row.pseudonym for row in self._rows_of_identities()}
+        query = select(table).order_by(table.c.pseudonym)
+        if isinstance(clients, range):
+            query = query.where(table.c.pseudonym.between(clients.start, clients.stop - 1))
+        elif clients is not None:
+            query = query.where(among(table.c.pseudonym, clients))
+        if names is not None:
+            query = query.where(among(table.c.name, names))
+        return self._rows(query.where(table.c.label.is_not(None)) if labelled else query)
 
     def count_names(self) -> int:
-        with self._connected() as connection:
-            return int(connection.execute(select(func.count()).select_from(schema.identity)).scalar_one())
-
-    def names(self, clients: Clients) -> dict[int, str]:
-        rows = self._rows_of_identities(among(schema.identity.c.pseudonym, clients.tolist()))
-        return {row.pseudonym: row.name for row in rows}
-
-    def _pseudonyms(self, names: list[str]) -> dict[str, int]:
-        table = schema.identity
-        with self._connected() as connection:
-            rows = connection.execute(select(table.c.name, table.c.pseudonym).where(among(table.c.name, names))).all()
-        # Unpacked, because asking a thousand rows for their columns by name takes as long as the query.
-        return {name: pseudonym for name, pseudonym in rows}  # noqa: C416
+        return int(self._value(select(func.count()).select_from(schema.identity)))
 
     def _erased_among(self, digests: Collection[str]) -> list[tuple[str, int]]:
         table = schema.suppression
-        with self._connected() as connection:
-            rows = connection.execute(select(table).where(among(table.c.digest, digests))).all()
-        return [(digest, client) for digest, client in rows]
-
-    def _identities_of(self, names: Collection[str]) -> Sequence[Any]:
-        return self._rows_of_identities(among(schema.identity.c.name, names))
+        return self._pairs(select(table).where(among(table.c.digest, digests)))
 
     def _set_labels(self, labels: Mapping[int, str]) -> None:
         table = schema.identity
-        with self._connected() as connection:
-            for client, label in labels.items():
-                connection.execute(update(table).where(table.c.pseudonym == client).values(label=label))
+        self._write(
+            *(
+                update(table).where(table.c.pseudonym == client).values(label=label)
+                for client, label in labels.items()
+            )
+        )
 
-    def labels(self) -> dict[int, str]:
-        rows = self._rows_of_identities(schema.identity.c.label.is_not(None))
-        return {client: label for client, _, label, _ in rows}
-
-    def name_leaves(self, first: int, last: int) -> dict[int, bytes]:
+    def _erased_leaves(self, first: int, last: int) -> dict[int, bytes]:
         kept = schema.client
         within = select(kept.c.pseudonym, kept.c.name_leaf).where(kept.c.pseudonym.between(first, last))
-        with self._connected() as connection, self._using(connection):
-            left = connection.execute(within.where(kept.c.name_leaf.is_not(None))).all()
-            rows = self._rows_of_identities(schema.identity.c.pseudonym.between(first, last))
-        present = {client: name_leaf(nonce, client, name) for client, name, _, nonce in rows}
-        return dict(sorted(({client: leaf for client, leaf in left} | present).items()))  # noqa: C416
-
-    def label_leaves(self) -> dict[int, bytes]:
-        rows = self._rows_of_identities(schema.identity.c.label.is_not(None))
-        return {client: label_leaf(nonce, client, label) for client, _, label, nonce in rows}
+        return dict(self._pairs(within.where(kept.c.name_leaf.is_not(None))))
 
     def keys(self, clients: Clients) -> dict[int, bytes]:
         table = schema.client
         chosen = among(table.c.pseudonym, clients.tolist())
-        query = select(table.c.pseudonym, table.c.key).where(chosen, table.c.key.is_not(None))
-        with self._connected() as connection:
-            rows = connection.execute(query).all()
-        return {pseudonym: key for pseudonym, key in rows}  # noqa: C416
+        return dict(self._pairs(select(table.c.pseudonym, table.c.key).where(chosen, table.c.key.is_not(None))))
 
     # Rounds and kept models
 
     def _add_round(self, sequence: int, round_: RoundRecord, release: Sequence[ModelId]) -> None:
-        model_id, model, branch = round_.model_id, bytes.fromhex(round_.model), schema.branch
-        with self._connected() as connection:
-            _insert_round(connection, sequence, round_, model)
-            connection.execute(
-                update(branch).where(branch.c.number == model_id.branch).values(last_round=model_id.round)
-            )
-            _insert(connection, schema.kept, [(model_id.branch, model_id.round, model)])
-            _release(connection, release)
+        model_id, model, branch, kept = round_.model_id, bytes.fromhex(round_.model), schema.branch, schema.kept
+        self._insert_round(sequence, round_, model)
+        self._write(update(branch).where(branch.c.number == model_id.branch).values(last_round=model_id.round))
+        self._insert(kept, [(model_id.branch, model_id.round, model)])
+        self._release(release)
+
+    def _insert_round(self, sequence: int, round_: RoundRecord, model: bytes) -> None:
+        gram = None if round_.gram is None else round_.gram.astype("<f8").tobytes()
+        row = (
+            *(sequence, round_.model_id.branch, round_.model_id.round),
+            *(round_.factor, round_.rounding, round_.update_norm),
+            *(model, round_.salt, round_.participants.tobytes(), gram),
+        )
+        self._insert(schema.round_, [row])
+        segment = sequence // schema.ROUNDS_PER_SEGMENT
+        rows = select(literal(segment, Integer), as_table(round_.clients.tolist()), literal(sequence, Integer))
+        self._write(insert(schema.participation).from_select(["segment", "client", "round"], rows))
+
+    def _release(self, model_ids: Sequence[ModelId]) -> None:
+        kept = schema.kept.c
+        self._write(
+            *(delete(schema.kept).where(kept.branch == left.branch, kept.round == left.round) for left in model_ids)
+        )
 
     def _add_branch(self, number: int, model: str) -> None:
-        with self._connected() as connection:
-            _insert(connection, schema.branch, [(number, 0)])
-            _insert(connection, schema.kept, [(number, 0, bytes.fromhex(model))])
+        self._insert(schema.branch, [(number, 0)])
+        self._insert(schema.kept, [(number, 0, bytes.fromhex(model))])
 
     def last_round(self, branch: int) -> int:
         table = schema.branch
-        with self._connected() as connection:
-            last = connection.execute(select(table.c.last_round).where(table.c.number == branch)).scalar()
+        last = self._value(select(table.c.last_round).where(table.c.number == branch))
         return -1 if last is None else last
 
     def rounds(self, span: Span, wanted: Collection[int] | None = None) -> Iterator[RoundRecord]:
@@ -322,41 +333,35 @@ class SqlLedger(Ledger):
     def indexed_participants(self, span: Span) -> Iterator[tuple[ModelId, Clients]]:
         table = schema.round_
         query = select(table.c.sequence, table.c.round).where(_within(table, span)).order_by(table.c.sequence)
-        with self._connected() as connection:
-            model_ids = {row.sequence: ModelId(span.branch, row.round) for row in connection.execute(query)}
+        model_ids = {sequence: ModelId(span.branch, number) for sequence, number in self._rows(query)}
         segments: dict[int, list[int]] = {}
         for sequence in model_ids:
             segments.setdefault(sequence // schema.ROUNDS_PER_SEGMENT, []).append(sequence)
         for segment, sequences in segments.items():
-            with self._connected() as connection:
-                participants = select(schema.participation.c.round, schema.participation.c.client)
-                rows = connection.execute(participants.where(schema.participation.c.segment == segment)).all()
-            pairs = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 2)
+            participants = select(schema.participation.c.round, schema.participation.c.client)
+            rows = self._pairs(participants.where(schema.participation.c.segment == segment))
+            pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
             for sequence in sequences:
                 yield model_ids[sequence], np.sort(pairs[pairs[:, 0] == sequence, 1])
 
     def kept(self) -> dict[ModelId, str]:
         table = schema.kept
-        with self._connected() as connection:
-            rows = connection.execute(select(table).order_by(table.c.branch, table.c.round)).all()
+        rows = self._rows(select(table).order_by(table.c.branch, table.c.round))
         return {ModelId(row.branch, row.round): row.model.hex() for row in rows}
 
     def _replace_object(self, client: int, digest: str) -> None:
-        with self._connected() as connection:
-            connection.execute(delete(schema.client_object).where(schema.client_object.c.client == client))
-            _insert(connection, schema.client_object, [(client, bytes.fromhex(digest))])
+        self._write(delete(schema.client_object).where(schema.client_object.c.client == client))
+        self._insert(schema.client_object, [(client, bytes.fromhex(digest))])
 
     def objects(self) -> dict[int, str]:
-        with self._connected() as connection:
-            rows = connection.execute(select(schema.client_object).order_by(schema.client_object.c.client)).all()
+        rows = self._rows(select(schema.client_object).order_by(schema.client_object.c.client))
         return {row.client: row.digest.hex() for row in rows}
 
     # What is derived
 
     def bounds_since(self) -> int | None:
-        with self._connected() as connection:
-            # The oldest, should somebody have put one beside it.
-            oldest: int | None = connection.execute(select(func.min(schema.bounds.c.sequence))).scalar_one()
+        # The oldest, should somebody have put one beside it.
+        oldest: int | None = self._value(select(func.min(schema.bounds.c.sequence)))
         return oldest
 
     def _read_bounds(self) -> tuple[int, bytes, bytes, bytes] | None:
@@ -366,64 +371,54 @@ class SqlLedger(Ledger):
         )
         # Asked by the database: what somebody else put there need not fit into memory.
         fits = func.length(table.c.content) <= LARGEST_BOUNDS
-        with self._connected() as connection:
-            row = connection.execute(query.where(fits).order_by(table.c.sequence).limit(1)).first()
-        # SQLite lets a column hold anything, also a text in place of bytes.
-        if row is None or not all(isinstance(value, bytes) for value in row[1:]):
-            return None
-        return row.sequence, row.head, row.seal, row.content
+        for sequence, *values in self._rows(query.where(fits).order_by(table.c.sequence).limit(1)):
+            # SQLite lets a column hold anything, also a text in place of bytes.
+            if all(isinstance(value, bytes) for value in values):
+                return sequence, *values
+        return None
 
     def _replace_bounds(self, kept: tuple[int, bytes, bytes] | None) -> None:
-        with self._connected() as connection:
-            connection.execute(delete(schema.bounds))
-            _insert(connection, schema.bounds, [kept] if kept else [])
+        self._write(delete(schema.bounds))
+        self._insert(schema.bounds, [kept] if kept else [])
 
     # Erasure
 
-    def erase_identities(self, clients: Clients, *, may_return: bool = False) -> None:
-        table, secret = schema.identity, self.outside_secret(RETURNING)
-        chosen_names = among(table.c.pseudonym, clients.tolist())
-        with self._transaction() as connection:
-            rows = self._rows_of_identities(chosen_names)
-            for client, name, label, nonce in rows:
-                if not may_return:
-                    _insert(connection, schema.suppression, erased_digests(secret, client, name, label))
-                chosen, leaf = schema.client.c.pseudonym == client, name_leaf(nonce, client, name)
-                connection.execute(update(schema.client).where(chosen).values(name_leaf=leaf))
-            connection.execute(delete(table).where(chosen_names))
+    def _drop_identities(self, leaves: Mapping[int, bytes], digests: Sequence[tuple[str, int]]) -> None:
+        clients, names = schema.client, schema.identity
+        self._insert(schema.suppression, digests)
+        for client, leaf in leaves.items():
+            self._write(update(clients).where(clients.c.pseudonym == client).values(name_leaf=leaf))
+        self._write(delete(names).where(among(names.c.pseudonym, leaves)))
 
     def _drop_rounds(self, spans: Sequence[Span]) -> None:
-        with self._connected() as connection:
-            for span in spans:
-                _erase_participations(connection, span)
-                for table in (schema.round_, schema.kept):
-                    connection.execute(delete(table).where(_within(table, span)))
+        joined, table = schema.participation, schema.round_
+        for span in spans:
+            sequences = [row.sequence for row in self._rows(select(table.c.sequence).where(_within(table, span)))]
+            for segment in sorted({sequence // schema.ROUNDS_PER_SEGMENT for sequence in sequences}):
+                self._write(delete(joined).where(joined.c.segment == segment, among(joined.c.round, sequences)))
+            self._write(*(delete(rows).where(_within(rows, span)) for rows in (table, schema.kept)))
 
     def _replace_stretches(self, superseded: Sequence[int], stretch: Stretch | None) -> None:
         table = schema.stretch
-        with self._connected() as connection:
-            connection.execute(delete(table).where(among(table.c.branch, superseded)))
-            if stretch is not None:
-                origin, remaining = stretch.origin, stretch.remaining.astype(REMAINING).tobytes()
-                row = (stretch.branch, origin.branch, origin.round, stretch.common_factor, stretch.salt, remaining)
-                _insert(connection, table, [row])
+        self._write(delete(table).where(among(table.c.branch, superseded)))
+        if stretch is not None:
+            origin, remaining = stretch.origin, stretch.remaining.astype(REMAINING).tobytes()
+            row = (stretch.branch, origin.branch, origin.round, stretch.common_factor, stretch.salt, remaining)
+            self._insert(table, [row])
 
     def erase_objects(self, clients: Clients) -> None:
         table = schema.client_object
-        with self._transaction() as connection:
-            connection.execute(delete(table).where(among(table.c.client, clients.tolist())))
+        with self._transaction():
+            self._write(delete(table).where(among(table.c.client, clients.tolist())))
 
     def erase_keys(self, clients: Clients) -> None:
         table = schema.client
-        with self._transaction() as connection:
-            chosen = among(table.c.pseudonym, clients.tolist())
-            connection.execute(update(table).where(chosen).values(key=None))
+        with self._transaction():
+            self._write(update(table).where(among(table.c.pseudonym, clients.tolist())).values(key=None))
 
     def stretches(self) -> dict[int, Stretch]:
         table = schema.stretch
-        with self._connected() as connection:
-            rows = connection.execute(select(table).order_by(table.c.branch)).all()
-        return {row.branch: _stretch(row) for row in rows}
+        return {row.branch: _stretch(row) for row in self._rows(select(table).order_by(table.c.branch))}
 
     def compact(self) -> tuple[str, ...]:
         with self._held():
@@ -439,9 +434,7 @@ class SqlLedger(Ledger):
 
     def erased_name_digests(self) -> list[tuple[str, int]]:
         table = schema.suppression
-        with self._connected() as connection:
-            rows = connection.execute(select(table).order_by(table.c.digest, table.c.pseudonym)).all()
-        return [(digest, client) for digest, client in rows]
+        return self._pairs(select(table).order_by(table.c.digest, table.c.pseudonym))
 
     def foreign_objects(self) -> Iterator[str]:
         with self._connected() as connection:
@@ -499,11 +492,11 @@ class SqlLedger(Ledger):
             yield
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[None]:
         self.outside_secret(STAMPS)
         with self._held() as writer, self._database.transaction(writer), self._using(writer):
             _take_turn(writer)
-            yield writer
+            yield
 
     @contextmanager
     def _held(self) -> Iterator[Connection]:
@@ -520,13 +513,6 @@ class SqlLedger(Ledger):
         if self._closed:
             raise ValueError("this ledger is closed: open it again")
 
-    def _append(self, kind: str, body: Mapping[str, Any], time: str, root: bytes = b"") -> Entry:
-        with self._connected() as connection:
-            entry = next_entry(self.last_entry(), kind, time, normalise_body(body), root)
-            text, stamped = canonical(entry.body).decode(), stamp(self.outside_secret(STAMPS), entry.head)
-            _insert(connection, schema.journal, [(entry.sequence, kind, time, text, root, entry.head, stamped)])
-        return entry
-
 
 def _take_turn(connection: Connection) -> None:
     """Wait, in a transaction that writes, until PostgreSQL gives it its turn; the schema is still the one opened."""
@@ -540,46 +526,6 @@ def _check_version(version: int) -> None:
             f"this history was upgraded to schema {version} meanwhile, and this rescind knows up to "
             f"{schema.SCHEMA_VERSION}: nothing was written. Install a newer rescind"
         )
-
-
-def _insert_round(connection: Connection, sequence: int, round_: RoundRecord, model: bytes) -> None:
-    gram = None if round_.gram is None else round_.gram.astype("<f8").tobytes()
-    _insert(
-        connection,
-        schema.round_,
-        [
-            (
-                *(sequence, round_.model_id.branch, round_.model_id.round),
-                *(round_.factor, round_.rounding, round_.update_norm),
-                *(model, round_.salt, round_.participants.tobytes(), gram),
-            )
-        ],
-    )
-    segment = sequence // schema.ROUNDS_PER_SEGMENT
-    rows = select(literal(segment, Integer), as_table(round_.clients.tolist()), literal(sequence, Integer))
-    connection.execute(insert(schema.participation).from_select(["segment", "client", "round"], rows))
-
-
-def _erase_participations(connection: Connection, span: Span) -> None:
-    joined, table = schema.participation, schema.round_
-    sequences = connection.execute(select(table.c.sequence).where(_within(table, span))).scalars().all()
-    segments = {sequence // schema.ROUNDS_PER_SEGMENT for sequence in sequences}
-    for segment in sorted(segments):
-        chosen = and_(joined.c.segment == segment, among(joined.c.round, sequences))
-        connection.execute(delete(joined).where(chosen))
-
-
-def _release(connection: Connection, model_ids: Sequence[ModelId]) -> None:
-    table = schema.kept
-    for model_id in model_ids:
-        connection.execute(delete(table).where(table.c.branch == model_id.branch, table.c.round == model_id.round))
-
-
-def _insert(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows that have the table's columns in its order."""
-    names = table.columns.keys()
-    if rows:
-        connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in rows])
 
 
 def _streamed(connection: Connection, query: Select[Any], at_once: int) -> Result[Any]:

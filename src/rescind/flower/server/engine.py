@@ -14,8 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import Strategy
 
 from rescind.core.arrays import Tensor
 from rescind.core.facts import Facts, PublicHead, Sampling
@@ -29,13 +28,12 @@ from rescind.engines.server import norm
 from rescind.engines.solving import find_head
 from rescind.engines.stops import format_accuracy
 from rescind.flower.server.arrays import copy_record, is_same_record, pack
-from rescind.flower.server.backoff import Backoff
-from rescind.flower.server.grid import PROMPT, FilteredGrid, exchange
+from rescind.flower.server.grid import PROMPT, Backoff, FilteredGrid
 from rescind.flower.server.nodes import KEYS_END_IT, Member, Nodes
+from rescind.flower.server.recorded import Recorded, find_average
 from rescind.flower.server.replies import (
     NOT_EXECUTED,
     Expected,
-    Question,
     RejectedReplyError,
     Reply,
     WeightMismatchError,
@@ -47,7 +45,6 @@ from rescind.flower.server.replies import (
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
-from rescind.history.history import History
 from rescind.ledger.records import ModelId
 from rescind.serving import TotalRounds
 
@@ -59,59 +56,52 @@ _OTHER_CODE = "Do they train with rescind.flower.train_head, or is it Options(de
 _MOST_METRICS = 50
 
 # What a check makes of a message.
-Checked = TypeVar("Checked")
+Checked = TypeVar("Checked", Reply, Sums, RidgeSums)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What stays the same over a run.
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """A round's exchange: who was ``asked`` of the ``names``, what each was told, and what came back.
 
-    ``trained`` names the tensors that are learned. ``helper``: our client helper executes the training, and a reply
-    that does not say so is rejected. ``masked``: the server sees sums only.
-    ``accuracy`` is the metric that clients report in evaluation, ``most_examples`` the most that one may have.
-    ``anchors`` are the names or labels of those who train the body of a network in two stages. ``schedule`` has the
-    settings of each round by its number, from 1 on; the last ones stay.
+    ``settings`` is a digest of what they were told beside the model.
     """
 
-    facts: Facts
-    trained: tuple[str, ...]
-    secret: bytes
-    schedule: Sequence[ConfigRecord]
-    evaluate_config: ConfigRecord
-    timeout: float
-    helper: bool = True
-    masked: bool = False
-    accuracy: str = "accuracy"
-    most_examples: int = 10**7
-    anchors: frozenset[str] = frozenset()
+    model_id: ModelId
+    names: Sequence[str]
+    asked: Sequence[str]
+    instructions: Mapping[str, Instructions]
+    settings: str = ""
+    answers: dict[str, Message] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class FlowerEngine:
     """Trains on a Grid with the messages of a user's strategy; which clients they go to is decided here.
 
-    ``original`` is the user's strategy as it was when the run began; what a copy of it keeps of a branch's rounds, a
-    momentum or what a function for metrics remembers, ends with the branch. ``history`` is asked for the head of its
+    ``recorded`` has the user's strategy as it was when the run began; what a copy of it keeps of a branch's rounds, a
+    momentum or what a function for metrics remembers, ends with the branch. Its history is asked for the head of the
     chain, for clients to witness, for the weights that clients had when they took part first, and whose rows are to
-    be left out; ``total`` for how many rounds of earlier branches count as the newest one's, if any do.
-    ``members`` are those who were connected when ``clients`` was last asked.
+    be left out. ``trained`` names the tensors that are learned; ``schedule`` has the settings of each round by its
+    number, from 1 on; the last ones stay. ``total`` is asked for how many rounds of earlier branches count as the
+    newest one's, if any do. ``members`` are those who were connected when ``clients`` was last asked.
     """
 
-    settings: Settings
-    original: Strategy
-    grid: Grid
+    recorded: Recorded
+    facts: Facts
+    trained: tuple[str, ...]
+    secret: bytes
+    schedule: Sequence[ConfigRecord]
+    evaluate_config: ConfigRecord
+    timeout: float
     arrays: ArrayRecord
     nodes: Nodes
-    history: History
     total: TotalRounds | None = None
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
-    _begun_with: dict[int, int] = field(default_factory=dict)
     _strategy: Strategy | None = None
     _branch: int = -1
     _solving: bool = False
-    # What the last round's clients were told beside the model, as a digest.
-    _told: str = ""
     _weights: dict[str, float] = field(default_factory=dict)
     _named: dict[str, int] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
@@ -125,15 +115,10 @@ class FlowerEngine:
     _evaluating: Backoff = field(default_factory=Backoff)
 
     @property
-    def facts(self) -> Facts:
-        """What claims rest on."""
-        return self.settings.facts
-
-    @property
     def strategy(self) -> Strategy:
         """The copy of the strategy that writes the newest branch's messages."""
         if self._strategy is None:
-            self._strategy = lift_limits(self.original)
+            self._strategy = lift_limits(self.recorded.strategy)
         return self._strategy
 
     @property
@@ -145,18 +130,18 @@ class FlowerEngine:
     @property
     def anchors(self) -> dict[str, str]:
         """What people call those of everybody connected who train the body, by name."""
-        named = self.settings.anchors
+        named = self.recorded.anchors
         labels = {name: self.members[name].label for name in self.clients}
         return {name: label for name, label in labels.items() if name in named or label in named}
 
     @property
     def frozen(self) -> dict[str, Array]:
         """The tensors that nobody trains."""
-        return {name: array for name, array in self.arrays.items() if name not in self.settings.trained}
+        return {name: array for name, array in self.arrays.items() if name not in self.trained}
 
     def start(self) -> dict[str, Tensor]:
         """Return theta_0^0: the trained part of the initial arrays."""
-        return {name: self.arrays[name].numpy() for name in self.settings.trained}
+        return {name: self.arrays[name].numpy() for name in self.trained}
 
     def packed(self, model: Mapping[str, Tensor]) -> ArrayRecord:
         """Return a whole model as Flower sends it."""
@@ -166,50 +151,34 @@ class FlowerEngine:
         """Choose who takes part: as many as the strategy would sample, or each by its own coin."""
         self._check_names(present)
         if self.facts.sampling is Sampling.POISSON:
-            return draw(self.settings.secret, model_id, present, rate=self.facts.sample)
-        mean = find_average(self.original)
+            return draw(self.secret, model_id, present, rate=self.facts.sample)
+        mean = self.recorded.mean
         size = max(int(len(present) * mean.fraction_train), mean.min_train_nodes)
-        return draw(self.settings.secret, model_id, present, size=size)
+        return draw(self.secret, model_id, present, size=size)
 
     def train(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Replies:
         """Send the model to the named clients, and return what comes back from them and passes every check."""
-        asked, equal = self._begin_round(model_id, names, solving=False), self.facts.equal_weights
-        mean = find_average(self.strategy)
-        instructions = self._instructions(model_id, asked)
-        answers = self._ask(model, model_id, asked, instructions)
-        expected = Expected(
-            model={name: model[name] for name in self.settings.trained},
-            frozen=self.frozen,
-            weighted_by=mean.weighted_by_key,
-            most_examples=self._most_examples(),
-            reach=self._reach(model),
-        )
+        done = self._ask(model, model_id, names)
+        mean, reach = find_average(self.strategy), self._reach(model)
+        own = {name: model[name] for name in self.trained}
 
-        def check(name: str, message: Message) -> Reply:
-            digest = instructions[name].digest() if self.settings.helper else None
-            return check_reply(message, expected, digest, self._weights.get(name))
+        def check(_: str, content: RecordDict, expected: Expected) -> Reply:
+            return check_reply(content, expected, own, self.frozen, reach)
 
-        rejected: dict[str, str] = {}
-        accepted = dict(self._sort_out(answers, instructions, check, rejected))
-        if not equal:
-            self._weights |= {name: reply.examples for name, reply in accepted.items()}
-        self._accepted = [(answers[name], reply) for name, reply in accepted.items()]
-        metrics = self._combined(mean.train_metrics_aggr_fn, {name: answers[name] for name in accepted})
+        accepted = dict(self._sort_out(done, check, mean.weighted_by_key))
+        self._accepted = [(done.answers[name], reply) for name, reply in accepted.items()]
+        metrics = self._combined(mean.train_metrics_aggr_fn, {name: done.answers[name] for name in accepted})
         if metrics is not None:
             self.train_metrics[self.server_round(model_id)] = metrics
-        self._end_round(model_id, names, asked, answers, rejected)
-        examples = np.array([reply.examples for reply in accepted.values()], dtype=np.float64)
+        examples = np.array([reply.rows for reply in accepted.values()], dtype=np.float64)
         most = math.inf if self.facts.batch is None else self.facts.batch
         return Replies(
             names=tuple(accepted),
-            weights=np.ones(len(accepted)) if equal else examples,
+            weights=np.ones(len(accepted)) if self.facts.equal_weights else examples,
             steps=(self.facts.training.steps,) * len(accepted),
-            tensors={name: [reply.tensors[name] for reply in accepted.values()] for name in expected.model},
+            tensors={name: [reply.tensors[name] for reply in accepted.values()] for name in own},
             batch=int(min(examples.max(initial=0), most)),
-            rejected=rejected,
-            silent=self._silent(names, answers),
-            settings=self._told,
-            labels=self._labels(answers),
+            **self._describe(done),
         )
 
     def sums(
@@ -224,74 +193,48 @@ class FlowerEngine:
         tensors, loss = find_head(model, self.facts), self.facts.head_loss
         if not isinstance(loss, SoftmaxL2 | LogisticL2):
             raise ValueError(f"the loss is {type(loss).__name__}; a head is solved for SoftmaxL2 or LogisticL2")
-        head = flatten(tensors)
-        asked = self._begin_round(model_id, names)
-        # Of how a body was trained whoever answers need not know.
-        training = replace(self.facts.training, loss=loss)
-        instructions = self._instructions(model_id, asked, training=training, trained=tuple(tensors), wanted=wanted)
-        answers = self._ask(model, model_id, asked, instructions)
-        (classes, width), length = head_shape(tensors), float(np.linalg.norm(head))
-        question = Question(
-            parameters=len(head),
-            curvature={Wanted.FULL: len(head), Wanted.FEATURES: width + 1, Wanted.GRADIENT: 0}[wanted],
-            weighted_by="num-examples",
-            most_examples=self._most_examples(),
-        )
+        head, (classes, width) = flatten(tensors), head_shape(tensors)
+        length = float(np.linalg.norm(head))
+        curvature = {Wanted.FULL: len(head), Wanted.FEATURES: width + 1, Wanted.GRADIENT: 0}[wanted]
 
-        def check(name: str, message: Message) -> Sums:
-            sums = check_answer(message, question, instructions[name].digest(), self._weights.get(name))
+        def check(name: str, content: RecordDict, expected: Expected) -> Sums:
+            sums = check_answer(content, expected, len(head), curvature)
             reason = check_sums(sums, loss, classes, width, length, wanted)
             reason = reason or (doubt(name, sums) if doubt else None)
             if reason is not None:
                 raise RejectedReplyError(reason)
             return sums
 
-        rejected: dict[str, str] = {}
-        answered = Answers.collect(
-            self._sort_out(answers, instructions, check, rejected),
-            rejected,
-            self._silent(names, answers),
-            self._told,
-            self._labels(answers),
-        )
-        self._weights |= dict(zip(answered.names, map(float, answered.rows), strict=True))
-        self._end_round(model_id, names, asked, answers, rejected)
-        return answered
+        # Of how a body was trained whoever answers need not know.
+        training = replace(self.facts.training, loss=loss)
+        done = self._ask(model, model_id, names, training=training, trained=tuple(tensors), wanted=wanted)
+        return Answers.collect(self._sort_out(done, check), **self._describe(done))
 
     def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
         """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
         (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
-        asked = self._begin_round(model_id, names)
-        instructions = self._instructions(model_id, asked, trained=tuple(tensors), ridge=loss)
-        answers = self._ask(model, model_id, asked, instructions)
-        question = Question(classes * (width + 1), width + 1, "num-examples", self._most_examples())
-        rows, rejected, total = dict[str, int](), dict[str, str](), None
+        rows, total = dict[str, int](), None
 
-        def check(name: str, message: Message) -> RidgeSums:
-            digest = instructions[name].digest()
-            sums = check_ridge_answer(message, question, digest, self._weights.get(name), bits)
+        def check(_: str, content: RecordDict, expected: Expected) -> RidgeSums:
+            sums = check_ridge_answer(content, expected, classes, width + 1, bits)
             # In the order of the names: who comes too late for the scale is left out.
             left = MOST_ROWS - sum(rows.values())
             if (reason := check_ridge_sums(sums, loss, classes, width, bits, left)) is not None:
                 raise RejectedReplyError(reason)
             return sums
 
-        for name, sums in self._sort_out(answers, instructions, check, rejected):
+        done = self._ask(model, model_id, names, trained=tuple(tensors), ridge=loss)
+        for name, sums in self._sort_out(done, check):
             rows[name], total = sums.rows, sums if total is None else add_up_ridge([total, sums])
-        self._weights |= {name: float(own) for name, own in rows.items()}
-        self._end_round(model_id, names, asked, answers, rejected)
-        silent = self._silent(names, answers)
-        return RidgeAnswers(
-            tuple(rows), tuple(rows.values()), total, rejected, silent, self._told, self._labels(answers)
-        )
+        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, **self._describe(done))
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""
-        self._check_names(names)
-        told = _read_numbers(self._evaluated(model, names, {}), self.settings.accuracy, most=1.0).values()
+        metric = self.recorded.options.accuracy
+        told = _read_numbers(self._evaluated(model, names, {}), metric, most=1.0).values()
         if not told:
-            _LOG.warning("rescind: no client tells a metric %r in evaluation", self.settings.accuracy)
+            _LOG.warning("rescind: no client tells a metric %r in evaluation", metric)
             return None
         mean = math.fsum(sorted(told)) / len(told)
         _LOG.info("rescind: %d clients have a mean accuracy of %s", len(told), format_accuracy(mean))
@@ -308,10 +251,10 @@ class FlowerEngine:
 
     def take_accepted(self) -> list[Message]:
         """Return the last round's accepted replies, once, made anew of nothing but what was checked."""
-        mean, taken = find_average(self.original), self._accepted
+        mean, taken = self.recorded.mean, self._accepted
         self._accepted = []
         for message, reply in taken:
-            weight = MetricRecord({mean.weighted_by_key: reply.examples})
+            weight = MetricRecord({mean.weighted_by_key: reply.rows})
             message.content = RecordDict({mean.arrayrecord_key: self.packed(reply.tensors), "metrics": weight})
         return [message for message, _ in taken]
 
@@ -319,18 +262,16 @@ class FlowerEngine:
         self, model_id: ModelId, model: Mapping[str, Tensor], present: Sequence[str]
     ) -> MetricRecord | None:
         """Let as many clients evaluate a model as the strategy would sample; combine what they tell as it does."""
-        mean = find_average(self.original)
+        mean = self.recorded.mean
         combine = find_average(self.strategy).evaluate_metrics_aggr_fn
         size = max(int(len(present) * mean.fraction_evaluate), mean.min_evaluate_nodes)
-        names = draw(self.settings.secret, model_id, present, size=size)
+        names = draw(self.secret, model_id, present, size=size)
         replies = self._evaluated(model, names, {"server-round": self.server_round(model_id)})
         return self._combined(combine, replies)
 
     def server_round(self, model_id: ModelId) -> int:
         """Return the number by which strategy and clients know a round: a schedule of theirs goes on with it."""
-        if model_id.branch not in self._begun_with:
-            self._begun_with[model_id.branch] = self.total.count_before() if self.total else 0
-        return self._begun_with[model_id.branch] + model_id.round
+        return model_id.round + (self.total.count_before() if self.total else 0)
 
     def begin_line(self) -> None:
         """Forget all that was kept of a line of training: it may follow the leaver, as may who was silent when."""
@@ -339,7 +280,7 @@ class FlowerEngine:
 
     def filter_grid(self, names: Sequence[str]) -> FilteredGrid:
         """Return the Grid on which only the named clients are."""
-        return FilteredGrid(self.grid, [self.members[name].node for name in names])
+        return FilteredGrid(self.nodes.grid, [self.members[name].node for name in names])
 
     def check_use(self) -> None:
         """Refuse to go on after three rounds in a row in which nothing that clients sent could be used."""
@@ -358,10 +299,12 @@ class FlowerEngine:
 
     # One step each
 
-    def _begin_round(self, model_id: ModelId, names: Sequence[str], *, solving: bool = True) -> list[str]:
-        """Make ready for a round, and return who of the named is asked."""
-        self._check_names(names)
+    def _ask(
+        self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str], **question: Any
+    ) -> _Exchange:
+        """Send a round's messages; ``question`` is what is told otherwise where a head is solved."""
         self.check_use()
+        solving = bool(question)
         if model_id.branch != self._branch or (self.facts.stages and solving is not self._solving):
             # Whoever leaves out rows since has another weight, and who trains a body may do so with fewer rows.
             self._branch, self._strategy, self._weights = model_id.branch, None, {}
@@ -370,95 +313,88 @@ class FlowerEngine:
         self._accepted = []
         self._backoff.begin_turn()
         self._evaluating.begin_turn()
-        self.nodes.begin_round()
-        return self._asked(names, self._backoff)
-
-    def _ask(
-        self,
-        model: Mapping[str, Tensor],
-        model_id: ModelId,
-        asked: Sequence[str],
-        instructions: Mapping[str, Instructions],
-    ) -> dict[str, Message]:
-        """Send a round's messages, and return what comes back; what clients weighed at first is known then."""
-        messages = self._messages(self.packed(model), model_id, asked, instructions)
-        answers = self._exchange(messages, asked, self._backoff)
+        self.nodes.begin_turn()
+        asked = self._asked(names, self._backoff)
+        done = _Exchange(model_id, names, asked, self._instructions(model_id, asked, question))
+        messages = self._messages(self.packed(model), done)
+        done.answers = self._exchange(messages, asked, self._backoff)
         # Of the weights in two stages a history does not say which stage they are of.
         if not self.facts.equal_weights and not self.facts.stages:
-            self._weights |= self.history.participants.first_weights(
-                [name for name in answers if name not in self._weights]
-            )
-        return answers
+            new = [name for name in done.answers if name not in self._weights]
+            self._weights |= self.recorded.history.participants.first_weights(new)
+        return done
 
     def _sort_out(
         self,
-        answers: Mapping[str, Message],
-        instructions: Mapping[str, Instructions],
-        check: Callable[[str, Message], Checked],
-        rejected: dict[str, str],
+        done: _Exchange,
+        check: Callable[[str, RecordDict, Expected], Checked],
+        weighted_by: str = "num-examples",
     ) -> Iterator[tuple[str, Checked]]:
-        """Return what of the answers can be used, one by one, and add to ``rejected`` why the others cannot."""
-        for name, message in answers.items():
+        """Return what of the answers can be used, one by one; note why the others cannot, and what came of it all."""
+        most, equal = self._most_examples(), self.facts.equal_weights
+        for name, message in done.answers.items():
+            told = done.instructions[name]
+            expected = Expected(
+                digest=told.digest() if self.recorded.helper or told.is_question else None,
+                weighted_by=weighted_by,
+                most_examples=most,
+                first_weight=None if equal else self._weights.get(name),
+            )
             try:
-                checked, root = check(name, message), read_root(message)
-                request = instructions[name].removal
-                # Told in every round, and recorded once.
-                if root is not None and request and self._named.get(name) != request:
-                    self.history.requests.name_rows(name, request, root)
-                    self._named[name] = request
-                yield name, checked
+                checked, root = check(name, message.content, expected), read_root(message.content)
             except RejectedReplyError as reason:
-                rejected[name] = str(reason)
+                done.rejected[name] = str(reason)
                 spoofed = isinstance(reason, WeightMismatchError) and not self.nodes.authenticated
                 hint = f". Did another node use its name before? {KEYS_END_IT}" if spoofed else ""
                 _LOG.warning("rescind: the reply of node %d is not used: %s%s", self._node(name), reason, hint)
-
-    def _labels(self, names: Iterable[str]) -> dict[str, str]:
-        """Return what people call some of those who are connected."""
-        return {name: self.members[name].label for name in names}
-
-    def _silent(self, names: Sequence[str], answers: Mapping[str, Message]) -> tuple[str, ...]:
-        """Return what people call those who did not answer."""
-        return tuple(self.members[name].label for name in names if name not in answers)
-
-    def _end_round(
-        self,
-        model_id: ModelId,
-        names: Sequence[str],
-        asked: Sequence[str],
-        answers: Mapping[str, Message],
-        rejected: Mapping[str, str],
-    ) -> None:
-        """Remember a round in which nothing could be used, and log what came of it."""
-        used, failed = len(answers) - len(rejected), len(self._failed)
+                continue
+            # Told in every round, and recorded once.
+            if root is not None and told.removal and self._named.get(name) != told.removal:
+                self.recorded.history.requests.name_rows(name, told.removal, root)
+                self._named[name] = told.removal
+            self._weights[name] = checked.rows
+            yield name, checked
+        used, failed = len(done.answers) - len(done.rejected), len(self._failed)
         if used:
             self._in_vain, self._reasons = [], Counter()
-        elif asked:
-            silent = len(asked) - len(answers) - failed
-            self._in_vain = [*self._in_vain, asked]
-            self._reasons += Counter([*rejected.values(), *self._failed.values()]) + Counter({"no answer": silent})
+        elif done.asked:
+            silent = len(done.asked) - len(done.answers) - failed
+            self._in_vain = [*self._in_vain, done.asked]
+            self._reasons += Counter([*done.rejected.values(), *self._failed.values()]) + Counter(
+                {"no answer": silent}
+            )
         _LOG.info(
             "rescind: %s with %d of %d clients that were drawn (%d rejected, %s%d silent)",
-            *(model_id, used, len(names), len(rejected), f"{failed} failed, " if failed else ""),
-            len(names) - len(answers) - failed,
+            *(done.model_id, used, len(done.names), len(done.rejected), f"{failed} failed, " if failed else ""),
+            len(done.names) - len(done.answers) - failed,
         )
 
-    def _instructions(self, model_id: ModelId, names: Sequence[str], **question: Any) -> dict[str, Instructions]:
+    def _describe(self, done: _Exchange) -> dict[str, Any]:
+        """Return what is recorded of an exchange whatever was asked, with what people call those in it."""
+        return {
+            "rejected": done.rejected,
+            "silent": tuple(self.members[name].label for name in done.names if name not in done.answers),
+            "settings": done.settings,
+            "labels": {name: self.members[name].label for name in done.answers},
+        }
+
+    def _instructions(
+        self, model_id: ModelId, names: Sequence[str], question: Mapping[str, Any]
+    ) -> dict[str, Instructions]:
         """Return what each client is told; ``question`` is what differs where a head is solved."""
-        settings = self.settings
+        history = self.recorded.history
         usual = Instructions(
             training=self.facts.training,
-            trained=settings.trained,
+            trained=self.trained,
             batch=self.facts.batch or 0,
             seed=b"",
             model_id=model_id,
-            head=self.history.head,
-            masked=settings.masked,
+            head=history.head,
+            masked=self.recorded.options.masked,
         )
-        general, secret = replace(usual, **question), settings.secret
-        removals = self.history.participants.removals(names)
+        general, removals = replace(usual, **question), history.participants.removals(names)
         return {
-            name: replace(general, seed=client_seed(secret, name, model_id), removal=removals.get(name, 0))
+            name: replace(general, seed=client_seed(self.secret, name, model_id), removal=removals.get(name, 0))
             for name in names
         }
 
@@ -466,7 +402,7 @@ class FlowerEngine:
         """Return where results from a model can be, a factor and a radius, if that is known and they can be seen."""
         training = self.facts.training
         # The norm of a network is worth its time only if something follows from it.
-        if self.settings.masked or training.longest_update(0.0) is None:
+        if self.recorded.options.masked or training.longest_update(0.0) is None:
             return None
         length = norm(model)
         longest = training.longest_update(length)
@@ -474,7 +410,7 @@ class FlowerEngine:
 
     def _most_examples(self) -> int:
         """Return how many examples a client may have; a strict bound may rest on that, and everybody's rounding."""
-        public, most = self.facts.public, self.settings.most_examples
+        public, most = self.facts.public, self.recorded.options.most_examples
         if self.facts.batch is not None:
             return most
         if isinstance(public, PublicHead):
@@ -482,15 +418,13 @@ class FlowerEngine:
         parameters = sum(tensor.size for tensor in self.start().values())
         return int(min(most, self.facts.training.most_examples(parameters)))
 
-    def _messages(
-        self, arrays: ArrayRecord, model_id: ModelId, names: Sequence[str], instructions: Mapping[str, Instructions]
-    ) -> list[Message]:
-        """Let the strategy write the messages to exactly these clients, and add what our helper is told."""
-        self._told = ""
+    def _messages(self, arrays: ArrayRecord, done: _Exchange) -> list[Message]:
+        """Let the strategy write the messages to exactly those asked, and add what our helper is told."""
+        names = done.asked
         if not names:
             return []
-        server_round, strategy = self.server_round(model_id), type(self.strategy).__name__
-        scheduled = self.settings.schedule[min(server_round, len(self.settings.schedule)) - 1]
+        server_round, strategy = self.server_round(done.model_id), type(self.strategy).__name__
+        scheduled = self.schedule[min(server_round, len(self.schedule)) - 1]
         # Lent: whatever the strategy does to what it is handed, clients are sent what is recorded.
         lent, config = copy_record(arrays), copy.deepcopy(scheduled)
         written = list(self.strategy.configure_train(server_round, lent, config, self.filter_grid(names)))
@@ -517,9 +451,9 @@ class FlowerEngine:
             written = _spell(scheduled, values, server_round)
             told[name] = (*content, about.message_type, about.group_id, about.ttl, *written)
             message.content = RecordDict(
-                {key: arrays, settings: ConfigRecord({**values, **instructions[name].record()})}
+                {key: arrays, settings: ConfigRecord({**values, **done.instructions[name].record()})}
             )
-        self._told = self._digest(told)
+        done.settings = self._digest(told)
         return sent
 
     def _digest(self, told: Mapping[str, tuple[Any, ...]]) -> str:
@@ -528,22 +462,22 @@ class FlowerEngine:
         It is the same in all rounds unless the strategy tells clients something that changes, or some of them
         something else than others. It is keyed: settings may follow data, and few of them are likely.
         """
-        mean, alike = find_average(self.original), set(told.values())
+        mean, alike = self.recorded.mean, set(told.values())
         spelt = repr(
             (
-                [_spell(record) for record in (*self.settings.schedule, self.settings.evaluate_config)],
+                [_spell(record) for record in (*self.schedule, self.evaluate_config)],
                 (mean.weighted_by_key, mean.fraction_train, mean.min_train_nodes),
                 *(alike if len(alike) == 1 else sorted(told.items())),
             )
         )
-        return hmac.digest(self.settings.secret, b"settings\0" + spelt.encode(), "sha256").hex()
+        return hmac.digest(self.secret, b"settings\0" + spelt.encode(), "sha256").hex()
 
     def _evaluated(
         self, model: Mapping[str, Tensor], names: Sequence[str], told: Mapping[str, str | int]
     ) -> dict[str, Message]:
         """Let the named clients look at a model."""
         asked = self._asked(names, self._evaluating)
-        config = ConfigRecord({**self.settings.evaluate_config, **told})
+        config = ConfigRecord({**self.evaluate_config, **told})
         round_ = int(told.get("server-round", 0))
         messages = self.strategy.configure_evaluate(round_, self.packed(model), config, self.filter_grid(asked))
         return self._exchange(messages, asked, self._evaluating)
@@ -553,13 +487,13 @@ class FlowerEngine:
         sent, self._failed = list(messages), {}
         if not sent:
             return {}
-        for message in sent:
-            self.nodes.seal(message)
         by_node = {self.members[name].node: name for name in names}
         by_name: dict[str, Message] = {}
         answered, begun = set(), time.monotonic()
-        self.filter_grid(names).check(message.metadata.dst_node_id for message in sent)
-        replies, late = exchange(self.grid, sent, self.settings.timeout)
+        barred = {message.metadata.dst_node_id for message in sent} - by_node.keys()
+        if barred:
+            raise ValueError(f"node {min(barred)} may not take part: it was not drawn, or it was forgotten")
+        replies, late = self.nodes.exchange(sent, self.timeout)
         for reply in replies:
             node = reply.metadata.src_node_id
             answered.add(node)
@@ -567,7 +501,7 @@ class FlowerEngine:
                 # The SuperLink's own words for somebody who is gone, in which it does not say who.
                 _LOG.warning("rescind: Flower has lost a node (code %d)", reply.error.code)
             elif reply.has_error():
-                kind = self._failed[by_node[node]] = self.nodes.failures.show(node, reply.error)
+                kind = self._failed[by_node[node]] = self.nodes.show_failure(node, reply.error)
                 if Complaint.NOT_THE_SERVER in kind:
                     self.nodes.ask_again(node)
             elif node in by_node:
@@ -577,7 +511,7 @@ class FlowerEngine:
                 _LOG.warning(
                     "rescind: node %d took more than %.0f s, a quarter of the time limit: its answer is used, and it "
                     "is asked again %d round(s) later. If it needs that long, raise the timeout",
-                    *(node, PROMPT * self.settings.timeout, rounds),
+                    *(node, PROMPT * self.timeout, rounds),
                 )
             else:
                 _LOG.warning(
@@ -590,10 +524,10 @@ class FlowerEngine:
         self, combine: Callable[[list[RecordDict], str], MetricRecord], replies: Mapping[str, Message]
     ) -> MetricRecord | None:
         """Combine the metrics that fit together as the strategy does; nothing that clients tell ends a run by it."""
-        weighted_by, told = find_average(self.original).weighted_by_key, dict[str, MetricRecord]()
+        weighted_by, told = self.recorded.mean.weighted_by_key, dict[str, MetricRecord]()
         for name, reply in replies.items():
             try:
-                told[name] = combinable(reply.content, weighted_by, self.settings.most_examples)
+                told[name] = combinable(reply.content, weighted_by, self.recorded.options.most_examples)
             except RejectedReplyError as reason:
                 _LOG.warning("rescind: the metrics of node %d are not used: %s", self._node(name), reason)
         # A mean is of the same metrics from everybody: whoever tells others, or a list as a number, is left out.
@@ -616,6 +550,7 @@ class FlowerEngine:
 
     def _asked(self, names: Sequence[str], backoff: Backoff) -> list[str]:
         """Return those of the names that are asked now; whoever was silent of late is absent, as if it were again."""
+        self._check_names(names)
         by_node = {self._node(name): name for name in names}
         return [by_node[node] for node in backoff.asked(by_node)]
 
@@ -623,10 +558,7 @@ class FlowerEngine:
         return self.members[name].node
 
     def _check_names(self, names: Sequence[str]) -> None:
-        unknown = sorted(set(names) - self.members.keys())
-        if unknown:
-            unknown = sorted(set(names).difference(self.clients))
-        if unknown:
+        if set(names) - self.members.keys() and (unknown := sorted(set(names).difference(self.clients))):
             raise ValueError(f"not connected: {', '.join(map(repr, unknown))}")
 
 
@@ -650,18 +582,6 @@ def _read_numbers(replies: Mapping[str, Message], metric: str, most: float) -> d
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
             numbers[name] = float(value)
     return numbers
-
-
-def find_average(strategy: Strategy) -> FedAvg:
-    """Return the FedAvg that a strategy is, or that it wraps."""
-    inner: object = strategy
-    while not isinstance(inner, FedAvg):
-        if not hasattr(inner, "strategy"):
-            raise ValueError(
-                f"{type(strategy).__name__} is not built on FedAvg: only such strategies can be recorded"
-            )
-        inner = inner.strategy
-    return inner
 
 
 def lift_limits(strategy: Strategy) -> Strategy:

@@ -1,23 +1,39 @@
-"""A Grid that knows only some of the nodes, where whoever may not take part is not there; and waiting on one."""
+"""A Grid as it is used here: which nodes a strategy sees, who is asked, how long answers take, and how nodes fail."""
 
 from __future__ import annotations
 
+import builtins
+import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-_WRITES = (
-    "a strategy writes messages, and rescind.flower.run sends them: what it sends by itself would not be recorded"
-)
+from rescind.engines.complaints import recognise
+
 # The share of a time limit that an answer may take without being late.
 PROMPT = 0.25
 # Seconds between two looks for late answers.
 _PAUSE = 1.0
+# No more silences are counted: however often a node was silent, it is asked again 2^5 turns later.
+_MOST_SILENCES = 6
+# An error's text is looked at so far; no message of ours is longer.
+_MOST_TEXT = 20_000
+_TYPE = re.compile(r"(?:<class ')?(\w+)(?:'>)?:")
+_BY_CODE = {
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its ClientApp could not be loaded",
+    ErrorCode.INVALID_FAB: "it could not use the app",
+    ErrorCode.CLIENT_APP_CRASHED: "the process of its ClientApp ended",
+}
+# Flower's own words for a ClientApp without a function for what it is asked.
+_UNREGISTERED = {
+    f"No {kind} function registered": f"its ClientApp has no @app.{kind}()" for kind in ("query", "train", "evaluate")
+}
 
 
 def exchange(grid: Grid, messages: Iterable[Message], timeout: float) -> tuple[list[Message], set[int]]:
@@ -48,21 +64,10 @@ class FilteredGrid(Grid):
     def __init__(self, grid: Grid, allowed: Sequence[int]) -> None:
         self._grid, self._allowed = grid, tuple(allowed)
 
-    def set_run(self, run: Run) -> None:
-        """Set the other Grid's run."""
-        self._grid.set_run(run)
-
     @property
     def run(self) -> Run:
         """The other Grid's run."""
         return self._grid.run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Make a message, as Flower's older strategies do."""
-        self.check([dst_node_id])
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the allowed nodes."""
@@ -72,20 +77,64 @@ class FilteredGrid(Grid):
         """Return the allowed nodes that are connected."""
         return [node for node in self._grid.get_nodes() if node.node_id in self._allowed]
 
-    def push_messages(self, messages: Iterable[Message]) -> NoReturn:  # noqa: ARG002
+    def create_message(self, *about: Any, **settings: Any) -> Message:
+        """Make a message, as Flower's older strategies do."""
+        return self._grid.create_message(*about, **settings)
+
+    def push_messages(self, *_: object, **__: object) -> NoReturn:
         """Refuse: what a strategy sends by itself is recorded nowhere."""
-        raise ValueError(_WRITES)
+        raise ValueError(
+            "a strategy writes messages, and rescind.flower.run sends them: what it sends by itself would not be "
+            "recorded"
+        )
 
-    def pull_messages(self, message_ids: Iterable[str]) -> NoReturn:  # noqa: ARG002
-        """Refuse, as nothing was sent."""
-        raise ValueError(_WRITES)
+    set_run = pull_messages = send_and_receive = push_messages
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> NoReturn:  # noqa: ARG002
-        """Refuse, as ``push_messages`` does."""
-        raise ValueError(_WRITES)
 
-    def check(self, nodes: Iterable[int]) -> None:
-        """Refuse messages to any others than the allowed nodes."""
-        barred = sorted(set(nodes).difference(self._allowed))
-        if barred:
-            raise ValueError(f"node {barred[0]} may not take part: it was not drawn, or it was forgotten")
+class Backoff:
+    """Which nodes are asked in a turn: a round, or a look at who is connected while too few are.
+
+    After the k-th silence a node is asked again 2^(k-1) turns later; an answer takes one silence back, so that
+    answering now and then does not help. That follows from its own answers and
+    from nothing else: whether a node is asked must not depend on any other one. One that is not asked is absent, just
+    as if it had not answered.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._silences: dict[int, int] = {}
+        self._due: dict[int, int] = {}
+
+    def begin_turn(self) -> None:
+        """Begin the next turn."""
+        self._turn += 1
+
+    def asked(self, nodes: Iterable[int]) -> list[int]:
+        """Return those of the nodes that are asked in this turn."""
+        return [node for node in nodes if self._due.get(node, 0) <= self._turn]
+
+    def note_replies(self, asked: Sequence[int], answered: Iterable[int]) -> dict[int, int]:
+        """Note who answered in good time of those asked; return how many turns later each other is asked again."""
+        heard = set(answered)
+        for node in heard & self._silences.keys():
+            self._silences[node] = max(self._silences[node] - 1, 0)
+        silent = [node for node in asked if node not in heard]
+        for node in silent:
+            self._silences[node] = min(self._silences.get(node, 0) + 1, _MOST_SILENCES)
+            self._due[node] = self._turn + 2 ** (self._silences[node] - 1)
+        return {node: self._due[node] - self._turn for node in silent}
+
+
+def describe(error: Error) -> str:
+    """Return what kind of error it is, in words of our own: the client's may hold what it has of its patients."""
+    if error.code in _BY_CODE:
+        return _BY_CODE[error.code]
+    text = (error.reason or "")[:_MOST_TEXT]
+    for words, meaning in _UNREGISTERED.items():
+        if words in text:
+            return meaning
+    written = _TYPE.match(text)
+    kind = getattr(builtins, written[1], None) if written else None
+    name = kind.__name__ if isinstance(kind, type) and issubclass(kind, Exception) else f"error code {error.code}"
+    complaint = recognise(text)
+    return f'{name}, "{complaint.shown}"' if complaint else name

@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from rescind.core.facts import PrivacyScope
-from rescind.flower.passwords import seal
-from rescind.flower.server.backoff import Backoff
-from rescind.flower.server.failures import Failures
-from rescind.flower.server.grid import exchange
+from rescind.flower.server.grid import Backoff, describe, exchange
 from rescind.flower.server.wishes import NodeWish, answer_wish, asks_to_leave, read_wish
-from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED
+from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
 from rescind.history.naming import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
@@ -85,7 +82,7 @@ class Nodes:
     """
 
     def __init__(self, grid: Grid, history: History, least: int, timeout: float, authenticated: bool | None) -> None:
-        self._grid, self._history, self._least, self._timeout = grid, history, least, timeout
+        self.grid, self._history, self._least, self._timeout = grid, history, least, timeout
         self._told: dict[int, str] = {}
         # When those were started whose wishes are known, and what they wish.
         self._heard: dict[int, str] = {}
@@ -98,24 +95,33 @@ class Nodes:
         # A run that waits for requests may last for months: who was silent once may wish something all the same.
         self._wish_backoff = Backoff()
         self._warned: set[str] = set()
-        self.failures = Failures()
         self.ready = 0
         if authenticated is None:
             self._wait(lambda: _Look(len(list(grid.get_nodes())), least))
             authenticated = any(map(is_registered, grid.get_nodes()))
         self.authenticated = self._closed = authenticated
 
-    def begin_round(self) -> None:
+    def begin_turn(self) -> None:
         """Begin the next round: however often it is looked in one, who was silent is not asked again."""
-        self._begin_turn()
+        self._backoff.begin_turn()
+        self._wish_backoff.begin_turn()
 
     def forget_silences(self) -> None:
         """Ask everybody again who has not said who it is."""
         self._backoff = Backoff()
 
-    def seal(self, message: Message) -> None:
-        """Make a message one that its node obeys, and that nobody else can answer."""
-        seal(message, self._passwords.get(message.metadata.dst_node_id))
+    def exchange(self, messages: Sequence[Message], seconds: float) -> tuple[list[Message], set[int]]:
+        """Send messages that their nodes obey, and that nobody else can answer; see ``exchange``."""
+        for message in messages:
+            seal(message, self._passwords.get(message.metadata.dst_node_id))
+        return exchange(self.grid, messages, seconds)
+
+    def show_failure(self, node: int, error: Error) -> str:
+        """Return what kind of failure it is, and show the first of each kind."""
+        kind = describe(error)
+        about = f"node {node} failed: {kind}. Its SuperNode's log says more; others of this kind are only counted"
+        self._say(about, once=kind)
+        return kind
 
     def ask_again(self, node: int) -> None:
         """Ask a node again, at the next look, for what it says of itself: it does not obey what it was sent."""
@@ -143,7 +149,7 @@ class Nodes:
     def listen(self) -> None:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
         time.sleep(min(_IDLE, self._timeout))
-        self._begin_turn()
+        self.begin_turn()
         everybody = self._members()
         barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
         self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
@@ -185,7 +191,7 @@ class Nodes:
     def _wait(self, take: Callable[[], _Look]) -> None:
         begun, announced = time.monotonic(), None
         while (look := take()).ready < look.wanted:
-            nodes = {node.node_id for node in self._grid.get_nodes()}
+            nodes = {node.node_id for node in self.grid.get_nodes()}
             nameless = [f"node {node} ({kind})" for node, kind in self._nameless.items() if node in nodes]
             # Enough are there, and all of them answer without a name: hardly anybody will come who has one.
             in_vain = len(nameless) == len(nodes) >= look.wanted
@@ -206,15 +212,11 @@ class Nodes:
                 )
             time.sleep(min(_PAUSE, self._timeout))
             # No round begins without those who are waited for, so they are asked again before it does.
-            self._begin_turn()
-
-    def _begin_turn(self) -> None:
-        self._backoff.begin_turn()
-        self._wish_backoff.begin_turn()
+            self.begin_turn()
 
     def _members(self) -> dict[str, Member]:
         # The newest node last: where one that came back is still counted under its old node, the newer one is it.
-        nodes = sorted(self._grid.get_nodes(), key=lambda info: info.last_activated_at)
+        nodes = sorted(self.grid.get_nodes(), key=lambda info: info.last_activated_at)
         members: dict[str, Member] = {}
         registered = [node for node in nodes if is_registered(node)]
         if registered and not self._closed:
@@ -254,7 +256,7 @@ class Nodes:
                 self._told[node] = name
                 self._nameless.pop(node, None)
             elif node in unknown:
-                self._nameless[node] = self.failures.show(node, reply.error) if reply.has_error() else "no name"
+                self._nameless[node] = self.show_failure(node, reply.error) if reply.has_error() else "no name"
         # An error, or a name that cannot be one, is as good as silence: a stranger must not end a run by it.
         for node in self._backoff.note_replies(unknown, self._told.keys() - late):
             if node in self._told:
@@ -325,9 +327,7 @@ class Nodes:
             Message(RecordDict({"config": ConfigRecord(dict(config))}), node, MessageType.QUERY)
             for node, config in questions.items()
         ]
-        for message in messages:
-            self.seal(message)
-        replies, late = exchange(self._grid, messages, seconds)
+        replies, late = self.exchange(messages, seconds)
         for reply in replies:
             node = reply.metadata.src_node_id
             record = None if reply.has_error() else reply.content.config_records.get(EXECUTED)
@@ -347,9 +347,10 @@ class Nodes:
             "HISTORY NAME --reason REASON"
         )
 
-    def _say(self, message: str, level: int = logging.WARNING) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+    def _say(self, message: str, level: int = logging.WARNING, once: str = "") -> None:
+        """Log a message, unless it, or another with the same ``once``, was logged before."""
+        if (once or message) not in self._warned:
+            self._warned.add(once or message)
             _LOG.log(level, "rescind: %s", message)
 
 

@@ -8,17 +8,67 @@ from typing import NoReturn
 
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
-from rescind.core.facts import Facts, Sampling, Source, Sources
+from rescind.certificates.approvals import Approvers
+from rescind.core.facts import Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import DeclaredLoss, LogisticL2, SoftmaxL2
 from rescind.core.stages import Stages
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.engines.server import NoisedAverage
-from rescind.flower.server.engine import find_average
-from rescind.flower.server.options import Options
 from rescind.history.history import History
+from rescind.history.run import Goal
+from rescind.ledger.records import ErasureLevel
+from rescind.serving import Rule
 
 # Which precision it has is found when it is run.
 _NETWORK = LocalTraining.own_code("float32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What few federations need to say: how clients train, what is kept, and how requests are served.
+
+    Args:
+        batch: how many examples a local step uses; None means all of the client's.
+        equal_weights: every participant weighs the same, whatever number of examples it tells: for clients whose
+            number of examples is private.
+        declared: clients train by code of their own, and that they do what ``training`` says is your word. Otherwise
+            they use ``train_head``, and what does not come from there is rejected.
+        heuristic: record a strategy that the theorem does not cover; then only ``exact`` forgetting is certified.
+        masked: the server sees masked updates, and clients tell their distances with ``report_distance``.
+        accuracy: the name of the metric that clients report in evaluation, for stop rules and scores.
+        most_examples: no client can have more; whoever says so is rejected.
+        capacity: see ``History.recording``.
+        goal: see ``History.recording``.
+        public_schedule: see ``Facts``.
+        public: see ``Facts``.
+        seed: makes all randomness reproducible, the noise too, for tests; then nothing is certified.
+        write_behind: see ``Revocable``.
+        level: how much of a forgotten client is erased.
+        approval: whether somebody has to agree to every plan before it is carried out (``rescind approve``), or the
+            public keys of those who may: then only what one of them has signed counts. Where nobody has yet, the run
+            ends with an error that says so; with ``serve`` it waits.
+        serve: when requests are served by a run that does not end: ``at_once``, ``nightly`` or a rule of your own.
+            Once the training has come to its end, it waits for requests until somebody stops it (``flwr stop``).
+    """
+
+    batch: int | None = None
+    equal_weights: bool = False
+    declared: bool = False
+    heuristic: bool = False
+    masked: bool = False
+    accuracy: str = "accuracy"
+    most_examples: int = 10**7
+    capacity: int = 32
+    goal: Goal | None = None
+    public_schedule: bool = False
+    public: PublicHead | None = None
+    seed: bytes | None = None
+    write_behind: bool = True
+    level: ErasureLevel = ErasureLevel.PURGE
+    approval: Approvers = False
+    serve: Rule | None = None
+
+
 _USUAL = Options()
 
 
@@ -59,7 +109,7 @@ class Recorded:
     options: Options = _USUAL
 
     def __post_init__(self) -> None:
-        mean, name = find_average(self.strategy), type(self.strategy).__name__
+        mean, name = self.mean, type(self.strategy).__name__
         if not self.is_mean:
             # The facts have to say it, whatever the caller's training says.
             object.__setattr__(self, "training", replace(self.training, server_optimizer=f"Flower's {name}"))
@@ -134,6 +184,11 @@ class Recorded:
         )
 
     @property
+    def mean(self) -> FedAvg:
+        """The FedAvg that the strategy is, or that it wraps."""
+        return find_average(self.strategy)
+
+    @property
     def trains_by_own_code(self) -> bool:
         """True if nothing is stated about the training."""
         return self.training.optimizer == OWN_CODE
@@ -172,7 +227,7 @@ class Recorded:
             the facts.
         """
         sampling, sample = Sampling.POISSON, self.rate
-        if sample is None and (fraction := find_average(self.strategy).fraction_train) == 1.0:
+        if sample is None and (fraction := self.mean.fraction_train) == 1.0:
             sampling = Sampling.EVERYBODY
         elif sample is None:
             sampling, sample = Sampling.FRACTION, fraction
@@ -200,9 +255,21 @@ class Recorded:
         )
 
 
+def find_average(strategy: Strategy) -> FedAvg:
+    """Return the FedAvg that a strategy is, or that it wraps."""
+    inner: object = strategy
+    while not isinstance(inner, FedAvg):
+        if not hasattr(inner, "strategy"):
+            raise ValueError(
+                f"{type(strategy).__name__} is not built on FedAvg: only such strategies can be recorded"
+            )
+        inner = inner.strategy
+    return inner
+
+
 def _refuse_with_noise(recorded: Recorded) -> None:
     """Refuse what DP-FedAvg does not cover, or what would say otherwise than it does."""
-    server, mean = recorded.server, find_average(recorded.strategy)
+    server, mean = recorded.server, recorded.mean
     plain = FedAvg()
     functions = (plain.train_metrics_aggr_fn, plain.evaluate_metrics_aggr_fn)
     own = (mean.train_metrics_aggr_fn, mean.evaluate_metrics_aggr_fn) != functions

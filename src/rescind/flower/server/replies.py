@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from rescind.core.arrays import Tensor
 from rescind.core.ridge import RidgeSums
@@ -32,34 +32,19 @@ class WeightMismatchError(RejectedReplyError):
     """A client tells another number of examples than the one that it had at first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expected:
-    """What a reply to a round has to look like.
-
-    ``model`` is theta^n, ``frozen`` what may not change, ``weighted_by`` the name of the metric that is the weight,
-    ``most_examples`` the largest weight. ``reach`` is a factor c and a radius:
-    no result is further from c theta^n, if that is known.
-    """
-
-    model: Mapping[str, Tensor]
-    frozen: Mapping[str, Array]
-    weighted_by: str
-    most_examples: int
-    reach: tuple[float, float] | None
-
-
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What an answer to a solver's question has to look like.
+class Expected:
+    """What every reply has to say, whatever was asked.
 
-    ``parameters`` is the length of the gradient, ``curvature`` the width of the curvature, 0 if there is none to be;
-    ``weighted_by`` names the metric that is the number of rows, ``most_examples`` is the largest.
+    ``digest`` is what our helper echoes, None where clients train by code of their own. ``weighted_by`` names the
+    metric that is the weight, ``most_examples`` is the largest weight, and ``first_weight`` the one that this client
+    had when it took part first, if that is known.
     """
 
-    parameters: int
-    curvature: int
+    digest: str | None
     weighted_by: str
     most_examples: int
+    first_weight: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,122 +52,114 @@ class Reply:
     """A reply that is fit for use: the trained tensors, and the number of examples n_i."""
 
     tensors: Mapping[str, Tensor]
-    examples: float
+    rows: float
 
 
-def check_answer(message: Message, asked: Question, digest: str, first_weight: float | None) -> Sums:
-    """Return what an answer to a solver's question holds, or refuse it; the last two are those of ``check_reply``."""
-    rows, arrays = _rows_and_arrays(
-        message.content, asked, digest, first_weight, {"gradient", *(["curvature"] if asked.curvature else [])}
-    )
-    loss = _metrics(message.content).get(LOSS)
+def check_answer(content: RecordDict, expected: Expected, parameters: int, curvature: int) -> Sums:
+    """Return what an answer to a solver's question holds, or refuse it.
+
+    ``parameters`` is the length of the gradient, ``curvature`` the width of the curvature, 0 if there is none to be.
+    """
+    rows, arrays = _rows_and_arrays(content, expected, {"gradient", *(["curvature"] if curvature else [])})
+    loss = _metrics(content).get(LOSS)
     # Whole numbers can be too large for a float.
     if not isinstance(loss, float):
         raise RejectedReplyError(_OTHER_SUMS)
-    try:
-        gradient = np.asarray(view_array(arrays["gradient"], np.empty(asked.parameters)), dtype=np.float64)
-        curvature = _symmetric(arrays["curvature"], asked.curvature) if asked.curvature else None
-    except UnfitArrayError as unfit:
-        raise RejectedReplyError(str(unfit)) from unfit
-    return Sums(rows, loss, gradient, curvature)
+    gradient = np.asarray(_view(arrays["gradient"], np.empty(parameters)), dtype=np.float64)
+    return Sums(rows, loss, gradient, _symmetric(arrays["curvature"], curvature) if curvature else None)
 
 
-def check_ridge_answer(
-    message: Message, asked: Question, digest: str, first_weight: float | None, bits: int
-) -> RidgeSums:
+def check_ridge_answer(content: RecordDict, expected: Expected, outputs: int, width: int, bits: int) -> RidgeSums:
     """Return what an answer to the question for a ridge head holds, or refuse it; ``bits`` is its scale."""
-    rows, arrays = _rows_and_arrays(message.content, asked, digest, first_weight, {"features", "targets"})
-    width = asked.curvature
-    try:
-        features = _symmetric(arrays["features"], width, np.int64)
-        targets: Any = view_array(arrays["targets"], np.empty((asked.parameters // width, width), np.int64))
-    except UnfitArrayError as unfit:
-        raise RejectedReplyError(str(unfit)) from unfit
+    rows, arrays = _rows_and_arrays(content, expected, {"features", "targets"})
+    features = _symmetric(arrays["features"], width, np.int64)
+    targets: Any = _view(arrays["targets"], np.empty((outputs, width), np.int64))
     return RidgeSums(rows, bits, features, targets)
 
 
-def _rows_and_arrays(
-    content: RecordDict, asked: Question, digest: str, first_weight: float | None, named: set[str]
-) -> tuple[int, ArrayRecord]:
-    _check_executed(content, digest)
-    rows = _weight(_metrics(content), asked.weighted_by, asked.most_examples)
+def _rows_and_arrays(content: RecordDict, expected: Expected, named: set[str]) -> tuple[int, ArrayRecord]:
+    rows, records = _check_weight(content, expected), content.array_records
     if rows != int(rows):
         raise RejectedReplyError("it does not hold a whole number of rows")
-    if first_weight is not None and rows != first_weight:
-        raise WeightMismatchError(f"its {asked.weighted_by} differs from the one that it had at first")
-    records = content.array_records
     arrays = records.get(SUMS)
     if arrays is None or len(records) > 1 or arrays.keys() != named:
         raise RejectedReplyError(_OTHER_SUMS)
     return int(rows), arrays
 
 
+def _view(array: Array, like: Tensor) -> Tensor:
+    try:
+        return view_array(array, like)
+    except UnfitArrayError as unfit:
+        raise RejectedReplyError(str(unfit)) from unfit
+
+
 def _symmetric(array: Array, width: int, type_: type[np.generic] = np.float64) -> Any:
     """Return the whole matrix of which one half was sent."""
     places = np.triu_indices(width)
-    half = view_array(array, np.empty(len(places[0]), type_))
+    half = _view(array, np.empty(len(places[0]), type_))
     matrix = np.empty((width, width), type_)
     matrix[places] = half
     matrix.T[places] = half
     return matrix
 
 
-def _check_executed(content: RecordDict, digest: str) -> None:
+def _check_weight(content: RecordDict, expected: Expected) -> float:
+    """Return the weight that a reply tells, of what our helper executed if it has to, or refuse it."""
     executed = content.config_records.get(EXECUTED)
-    if executed is None or executed.get("digest") != digest:
+    if expected.digest is not None and (executed is None or executed.get("digest") != expected.digest):
         raise RejectedReplyError(NOT_EXECUTED)
+    weight = _weight(_metrics(content), expected.weighted_by, expected.most_examples)
+    if expected.first_weight is not None and weight != expected.first_weight:
+        raise WeightMismatchError(f"its {expected.weighted_by} differs from the one that it had at first")
+    return weight
 
 
-def read_root(message: Message) -> str | None:
+def read_root(content: RecordDict) -> str | None:
     """Return the root by which a reply commits to the rows that it leaves out, if it does; or refuse it."""
-    executed = message.content.config_records.get(EXECUTED)
+    executed = content.config_records.get(EXECUTED)
     root = None if executed is None else executed.get("removed")
     if root is not None and not is_digest(root):
         raise RejectedReplyError("what it tells of the rows that it leaves out is no digest")
     return None if root is None else str(root)
 
 
-def check_reply(message: Message, expected: Expected, digest: str | None, first_weight: float | None) -> Reply:
-    """Return what a reply holds, or refuse it.
+def check_reply(
+    content: RecordDict,
+    expected: Expected,
+    model: Mapping[str, Tensor],
+    frozen: Mapping[str, Array],
+    reach: tuple[float, float] | None,
+) -> Reply:
+    """Return what a reply to a round holds, or refuse it.
 
-    ``digest`` is what our helper echoes, None where clients train by code of their own; ``first_weight`` is the
-    weight that this client had when it took part first.
+    ``model`` is theta^n, ``frozen`` what may not change. ``reach`` is a factor c and a radius: no result is further
+    from c theta^n, if that is known.
     """
-    content = message.content
-    if digest is not None:
-        _check_executed(content, digest)
-    weight = _weight(_metrics(content), expected.weighted_by, expected.most_examples)
-    if first_weight is not None and weight != first_weight:
-        raise WeightMismatchError(f"its {expected.weighted_by} differs from the one that it had at first")
-    tensors = _tensors(content, expected)
-    if expected.reach is not None:
-        factor, radius = expected.reach
+    weight, tensors = _check_weight(content, expected), _tensors(content, model, frozen)
+    if reach is not None:
+        factor, radius = reach
         with np.errstate(over="ignore"):
-            apart = (np.subtract(tensor, factor * expected.model[name]) for name, tensor in tensors.items())
+            apart = (np.subtract(tensor, factor * model[name]) for name, tensor in tensors.items())
             norms = [float(np.linalg.norm(difference.astype(np.float64))) for difference in apart]
         if not math.hypot(*norms) <= radius:
             raise RejectedReplyError(TOO_LONG)
     return Reply(tensors, weight)
 
 
-def _tensors(content: RecordDict, expected: Expected) -> dict[str, Tensor]:
+def _tensors(content: RecordDict, model: Mapping[str, Tensor], frozen: Mapping[str, Array]) -> dict[str, Tensor]:
     # Flower makes the list of records anew whenever it is asked for it.
     records = list(content.array_records.values())
     if len(records) != 1:
         raise RejectedReplyError("it does not hold exactly one record of arrays")
     (arrays,) = records
-    missing = (expected.model.keys() | expected.frozen.keys()) - arrays.keys()
-    if missing:
+    if not arrays.keys() >= model.keys() | frozen.keys():
         raise RejectedReplyError("a tensor of the model is missing")
-    if len(arrays) > len(expected.model) + len(expected.frozen):
+    if len(arrays) > len(model) + len(frozen):
         raise RejectedReplyError("it holds a tensor that the model does not have")
-    fixed = {name: array for name, array in expected.frozen.items() if not is_counter(array)}
-    if any(arrays[name].data != array.data for name, array in fixed.items()):
+    if any(arrays[name].data != array.data for name, array in frozen.items() if not is_counter(array)):
         raise RejectedReplyError("a tensor that is not trained was changed")
-    try:
-        tensors = {name: view_array(arrays[name], tensor) for name, tensor in expected.model.items()}
-    except UnfitArrayError as unfit:
-        raise RejectedReplyError(str(unfit)) from unfit
+    tensors = {name: _view(arrays[name], tensor) for name, tensor in model.items()}
     if not all(map(is_usable, tensors.values())):
         raise RejectedReplyError("a tensor holds numbers that are not finite, or too large")
     return tensors

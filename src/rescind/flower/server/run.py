@@ -21,9 +21,8 @@ from rescind.core.solving import Solving
 from rescind.engines.server import Average, Server, check_public
 from rescind.engines.stops import Stop
 from rescind.engines.training import ignore
-from rescind.flower.server.arrays import copy_record
-from rescind.flower.server.engine import FlowerEngine, Settings, find_average
-from rescind.flower.server.initial import begin_alike, digest_frozen, find_precision, find_trained
+from rescind.flower.server.arrays import begin_alike, copy_record, digest_frozen, find_precision, find_trained
+from rescind.flower.server.engine import FlowerEngine
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.recorded import Recorded
 from rescind.flower.server.servers import DelegatedServer, MaskedServer
@@ -110,7 +109,7 @@ def run(
     result, end_rule = Result(), until or TotalRounds(history, num_rounds)
     if isinstance(end_rule, TotalRounds):
         engine.total = end_rule
-    mean = find_average(strategy.strategy)
+    mean = strategy.mean
     hinted = False
 
     def check(model_id: ModelId) -> None:
@@ -118,7 +117,7 @@ def run(
         _warn(timeline, model_id)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
-        if _fix_schedule(train_config) != engine.settings.schedule:
+        if _fix_schedule(train_config) != engine.schedule:
             raise ValueError(_CHANGED_CONFIG)
 
     def evaluate(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
@@ -224,7 +223,7 @@ def _engine(
         precision = find_precision(arrays, strategy.trained)
         strategy = replace(strategy, training=replace(strategy.training, precision=precision))
     trained = find_trained(arrays, strategy.trained, strategy.training, helper=strategy.helper)
-    mean, history, options = find_average(strategy.strategy), strategy.history, strategy.options
+    mean, history, options = strategy.mean, strategy.history, strategy.options
     arrays = begin_alike(history, arrays, trained)
     least = max(mean.min_available_nodes, mean.min_train_nodes if strategy.rate is None else 1, 1)
     # Decided once for a history: else a stranger who comes before the others could decide it anew in every run.
@@ -236,24 +235,15 @@ def _engine(
         check_public(options.public, start, strategy.training.steps, options.batch)
 
     return FlowerEngine(
-        settings=Settings(
-            facts=strategy.facts(digest_frozen(arrays, trained), nodes.authenticated),
-            trained=trained,
-            secret=options.seed or history.secret("training"),
-            helper=strategy.helper,
-            masked=options.masked,
-            accuracy=options.accuracy,
-            most_examples=options.most_examples,
-            anchors=frozenset(strategy.anchors),
-            schedule=_fix_schedule(train_config),
-            evaluate_config=_copy_config("evaluate_config", evaluate_config or ConfigRecord()),
-            timeout=timeout,
-        ),
-        original=_copy_strategy(strategy.strategy),
-        grid=grid,
+        recorded=replace(strategy, strategy=_copy_strategy(strategy.strategy)),
+        facts=strategy.facts(digest_frozen(arrays, trained), nodes.authenticated),
+        trained=trained,
+        secret=options.seed or history.secret("training"),
+        schedule=_fix_schedule(train_config),
+        evaluate_config=_copy_config("evaluate_config", evaluate_config or ConfigRecord()),
+        timeout=timeout,
         arrays=copy_record(arrays),
         nodes=nodes,
-        history=history,
     )
 
 
@@ -339,7 +329,7 @@ def _hint_at_ending(engine: FlowerEngine) -> None:
     _LOG.info(
         "rescind: with num_rounds alone as many rounds follow the noise as training again would take; "
         "until=Accuracy(..) ends it once the model is good enough, by the metric %r that clients tell in evaluation",
-        engine.settings.accuracy,
+        engine.recorded.options.accuracy,
     )
 
 
