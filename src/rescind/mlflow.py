@@ -163,8 +163,8 @@ def publish(
                     registry.take_back(run, newest, version)
                 _check_released(history)
             registry.release(version, statements)
-    found = (registry.archived, registry.deleted, registry.aliases, registry.left)
-    return Published(name, version, registered, *map(tuple, found))
+    sentences = (registry.archived, registry.deleted, registry.aliases, registry.left)
+    return Published(name, version, registered, *map(tuple, sentences))
 
 
 def _check_released(history: History) -> None:

@@ -249,5 +249,5 @@ def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Ass
         )
 
 
-def _by(what: str, basis: Any) -> Assumption:
-    return Assumption(what=what, basis=basis.value if isinstance(basis, Source) else basis)
+def _by(assumed: str, basis: Any) -> Assumption:
+    return Assumption(what=assumed, basis=basis.value if isinstance(basis, Source) else basis)
