@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import Budget, History, Sampling
 from rescind.audit.replay import distance
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.flower import run
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ModelId
 from rescind.methods import Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
@@ -44,12 +44,6 @@ def client_app(change: Change | None = None) -> ClientApp:
         return reply
 
     return app
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def start(

@@ -6,15 +6,15 @@ import pytest
 
 from rescind import Exact, History, Rounds, Scratch, Sifu
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.engines.server import NoisedAverage
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
 from rescind.views.models import find_known
-
-BUDGET = Budget(8.0, 0.01)
+from tests.builders import BUDGET
 
 
 def federation(history: History, clients: int = 4) -> Revocable:

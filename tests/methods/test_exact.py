@@ -9,13 +9,14 @@ import pytest
 from rescind import History, Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
+from rescind.core.edges import ROOT, ModelId
 from rescind.core.facts import Mode
 from rescind.core.noise import public_sigma
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.retention import exact_rounds, exact_shares
 from rescind.history.run import Goal
-from rescind.ledger.records import ROOT, ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, PaperSifu, Sifu
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
@@ -84,12 +85,12 @@ def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: 
         seen = set[int]()
 
         def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-            path, kept, known = history.lineage(), history.ledger.kept(), history.timeline.branches
+            path, kept, known = history.lineage(), history.kept(), history.timeline.branches
             there = {path.index[each] for each in kept if each in path.index}
             assert len(there - {0, path.index[model_id]}) <= capacity
             shares = exact_shares(known, capacity)
             for number, share in shares.items():
-                for each in exact_rounds(number, history.ledger.last_round(number), share):
+                for each in exact_rounds(number, history.newest_of(number).round, share):
                     assert ModelId(number, each) not in path.index or ModelId(number, each) in kept
             for node in history.summary([1]).kept:
                 seen.add(node.branch if node.eligible else -1)

@@ -16,6 +16,7 @@ from rescind.certificates.errors import AnnexMismatchError
 from rescind.certificates.issue import deletion_digest, deletion_log
 from rescind.certificates.models import find_path
 from rescind.certificates.predicate import STATEMENT_TYPE, Count, Digest, InToto, Part, Sha256, Statement, Words
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
@@ -24,7 +25,7 @@ from rescind.history.history import History
 from rescind.history.outcomes import Outcome, groups_of, outcome_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ErasurePlan, ModelId
+from rescind.ledger.records import ErasurePlan
 
 ANNEX_TYPE: Final = "urn:rescind:annex-of-the-operator:1"
 TITLE = "Annex of the operator. Keep it private: it tells about the data of the forgotten clients"

@@ -36,6 +36,7 @@ from rescind.certificates.predicate import (
 )
 from rescind.certificates.wording import NOISE_SOURCE, SEED, write_predicate
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
 from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
@@ -51,7 +52,7 @@ from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.senders import Asker
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ErasurePlan, ModelId
+from rescind.ledger.records import ErasurePlan
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)

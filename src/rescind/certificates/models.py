@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rescind.certificates.predicate import Predicate
 from rescind.checkpoints.tensors import StoredTensor, digest, read
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
@@ -15,7 +16,6 @@ from rescind.history.history import History
 from rescind.history.lineage import Lineage
 from rescind.history.outcomes import Outcome, groups_of
 from rescind.history.timeline import Timeline
-from rescind.ledger.records import ModelId
 
 
 def find_covered(history: History, outcome: Outcome, head: bytes) -> Sequence[ModelId]:

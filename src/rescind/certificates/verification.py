@@ -60,7 +60,7 @@ from rescind.certificates.wording import (
     write_texts,
 )
 from rescind.checkpoints.tensors import digest
-from rescind.core.edges import ErasedStretch
+from rescind.core.edges import ErasedStretch, ModelId
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, NetworkLoss, SoftmaxL2
@@ -73,7 +73,6 @@ from rescind.history.history import History
 from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
 from rescind.history.senders import Asker
-from rescind.ledger.records import ModelId
 from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (

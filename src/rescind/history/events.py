@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Request
@@ -28,7 +29,7 @@ from rescind.ledger.contract import (
     Ledger,
     is_name,
 )
-from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+from rescind.ledger.records import Branch, Entry, ErasurePlan
 from rescind.texts import make_plain
 
 

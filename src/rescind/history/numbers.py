@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.errors import refuse_changes
 from rescind.history.events import ErasureFinished, StretchKept
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import round_root, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Entry, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Entry, ErasurePlan, Span
 from rescind.progress import report_progress
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rescind.core.calibration import Budget
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import PrivacyScope
 from rescind.core.summary import Request
 from rescind.errors import StalePlanError
@@ -34,7 +34,7 @@ from rescind.history.senders import OPERATOR, Sender
 from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.commitments import canonical
 from rescind.ledger.contract import LONGEST_NAME, ROUND, check_digest, is_name
-from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Branch, Entry, ErasurePlan, Span
 from rescind.texts import make_plain
 
 # GDPR art. 12 (3): a month, and two further ones where that is necessary. A year is a mistake, whatever else holds.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PrivacyScope, Source
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, NoHistoryError
@@ -37,7 +38,7 @@ from rescind.history.events import (
 from rescind.history.run import Run
 from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+from rescind.ledger.records import Branch, Entry, ErasurePlan
 
 _E = TypeVar("_E")
 

@@ -17,9 +17,10 @@ from rescind.certificates.predicate import Guarantee, Noise
 from rescind.certificates.wording import format_share
 from rescind.core.arrays import Floats
 from rescind.core.calibration import reached_epsilon
+from rescind.core.edges import ModelId
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Scores
-from rescind.ledger.records import Branch, ModelId
+from rescind.ledger.records import Branch
 from rescind.pages.fragments import Picture, frame_picture
 from rescind.texts import list_some
 

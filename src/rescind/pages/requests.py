@@ -11,11 +11,11 @@ from rescind.certificates.approvals import find_approval
 from rescind.certificates.issue import gather_claims
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import VerifiedCertificate
+from rescind.core.edges import ModelId
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.senders import Asker
-from rescind.ledger.records import ModelId
 from rescind.pages.fragments import (
     draw_days,
     fold,

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import find_members, sorted_group
+from rescind.core.edges import ModelId, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
 from rescind.history.clocks import parse_time
@@ -22,7 +22,6 @@ from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_outcomes
 from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.contract import ROUND
-from rescind.ledger.records import ModelId
 from rescind.texts import natural_order
 from rescind.views.clients import ClientState, count_states, find_silent
 
