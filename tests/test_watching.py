@@ -33,7 +33,7 @@ from rescind.methods import Scratch
 from rescind.views.clients import ClientState
 from rescind.views.overview import count_days_left, find_overdue, read_gauges
 from tests.builders import BUDGET, append_entry, entries_of, everybody, labels_of, rounds_of
-from tests.engines.test_flower import grid, initial, recorded
+from tests.recording import grid, initial, recorded
 
 LABELS = ["Charité", 'Hôpital "Nord"', '{run="x"} 1', "St. Mary's\nrescind_lie 1", "Clinic-5"]
 
