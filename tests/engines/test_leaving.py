@@ -26,8 +26,16 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import History
 from rescind.certificates.envelope import read_content
-from rescind.certificates.leaving import SignedRequest, check_request, open_request, sign_request
-from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
+from rescind.certificates.leaving import (
+    Receipt,
+    SignedRequest,
+    check_request,
+    open_request,
+    parse_receipt,
+    read_receipt,
+    sign_request,
+    write_receipt,
+)
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
