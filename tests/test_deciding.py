@@ -25,14 +25,12 @@ from rescind.certificates.verification import _contradictions
 from rescind.cli import app
 from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
-from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
-from rescind.history.requests import Requests
-from rescind.history.senders import Asker, Sender
+from rescind.history.requests import Requests, add_months
 from rescind.history.timeline import FiledRequest
-from rescind.ledger.records import ModelId
+from rescind.ledger.records import Asker, ModelId, Sender
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation

@@ -25,9 +25,9 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.clocks import add_months
 from rescind.history.erasure import Eraser
 from rescind.history.events import TrainingDoubted, record
+from rescind.history.requests import add_months
 from rescind.ledger.commitments import canonical, next_entry
 from rescind.ledger.records import Entry, Span
 from rescind.methods import Scratch

@@ -50,7 +50,7 @@ from rescind.errors import (
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.events import write_body
-from rescind.history.upgrading import upgrade_history
+from rescind.history.locations import upgrade_history
 from rescind.ledger import upgrades
 from rescind.ledger.records import Branch, ErasureLevel, ModelId
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
@@ -474,7 +474,7 @@ def child(folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
             "from sqlalchemy import Engine, event",
             "from benchmarks import next_schema",
         ),
-        *("from rescind.history.upgrading import upgrade_history", "from rescind.ledger import upgrades"),
+        *("from rescind.history.locations import upgrade_history", "from rescind.ledger import upgrades"),
         "event.listen(Engine, 'begin', lambda each: each.exec_driver_sql('PRAGMA cache_size=1'))",
         *lines,
         "with next_schema.next_schema():",

@@ -30,11 +30,11 @@ from rescind.certificates.errors import (
 from rescind.certificates.keys import is_public, read_key
 from rescind.certificates.predicate import STATEMENT_TYPE, Digest, InToto, Name, Part, Sha256, Words
 from rescind.core.facts import PrivacyScope, Source
-from rescind.history.clocks import is_usual_time, parse_time
 from rescind.history.history import History
-from rescind.history.naming import name_key
-from rescind.history.senders import Asker, Sender
+from rescind.history.journal import is_usual_time, parse_time
+from rescind.history.participants import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
+from rescind.ledger.records import Asker, Sender
 from rescind.private_files import check_private
 from rescind.texts import make_plain
 

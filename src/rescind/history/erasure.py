@@ -28,9 +28,8 @@ from rescind.history.events import (
 )
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, steps_back
-from rescind.history.naming import check_names, check_suppression, suppression_digest
-from rescind.history.numbers import check_numbers
 from rescind.history.outcomes import find_obligations
+from rescind.history.tampering import check_names, check_numbers, check_suppression, suppression_digest
 from rescind.history.timeline import Deletion, Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger

@@ -16,7 +16,6 @@ from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode_fields, encode
 from rescind.history.run import Run
-from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import (
     BRANCH,
     LABEL,
@@ -28,7 +27,7 @@ from rescind.ledger.contract import (
     Ledger,
     is_name,
 )
-from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, ModelId, Sender
 from rescind.texts import make_plain
 
 

@@ -29,13 +29,13 @@ from rescind.history.integrity import Integrity
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, lineage_of
 from rescind.history.locations import open_stores
-from rescind.history.naming import check_suppression
 from rescind.history.outcomes import Outcome, find_obligations, find_outcomes
 from rescind.history.participants import Participants, check_reason
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, count_parameters, describe_model
+from rescind.history.tampering import check_suppression
 from rescind.history.timeline import Doubt, Timeline, newest_model, newest_model_at
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.memory import MemoryLedger

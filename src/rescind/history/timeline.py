@@ -35,9 +35,8 @@ from rescind.history.events import (
     read_event,
 )
 from rescind.history.run import Run
-from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Branch, Entry, ErasurePlan, ModelId
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, ModelId, Sender
 
 _E = TypeVar("_E")
 

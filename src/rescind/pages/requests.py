@@ -14,8 +14,7 @@ from rescind.certificates.verification import VerifiedCertificate
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
-from rescind.history.senders import Asker
-from rescind.ledger.records import ModelId
+from rescind.ledger.records import Asker, ModelId
 from rescind.pages.drawings import draw_days
 from rescind.pages.fragments import (
     fold,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rescind.history.clocks import parse_time
 from rescind.history.events import RepliesRejected
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.ledger.contract import ROUND
 from rescind.views.clients import ClientState, count_states, find_silent
 from rescind.views.overview import count_days_left, find_unfinished
