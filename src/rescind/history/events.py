@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
@@ -29,6 +29,9 @@ from rescind.ledger.contract import (
 )
 from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, ModelId, Sender
 from rescind.texts import make_plain
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,35 +288,8 @@ class DoubtsLifted:
     reason: str
 
 
-Event: TypeAlias = (
-    Run
-    | Branch
-    | ErasurePlan
-    | RunNamed
-    | ClientsRegistered
-    | ClientsLabelled
-    | ClientsReadmitted
-    | AnchorsNamed
-    | BodyTrained
-    | RepliesRejected
-    | RequestFiled
-    | RequestWithdrawn
-    | RequestRefused
-    | PlanApproved
-    | DeadlineExtended
-    | RequestSettled
-    | RecordedPlan
-    | BranchRetrained
-    | StretchKept
-    | ErasureFinished
-    | EndByData
-    | HeadSolved
-    | SettingsTold
-    | TrainingDoubted
-    | MeanMissed
-    | DoubtsLifted
-    | RowsNamed
-)
+# One of the classes below.
+Event: TypeAlias = "DataclassInstance"
 
 # Rounds are not among the events: there are too many of them, and they are found by their models.
 EVENTS: Mapping[str, type[Event]] = {

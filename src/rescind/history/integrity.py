@@ -24,7 +24,6 @@ from rescind.history.events import (
     BranchRetrained,
     EndByData,
     ErasureFinished,
-    RequestSettled,
 )
 from rescind.history.journal import Journal, parse_time
 from rescind.history.lineage import branch_exits, find_body
@@ -365,11 +364,9 @@ def _find_model_problems(
 
 def _find_returned(ledger: Ledger, timeline: Timeline, recorded: Mapping[ModelId, int]) -> Iterator[str]:
     """Find rounds that clients joined after they had been forgotten; ``recorded`` are the rounds' entries."""
-    begun = {branch.number: entry.sequence for entry, branch in timeline.of(Branch)}
-    settled = {event.request: entry.sequence for entry, event in timeline.of(RequestSettled)}
     for filed in timeline.requests:
-        if filed.served:
-            since = settled[filed.number] if filed.branch is None else begun[filed.branch]
+        since = timeline.served_at(filed.number)
+        if since is not None:
             for model_id in ledger.rounds_of(sorted_group(filed.request.group)):
                 if recorded.get(model_id, 0) > since:
                     yield f"clients of request {filed.number} took part in {model_id}, after they had been forgotten"

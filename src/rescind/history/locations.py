@@ -12,7 +12,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.store import CheckpointStore, open_store
 from rescind.errors import HistoryError, IncompleteHistoryError, NoHistoryError
 from rescind.history.tampering import UNREADABLE, find_name_problems, find_number_problems
 from rescind.history.timeline import Timeline
@@ -37,7 +37,7 @@ def open_stores(
     locate = locate_files(address, checkpoints, run)
     ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
     place = locate(ledger)
-    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/objects")
+    return ledger, open_store(f"{place}/checkpoints"), open_store(f"{place}/objects")
 
 
 def upgrade_history(
@@ -73,7 +73,7 @@ def upgrade_history(
     with closing(locate_ledger(address, run, secret)(older=True)) as ledger:
         before, now = ledger.upgrade(lambda: _find_problems(ledger))
         # Up to schema 7 clients' updates could be stored.
-        CheckpointStore(f"{locate(ledger)}/updates").remove()
+        open_store(f"{locate(ledger)}/updates").remove()
     return before, now
 
 

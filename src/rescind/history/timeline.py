@@ -357,11 +357,6 @@ class Timeline:
                     drawn_up[number] = own or drawn_up[number]
         return {number: moments[-1] for number, moments in drawn_up.items()}
 
-    def approval_of(self, number: int) -> tuple[Entry, PlanApproved] | None:
-        """Return the last approval of a request's latest plan, with its entry; None if nobody approved that one."""
-        approvals = self.approvals_of(number)
-        return approvals[-1] if approvals else None
-
     def approvals_of(self, number: int) -> list[tuple[Entry, PlanApproved]]:
         """Return the approvals of a request's latest plan, with their entries.
 
