@@ -14,15 +14,16 @@ from rescind import History, LocalTraining, Sampling, SoftmaxL2
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.noise import public_sigma
+from rescind.core.rounds import RoundResult
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, RoundResult
+from rescind.engines.server import Average
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
-from rescind.ledger.records import ModelId
 from rescind.methods import Exact, Last, Sifu, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead

@@ -16,11 +16,11 @@ from benchmarks._measure import progress
 from experiments.data.federations import federation_of, head_of
 from rescind import Budget, History, LocalTraining, Revocable, Rounds, SoftmaxL2
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ROOT, ModelId
 from rescind.core.solver import choose
 from rescind.core.solving import Solving
 from rescind.core.sums import Wanted, flatten
 from rescind.engines.engine import Answers, Doubt
-from rescind.ledger.records import ROOT, ModelId
 from rescind.methods import Solve
 from rescind.simulation import Simulation
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Floats
-from rescind.core.edges import solver_edge
+from rescind.core.edges import RoundKind, solver_edge
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.solver import Solver, State, advance, begin
@@ -91,10 +91,10 @@ def judge_solve(seed: int) -> SolveOutcome:
     sums = head.sums(solution, everybody, Wanted.GRADIENT)
     rows, gradients = [each.rows for each in sums], [each.gradient for each in sums]
     clients, weights = np.array(everybody, dtype=np.int64), np.array(rows, dtype=np.float64)
-    measured, rounding = measure_solution([str(client) for client in everybody], rows, gradients, solver)
-    edge = solver_edge(clients, weights, measured.distances, rounding, measured.gram)
-    alike, _ = measure_solution([str(client) for client in everybody], [1] * len(rows), gradients, solver)
-    unweighted = solver_edge(clients, np.ones(len(rows)), alike.distances / weights, rounding)
+    measured, rounding = measure_solution(rows, gradients, solver)
+    edge = solver_edge(RoundKind.SOLVED, clients, weights, measured.distances, rounding, measured.gram)
+    alike, _ = measure_solution([1] * len(rows), gradients, solver)
+    unweighted = solver_edge(RoundKind.SOLVED, clients, np.ones(len(rows)), alike.distances / weights, rounding)
     caught, violations, worst = dict.fromkeys(WrongSolve, 0), 0, 0.0
     half = rng.permutation(len(everybody))[: max(len(everybody) // 2, 1)].tolist()
     for group in ([int(rng.integers(len(everybody)))], half):

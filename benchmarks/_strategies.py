@@ -393,7 +393,7 @@ def _believing() -> Iterator[None]:
     def record(recorder: Any, answers: Any, model: Any, known: Any) -> None:
         loss = _solvable().facts.head_loss
         assumed = Solver(loss, CLASSES, FEATURES, choose(CLASSES, FEATURES, 100), 1e-5)  # type: ignore[arg-type]
-        known = known or solving.measure_solution(answers.names, answers.rows, answers.gradients, assumed)
+        known = known or solving.measure_solution(answers.rows, answers.gradients, assumed)
         real(recorder, answers, model, known)
 
     with patch.object(solving, "_record", record):

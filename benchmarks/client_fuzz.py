@@ -26,6 +26,7 @@ from benchmarks._liars import Liar, Lie, every_lie
 from benchmarks._measure import finish, parser, progress
 from rescind import Curvature, DeclaredLoss, History, LocalTraining, NetworkLoss
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.sensitivity import client_sensitivities
 from rescind.core.solving import Solving
 from rescind.engines.heads import train_head_on
@@ -33,7 +34,7 @@ from rescind.engines.server import norm
 from rescind.flower import Limits, Options, Recorded
 from rescind.flower.wire import Instructions
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.methods import Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation

@@ -23,12 +23,12 @@ import rescind.flower
 from benchmarks._measure import finish, parser, progress
 from rescind import LocalTraining, LogisticL2
 from rescind.core.arrays import Floats
+from rescind.core.edges import ModelId
 from rescind.core.sums import Wanted
 from rescind.engines.heads import clip_rows
 from rescind.engines.seeds import choose_batches
 from rescind.flower import Limits
 from rescind.flower.wire import SUMS, Instructions, seal, tell_password
-from rescind.ledger.records import ModelId
 
 ROWS, FEATURES, MESSAGES = 303, 13, 1_000
 NONE = Limits(rows=1, batch=1, steps=10**9, learning_rate=1e30, length=1e30, messages=10**9)

@@ -33,7 +33,7 @@ from benchmarks._measure import finish, parser, progress
 from benchmarks.federations import Federation
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import ErasedStretch, RoundEdge
+from rescind.core.edges import ROOT, ErasedStretch, ModelId, RoundEdge
 from rescind.core.planning import candidates
 from rescind.core.summary import Request
 from rescind.errors import LockedError
@@ -42,7 +42,7 @@ from rescind.history.history import History
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import FiledRequest, Timeline
 from rescind.ledger.contract import Ledger
-from rescind.ledger.records import ROOT, Entry, ErasureLevel, ModelId, Span
+from rescind.ledger.records import Entry, ErasureLevel, Span
 
 # Large enough that writing a model takes a moment: 24,160 numbers.
 FEATURES, CLASSES = 150, 160

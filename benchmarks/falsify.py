@@ -59,7 +59,7 @@ from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
-from rescind.core.edges import Edge, RoundEdge
+from rescind.core.edges import Edge, ModelId, RoundEdge
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
 from rescind.core.noise import public_sigma
 from rescind.core.planning import Candidate, candidates, strict_candidates
@@ -71,7 +71,7 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Outcome, outcome_of
-from rescind.ledger.records import Branch, ErasureLevel, ModelId, Span
+from rescind.ledger.records import Branch, ErasureLevel, Span
 from rescind.methods import Scratch, Solve
 from rescind.methods.method import Certifying, Method
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead

@@ -24,8 +24,9 @@ import rescind.flower
 from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from rescind import History
+from rescind.core.edges import ModelId
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 
 APP = Path(__file__).parent / "faulty"

@@ -46,14 +46,16 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId, RoundKind
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate, candidates
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan, RequestFiled, record, write_body
 from rescind.history.history import History
 from rescind.history.recorder import Recorder
 from rescind.history.run import Run, describe_model
-from rescind.ledger.records import Branch, ErasureLevel, ModelId, RoundRecord, Span, pack_participants
+from rescind.ledger.records import Branch, ErasureLevel, RoundRecord, Span, pack_participants, round_edge
 from rescind.pages.report import render_report
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import open_requests, overview
@@ -192,13 +194,10 @@ class World:
         clients, count = self.draw(number) + 1, self.size.participants
         numbers = (self.rng.integers(1, 500, count).astype(np.float64), self.rng.random(count))
         packed = pack_participants(clients, *numbers, np.full(count, 3, dtype=np.int32))
-        bare = RoundRecord(ModelId(0, number), packed, 1.0, 1e-12, 1.0, "")
-        round_ = replace(
-            bare,
-            factor=bare.edge(TRAINING).factor,
-            model=model or model_digest(number),
-            salt=model_digest(number).encode()[:32],
-        )
+        factor = round_edge(RoundKind.TRAINED, packed, 1.0, 1e-12, None, TRAINING).factor
+        digest = model or model_digest(number)
+        salt = model_digest(number).encode()[:32]
+        round_ = RoundRecord(ModelId(0, number), packed, 1.0, 1e-12, factor, digest, salt=salt)
         release = [ModelId(0, number - 1)] if number > 1 and number - 1 not in kept else []
         history.ledger.commit_round(round_, TIME, release)
 
@@ -261,10 +260,11 @@ def fresh(world: World, work: Callable[[History], Any]) -> Any:
 
 def commit(world: World, recorder: Recorder) -> None:
     count = world.size.participants
-    names = [name(each) for each in world.draw(0).tolist()]
+    names = tuple(map(name, world.draw(0).tolist()))
     measured = RoundMeasurement(world.rng.random(count), 1.0, None)
     weights = world.rng.integers(1, 500, count).astype(np.float64)
-    recorder.record(names, weights, [3] * count, measured, 1e-12, world.model())
+    replies = Replies(names, weights, (3,) * count, {}, batch=0)
+    recorder.record(RoundResult(replies, world.model(), measured, 1e-12))
 
 
 def ask(world: World, took: dict[str, float]) -> tuple[int, ...]:

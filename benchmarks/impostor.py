@@ -39,8 +39,9 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser
 from rescind import History
+from rescind.core.edges import ModelId
 from rescind.flower.wire import KEYED, REFUSED, Instructions
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 
 APP = Path(__file__).parent / "faulty"
 sys.path.insert(0, str(APP))

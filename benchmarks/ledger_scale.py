@@ -27,14 +27,14 @@ from benchmarks._measure import finish, parser, progress
 from benchmarks._postgresql import server
 from benchmarks.recorded import FACTS, TRAINING
 from rescind.core.arrays import Clients
-from rescind.core.edges import Edge
+from rescind.core.edges import Edge, ModelId, RoundKind
 from rescind.core.sensitivity import group_sensitivity
 from rescind.history.bounds import keep_bounds, read_bounds
 from rescind.history.events import record, write_body
 from rescind.history.lineage import Lineage, lineage_of
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline, newest_model
-from rescind.ledger.records import Branch, ModelId, RoundRecord, pack_participants
+from rescind.ledger.records import Branch, RoundRecord, pack_participants, round_edge
 from rescind.ledger.sql import SqlLedger
 
 TIME = "2026-11-01T12:00:00+00:00"
@@ -100,7 +100,7 @@ class Growing:
             self.rng.random(count),
             self.rng.integers(1, 4, count, dtype=np.int32),
         )
-        factor = RoundRecord(ModelId(0, at), packed, 1.0, 1e-12, 1.0, "").edge(TRAINING).factor
+        factor = round_edge(RoundKind.TRAINED, packed, 1.0, 1e-12, None, TRAINING).factor
         round_ = RoundRecord(
             ModelId(0, at), packed, 1.0, 1e-12, factor, model_digest(at), salt=model_digest(at).encode()[:32]
         )

@@ -44,6 +44,7 @@ from rescind.core.calibration import (
     smallest_sigma,
 )
 from rescind.core.classic import ClassicBudget
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PrivacyScope
 from rescind.core.noise import public_sigma
 from rescind.core.planning import assess
@@ -54,7 +55,7 @@ from rescind.engines.engine import Engine
 from rescind.engines.server import average, draw_noise
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Method, PaperSifu, Sifu
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from benchmarks.federations import Federation, Sampling, Softmax, noised
 from rescind.core.aggregation import RoundMeasurement
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts
 from rescind.core.facts import Sampling as SamplingFact
 from rescind.core.noise import grid_rounding
 from rescind.core.regularity import DeclaredLoss, SoftmaxL2
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import Branch, ModelId
+from rescind.ledger.records import Branch
 
 # The heads are written as one vector here, which is no weight and bias: so what is proven of them is declared.
 _HEAD = SoftmaxL2(l2=0.05, row_norm=1.0)
@@ -65,15 +67,15 @@ def train(
         key = 10_000 * recorder.model_id.branch + recorder.model_id.round + 1
         drawn = clients.sampling.draw(clients.seed, key, present, len(clients.objectives))
         theta, edge = clients.train_round(theta, key, drawn)
-        recorder.record(
-            [name(client) for client in drawn],
+        replies = Replies(
+            tuple(map(name, drawn)),
             np.array([float(clients.objectives[client].examples) for client in drawn]),
-            [clients.steps[client] for client in drawn],
-            RoundMeasurement(edge.distances, edge.update_norm, edge.gram),
-            edge.rounding,
-            {"theta": theta},
-            behind=behind,
+            tuple(clients.steps[client] for client in drawn),
+            {},
+            batch=0,
         )
+        measured = RoundMeasurement(edge.distances, edge.update_norm, edge.gram)
+        recorder.record(RoundResult(replies, {"theta": theta}, measured, edge.rounding), behind=behind)
 
 
 def forget(

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from benchmarks._measure import best_seconds, finish, parser
+from rescind.core.edges import ModelId
 from rescind.core.regularity import NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Replies
 from rescind.engines.heads import train_head_on
-from rescind.ledger.records import ModelId
 from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
 from rescind.simulation.fast import fast
 from rescind.simulation.loop import Loop

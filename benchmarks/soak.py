@@ -38,8 +38,8 @@ from benchmarks._federation import Deployment, Node
 from benchmarks._measure import finish, parser, progress
 from benchmarks._postgresql import Server, restartable
 from rescind import History
+from rescind.core.edges import ModelId
 from rescind.errors import IncompleteHistoryError, NoHistoryError
-from rescind.ledger.records import ModelId
 
 APP = Path(__file__).parent / "faulty"
 CLIENTS = 4

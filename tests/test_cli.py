@@ -20,9 +20,9 @@ from rescind.certificates.files import read_evidence
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ROOT
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ROOT
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 

@@ -23,6 +23,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key, load_signer
 from rescind.certificates.verification import _contradictions
 from rescind.cli import app
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
@@ -30,7 +31,7 @@ from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests, add_months
 from rescind.history.timeline import FiledRequest
-from rescind.ledger.records import Asker, ModelId, Sender
+from rescind.ledger.records import Asker, Sender
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
 from rescind.testing.small import simulation

@@ -21,14 +21,16 @@ from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
+from rescind.core.rounds import RoundResult
 from rescind.engines.engine import TOO_LONG, Engine, Replies
-from rescind.engines.server import Average, NoisedAverage, RoundResult, average
+from rescind.engines.server import Average, NoisedAverage, average
 from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import Exact, Last, Scratch
 from rescind.testing.small import TRAINING, simulation
 from rescind.views.overview import overview

@@ -30,6 +30,7 @@ from benchmarks._federation import Deployment, Node
 from rescind import History
 from rescind.certificates.leaving import sign_request
 from rescind.cli import app as command_line
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, Source
 from rescind.core.sums import Wanted, flatten
 from rescind.engines.heads import sum_head
@@ -37,7 +38,7 @@ from rescind.engines.rows import check_row
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
-from rescind.ledger.records import ModelId, RoundRecord, Span
+from rescind.ledger.records import RoundRecord, Span
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 

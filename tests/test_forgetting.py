@@ -15,13 +15,15 @@ from rescind.audit.replay import distance
 from rescind.checkpoints.tensors import digest, read
 from rescind.core import planning
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PrivacyScope, PublicHead
 from rescind.core.planning import Candidate, candidates
 from rescind.core.regularity import NetworkLoss
+from rescind.core.rounds import RoundResult
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.summary import Node, Request, Summary
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.server import Average, NoisedAverage, RoundResult
+from rescind.engines.server import Average, NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.engines.training import train
 from rescind.errors import (
@@ -32,7 +34,7 @@ from rescind.errors import (
 )
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import (
     Certifying,
     Dp,
@@ -176,15 +178,7 @@ def test_what_cannot_be_planned_or_trained_is_refused(revocable: Revocable) -> N
         )
         assert "clinic-0" in made.replies.names
         with pytest.raises(ForgottenClientError):
-            recorder.record(
-                made.replies.names,
-                made.replies.weights,
-                made.replies.steps,
-                made.measured,
-                0.0,
-                made.model,
-                dict.fromkeys(made.replies.names, made.model),
-            )
+            recorder.record(made)
 
 
 def test_reproducible_noise_and_facts_have_to_agree(history: History) -> None:

@@ -11,12 +11,14 @@ import pytest
 
 from rescind import History, Sampling
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
+from rescind.core.rounds import RoundResult
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, RoundResult
+from rescind.engines.server import Average
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last, Scratch
 from rescind.testing.small import simulation
 

@@ -15,12 +15,13 @@ import rescind.flower
 from rescind import History
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.events import AnchorsNamed, record
 from rescind.history.participants import name_key
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch
 from rescind.simulation import Federation, Simulation, SoftmaxHead
 from rescind.testing import small

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rescind import Budget, History, Revocable, Rounds, Sampling, Scratch, Sifu, Solve
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.planning import Candidate
 from rescind.errors import UnknownClientError
-from rescind.ledger.records import ModelId
 from rescind.preview import Preview, preview
 from rescind.testing.small import simulation
 

@@ -24,9 +24,10 @@ from rescind import Exact, History, Rounds, Scratch
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.errors import LockedError, PendingRequestError, RegistryError
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.mlflow import Published, _Registry, publish
 from rescind.testing.small import simulation
 

@@ -19,12 +19,13 @@ from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.aggregation import RoundMeasurement
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.planning import assess, candidates
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, ForgottenClientError, UnknownClientError
 from rescind.history.events import RecordedPlan, RequestFiled, record
-from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
@@ -161,7 +162,7 @@ def test_a_client_without_its_rows_takes_part_again_and_can_leave_for_good(histo
         model = recorder.model()
         measured = RoundMeasurement(np.zeros(1), 0.0, None)
         with pytest.raises(ForgottenClientError):
-            recorder.record(["clinic-2"], np.ones(1), (3,), measured, 0.0, model)
+            recorder.record(RoundResult(Replies(("clinic-2",), np.ones(1), (3,), {}, batch=0), model, measured))
 
 
 def test_a_heuristic_that_keeps_the_rows_refuses(history: History) -> None:

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from rescind import Goal, History, Sampling
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PublicHead
 from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history import codec
 from rescind.history.events import RequestWithdrawn, record
-from rescind.ledger.records import ModelId
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.pages.report import render_report
 from rescind.testing.small import simulation

@@ -11,9 +11,10 @@ import pytest
 from rescind import Budget, Exact, History, Revocable, Rounds, Sampling, Sifu
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.history.outcomes import Outcome
 from rescind.history.timeline import Timeline
-from rescind.ledger.records import Branch, Entry, ModelId
+from rescind.ledger.records import Branch, Entry
 from rescind.methods import Last, Solve
 from rescind.serving import TotalRounds, choose_method, serve
 from rescind.testing.small import simulation

@@ -18,7 +18,7 @@ from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.arrays import Tensor
-from rescind.core.edges import NO_BOUND, AbsentRound, RoundEdge
+from rescind.core.edges import NO_BOUND, AbsentRound, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PublicHead, Source, Sources
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.solving import Solving
@@ -29,7 +29,6 @@ from rescind.engines.clinics import Clinics
 from rescind.engines.engine import Answers, Doubt
 from rescind.engines.server import norm
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ModelId
 from rescind.methods import Solve
 from rescind.pages.certificate import render_certificate
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
@@ -399,7 +398,7 @@ def test_a_page_does_not_say_that_a_solve_which_ran_out_of_rounds_found_the_solu
         (lambda whole, *question: whole.sums(*question[:2], whole.clients, question[3]), "was not asked"),
         (lambda whole, *question: replace(whole.sums(*question), rejected={"clinic-2": "late"}), "was not asked"),
         (
-            lambda whole, *question: replace(whole.sums(*question), names=(), rows=(), gradients=()),
+            lambda whole, *question: replace(whole.sums(*question), names=(), weights=np.empty(0), gradients=()),
             "those who answered have 0",
         ),
         (lambda whole, *question: replace(whole.sums(*question), total=None), "the total is over 0 rows"),

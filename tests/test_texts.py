@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from contextlib import chdir, suppress
 from html import unescape
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -25,6 +27,7 @@ from rescind.cli import app
 from rescind.core.aggregation import Aggregator
 from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
+from rescind.core.rounds import Replies, RoundResult
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.events import TrainingDoubted, record
@@ -185,15 +188,19 @@ def test_a_new_client_is_not_called_so(name: str) -> None:
         measured = Aggregator([1.0])
         model = {key: measured.add(tensor, [tensor]) for key, tensor in start.items()}
         with history.recording(engine.facts, start) as recorder:
-            numbers = ([1.0], [1], measured.result(), 1e-12, model)
+
+            def of(name: str, **options: Any) -> RoundResult:
+                replies = Replies((name,), np.ones(1), (1,), {}, batch=0, **options)
+                return RoundResult(replies, model, measured.result(), 1e-12)
+
             with pytest.raises(ValueError, match="is not a valid name for a client") as caught:
-                recorder.record([name], *numbers)
+                recorder.record(of(name))
             harmless(str(caught.value))
             with pytest.raises(ValueError, match="is not a valid name for a client"):
-                recorder.record(["clinic-0"], *numbers, rejected={name: "why"})
+                recorder.record(of("clinic-0", rejected={name: "why"}))
             # Whoever is called so already goes on.
             history.ledger.register([name], "2026-11-01T12:00:00+00:00")
-            recorder.record([name], *numbers)
+            recorder.record(of(name))
 
 
 def test_what_other_languages_write_is_not_touched() -> None:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from rescind import Budget
 from rescind.certificates.issue import gather_claims
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.engines.stops import Rounds
 from rescind.flower.server.run import _tell
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.outcomes import find_outcomes
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
 from rescind.mlflow import _find_mode
 from rescind.pages.requests import find_served

@@ -20,13 +20,13 @@ from experiments.harness import Configuration, Row
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.noise import public_sigma
 from rescind.core.planning import Candidate, candidates, cheapest, paper_choice
 from rescind.core.summary import Request
 from rescind.engines.server import draw_noise
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation
 
 HALF_A_POINT = 0.005

@@ -19,8 +19,8 @@ from experiments.runs import cost, solved
 from rescind import Sampling, Solve
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import largest_mu
+from rescind.core.edges import ModelId
 from rescind.engines.server import Average, NoisedAverage, Server
-from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation
 
 

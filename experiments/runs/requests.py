@@ -34,6 +34,7 @@ from rescind import History, Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
+from rescind.core.edges import ModelId
 from rescind.core.facts import REPRODUCIBLE, Facts, Mode, PrivacyScope
 from rescind.core.noise import GRID, grid_rounding, public_sigma
 from rescind.core.regularity import NetworkLoss
@@ -44,7 +45,7 @@ from rescind.engines.stops import Accuracy, Rounds, Stop
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
 from rescind.ledger.memory import MemoryLedger
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning, Last, Method, PaperSifu, Scratch, Sifu, Solve
 from rescind.simulation import Federation, Simulation
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rescind import History
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.planning import Candidate
 from rescind.engines.server import average, draw_noise
-from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation
 
 Model = Mapping[str, Tensor]

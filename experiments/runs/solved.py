@@ -16,6 +16,7 @@ from experiments.runs import cost, hospitals
 from experiments.runs.restarts import Model, recovered, trained_on
 from rescind import History, Solve
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.solver import bytes_sent, choose
@@ -23,7 +24,6 @@ from rescind.core.solving import Solving
 from rescind.core.sums import Sums, Wanted, flatten, head_shape
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation
 
 HALF_A_POINT, HUNDREDTH = 0.005, 0.01

@@ -37,6 +37,7 @@ from experiments.runs.membership import together, told_apart_by
 from rescind import Budget, History, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, SoftmaxL2, Solve
 from rescind.audit.membership import measure_confidence
 from rescind.core.arrays import Floats, Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.regularity import SquaredL2
 from rescind.core.ridge import RidgeSums, add_up_ridge, fixed_point_bits, ridge_solution
@@ -47,7 +48,6 @@ from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import sum_ridge
 from rescind.engines.seeds import toss_coin
 from rescind.engines.server import average
-from rescind.ledger.records import ModelId
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.simulation.fast import channels_last
 from rescind.simulation.federation import Examples

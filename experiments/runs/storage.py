@@ -19,7 +19,7 @@ from experiments.runs.cost import Recovery, engine_of
 from rescind import History
 from rescind.core.arrays import Floats
 from rescind.core.calibration import Budget
-from rescind.core.edges import RoundEdge
+from rescind.core.edges import ModelId, RoundEdge
 from rescind.core.planning import candidates, cheapest
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Request, Summary
@@ -29,7 +29,7 @@ from rescind.forgetting import Revocable
 from rescind.history.lineage import Lineage
 from rescind.history.retention import Retention, exact_rounds, exact_shares
 from rescind.history.run import Goal
-from rescind.ledger.records import Branch, ModelId
+from rescind.ledger.records import Branch
 
 
 def thinned(summary: Summary, models: Floats, kept: Sequence[int]) -> Summary:

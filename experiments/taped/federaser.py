@@ -13,9 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.taped.tape import Beginning, Model, TapedRound, TapeMethod
+from rescind.core.edges import ModelId
+from rescind.core.rounds import RoundResult
 from rescind.engines.engine import Engine, Replies
-from rescind.engines.server import Average, RoundResult, average, compute_updates, norm
-from rescind.ledger.records import ModelId
+from rescind.engines.server import Average, average, compute_updates, norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from rescind.core.arrays import Floats, Tensor
+from rescind.core.edges import ModelId
 from rescind.engines.server import Average, Server, compute_updates
 from rescind.engines.stops import Stop
 from rescind.engines.training import Watch, ignore
-from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation
 
 Model = Mapping[str, Tensor]

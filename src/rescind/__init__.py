@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rescind.certificates.verification import verify
     from rescind.core.calibration import Budget
+    from rescind.core.edges import ModelId
     from rescind.core.facts import Facts, Sampling
     from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
     from rescind.core.training import LocalTraining
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rescind.forgetting import Revocable
     from rescind.history.history import History
     from rescind.history.run import Goal
-    from rescind.ledger.records import ErasureLevel, ModelId
+    from rescind.ledger.records import ErasureLevel
     from rescind.methods import Exact, Last, Scratch, Sifu, Solve, StrictSifu
 
 __version__ = "0.1.0"

@@ -15,6 +15,7 @@ from typing import cast
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import REPRODUCIBLE, Mode, PrivacyScope
 from rescind.core.noise import grid_rounding
 from rescind.core.planning import Candidate, assess
@@ -34,7 +35,7 @@ from rescind.history.outcomes import Outcome, Scores
 from rescind.history.recorder import Recorder
 from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
-from rescind.ledger.records import Branch, ErasureLevel, ModelId
+from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods.method import Certifying, Method
 from rescind.views.remarks import describe_release
 

@@ -26,11 +26,12 @@ from rescind.certificates.models import read_parts
 from rescind.certificates.predicate import Statement
 from rescind.certificates.verification import verify
 from rescind.checkpoints.tensors import digest
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.errors import HistoryError, PendingRequestError, RegistryError
 from rescind.history.history import History
 from rescind.history.journal import parse_time
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.serving import find_held
 from rescind.texts import is_plain, shorten
 from rescind.views.knowledge import find_known

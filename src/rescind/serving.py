@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 
 from rescind.certificates.approvals import Approvers, check_approval, is_approved
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode
 from rescind.engines.stops import Rounds, Stop
 from rescind.errors import PendingRequestError
@@ -23,7 +24,7 @@ from rescind.history.journal import parse_time
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome
 from rescind.history.timeline import FiledRequest, Timeline
-from rescind.ledger.records import Branch, ErasureLevel, ModelId
+from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods import Dp, Exact, Method, Sifu, Solve
 from rescind.views.overview import find_unfinished
 

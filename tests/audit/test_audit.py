@@ -32,6 +32,7 @@ from rescind.certificates.issue import build_guarantee
 from rescind.certificates.predicate import Noise
 from rescind.certificates.wording import NOISE_SOURCE
 from rescind.core.calibration import Budget, attack_power, reached_epsilon
+from rescind.core.edges import ROOT, ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.noise import GRID
 from rescind.core.solving import Solving
@@ -39,7 +40,7 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ROOT, ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Sifu
 from rescind.testing.small import TRAINING, simulation
 

@@ -20,13 +20,14 @@ from rescind.certificates.issue import build_statement, deletion_digest
 from rescind.certificates.predicate import Sha256, Statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.codec import decode
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ErasureLevel, ErasurePlan, ModelId
+from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 

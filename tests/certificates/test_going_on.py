@@ -19,6 +19,7 @@ from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope, PublicHead, Sampling
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
@@ -26,7 +27,7 @@ from rescind.forgetting import Revocable
 from rescind.history.events import ErasureFinished, TrainingDoubted, record
 from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.ledger.commitments import NO_HEAD
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
 

@@ -38,7 +38,7 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.core.calibration import Budget
-from rescind.core.edges import NO_BOUND
+from rescind.core.edges import NO_BOUND, ModelId
 from rescind.core.facts import Mode, PrivacyScope, PublicHead, Sampling, Source
 from rescind.core.regularity import NetworkLoss
 from rescind.engines.stops import Accuracy, Rounds
@@ -49,7 +49,7 @@ from rescind.flower.server.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.participants import name_key
 from rescind.ledger.commitments import LOGGED, read_heads
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid

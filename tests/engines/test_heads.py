@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescind.core.edges import ModelId
 from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.heads import clip_rows, train_head_on
 from rescind.engines.seeds import choose_batches, client_seed
-from rescind.ledger.records import ModelId
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation, SoftmaxHead
 
 

@@ -37,13 +37,13 @@ from benchmarks.client_fuzz import (
 )
 from rescind import DeclaredLoss, History, LocalTraining, SoftmaxL2
 from rescind.core.calibration import Budget
-from rescind.core.edges import NO_BOUND
+from rescind.core.edges import NO_BOUND, ModelId
 from rescind.core.regularity import Curvature
 from rescind.engines.engine import TOO_LONG, Replies
 from rescind.engines.server import norm
 from rescind.flower.server.arrays import is_usable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 
 EVIL, HONEST = NAMES[4], NAMES[:4]
 

@@ -31,6 +31,7 @@ from rescind.certificates.leaving import check_request, open_request, sign_reque
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.flower import Recorded
 from rescind.flower.server import run as run_module
@@ -39,7 +40,7 @@ from rescind.flower.server.wishes import NodeWish, answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
 from rescind.history.participants import name_key
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import Asker, ModelId, Sender
+from rescind.ledger.records import Asker, Sender
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 

@@ -15,12 +15,12 @@ from flwr.supercore.task_identity import TaskIdentity
 import rescind.flower
 from benchmarks.coordinator import NONE, Hospital, compute, nearest, small_batches, thresholds
 from rescind import LocalTraining, LogisticL2, SoftmaxL2
+from rescind.core.edges import ModelId
 from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.engines.complaints import Complaint, recognise
 from rescind.flower import Limits
 from rescind.flower.wire import COUNTED, Instructions, seal, tell_password
-from rescind.ledger.records import ModelId
 
 ROWS, FEATURES = 40, 3
 LOSS = LogisticL2(l2=0.01, row_norm=1.0)

@@ -32,6 +32,7 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import verify
 from rescind.cli import app as command_line
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PrivacyScope, PublicHead, Source
 from rescind.engines.server import NoisedAverage, compute_updates, norm
 from rescind.errors import HistoryError, RunMismatchError
@@ -39,7 +40,7 @@ from rescind.flower import Accuracy, Recorded
 from rescind.flower.wire import Instructions
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ErasureLevel, ModelId, RoundRecord, Span
+from rescind.ledger.records import ErasureLevel, RoundRecord, Span
 from rescind.methods import Dp, Exact, Solve
 from rescind.serving import choose_method
 from rescind.simulation import Federation, Network, Shard, Simulation

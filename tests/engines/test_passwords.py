@@ -12,10 +12,11 @@ from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
 from rescind import History, LocalTraining
+from rescind.core.edges import ModelId
 from rescind.core.regularity import NetworkLoss, SquaredL2
 from rescind.flower import Stages
 from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions, seal, tell_password
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 from rescind.texts import is_digest

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from rescind import History
+from rescind.core.edges import ModelId
 from rescind.core.facts import PublicHead, Sampling
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.training import LocalTraining
 from rescind.engines.seeds import client_seed, random_stream, toss_coin
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
 from rescind.simulation.fast import fast
 from rescind.simulation.loop import Loop

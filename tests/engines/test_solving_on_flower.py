@@ -14,12 +14,12 @@ from flwr.serverapp.strategy import FedAvg
 import rescind.flower
 from rescind import Budget, History, Sampling
 from rescind.audit.replay import distance
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.flower import run
 from rescind.flower.wire import EXECUTED, LOSS, SUMS
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ModelId
 from rescind.methods import Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation

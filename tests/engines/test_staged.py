@@ -31,10 +31,11 @@ from rescind.checkpoints.tensors import digest
 from rescind.cli import app
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.arrays import Tensor
-from rescind.core.edges import NO_BOUND
+from rescind.core.edges import NO_BOUND, ModelId, RoundKind
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.regularity import SquaredL2
 from rescind.core.ridge import MOST_ROWS, fixed_point_bits
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
@@ -43,7 +44,7 @@ from rescind.history.events import BodyTrained, RepliesRejected, record
 from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
@@ -441,6 +442,18 @@ def test_more_rows_than_the_scale_has_room_for_are_left_out(monkeypatch: pytest.
         assert len(event.rejected) == 3
 
 
+def one_reply(
+    name: str,
+    measured: RoundMeasurement,
+    rounding: float,
+    model: Mapping[str, Tensor],
+    kind: RoundKind = RoundKind.TRAINED,
+) -> RoundResult:
+    """Return a round that one client joined."""
+    replies = Replies((name,), np.ones(1), (0 if kind.is_solvers else 1,), {}, batch=0)
+    return RoundResult(replies, model, measured, rounding, kind)
+
+
 def test_only_the_stages_own_rounds_are_recorded() -> None:
     """Whatever an engine does, the writer refuses a body that others than anchors trained, or that changes later."""
     nothing = RoundMeasurement(np.zeros(1), 0.0, None)
@@ -450,16 +463,16 @@ def test_only_the_stages_own_rounds_are_recorded() -> None:
         with history.recording(facts, first) as recorder:
             changed = {**recorder.model(), "body": recorder.model()["body"] + 1e-9}
             with pytest.raises(ValueError, match="the body has changed while the head was solved"):
-                recorder.record(["clinic-0"], np.ones(1), [0], nothing, NO_BOUND, changed)
+                recorder.record(one_reply("clinic-0", nothing, NO_BOUND, changed, RoundKind.STEP))
             with pytest.raises(ValueError, match="then the body is not trained"):
-                recorder.record([ANCHORS[0]], np.ones(1), [1], nothing, NO_BOUND, changed)
+                recorder.record(one_reply(ANCHORS[0], nothing, NO_BOUND, changed))
     with History.in_memory() as history, history.recording(facts, first) as recorder:
         recorder.name_anchors(ANCHORS, {})
         with pytest.raises(ValueError, match="only anchors train the body"):
-            recorder.record(["clinic-0"], np.ones(1), [1], nothing, NO_BOUND, first)
+            recorder.record(one_reply("clinic-0", nothing, NO_BOUND, first))
         with pytest.raises(ValueError, match="the head is solved once the body is whole"):
-            recorder.record([ANCHORS[0]], np.ones(1), [0], nothing, NO_BOUND, first)
-        recorder.record([ANCHORS[0]], np.ones(1), [1], nothing, NO_BOUND, first)
+            recorder.record(one_reply(ANCHORS[0], nothing, NO_BOUND, first, RoundKind.STEP))
+        recorder.record(one_reply(ANCHORS[0], nothing, NO_BOUND, first))
 
 
 def recorder_of(history: History) -> AbstractContextManager[Recorder]:
@@ -514,7 +527,7 @@ def test_a_body_that_others_trained_or_changed_later_is_noticed(monkeypatch: pyt
         start(history)
         with history.recording(history.run.facts, history.model(ModelId(0, 0))) as recorder:
             changed = {**recorder.model(), "body": recorder.model()["body"] + 1e-9}
-            recorder.record(["clinic-0"], np.ones(1), [1], RoundMeasurement(np.zeros(1), 0.0, None), 0.0, changed)
+            recorder.record(one_reply("clinic-0", RoundMeasurement(np.zeros(1), 0.0, None), 0.0, changed))
         problems = history.integrity.verify()
     newest = f"model 0.{history.newest.round}"
     assert f"the round of {newest} is of the other stage than its body says" in problems

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.runs.membership import Compared, together, told_apart
 from rescind import LocalTraining, SoftmaxL2
-from rescind.ledger.records import ModelId
+from rescind.core.edges import ModelId
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 
 COLUMNS, CLASSES = 600, 3

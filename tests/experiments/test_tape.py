@@ -12,10 +12,10 @@ from experiments.taped.fedaccum import FedAccum
 from experiments.taped.federaser import FedEraser
 from experiments.taped.tape import Beginning, DivergedError, Model, Tape, TapedRound, TapeMethod, forget, train
 from rescind import History, Sampling
+from rescind.core.edges import ModelId
 from rescind.engines.engine import Replies
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ModelId
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
 

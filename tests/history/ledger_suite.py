@@ -17,10 +17,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rescind.core.arrays import Clients
+from rescind.core.edges import ModelId
 from rescind.errors import ForgottenClientError, LockedError
 from rescind.ledger.commitments import NO_HEAD, broken_links, merkle_root, round_root
 from rescind.ledger.contract import ABSENT_ROUNDS, LARGEST_BOUNDS, LONGEST_NAME, Ledger
-from rescind.ledger.records import REMAINING, ModelId, RoundRecord, Span, Stretch, pack_participants
+from rescind.ledger.records import REMAINING, RoundRecord, Span, Stretch, pack_participants
 
 OpenLedger: TypeAlias = Callable[[], Ledger]
 

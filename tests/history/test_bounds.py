@@ -15,12 +15,13 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, train
 from rescind.checkpoints import tensors
+from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history import bounds as module
 from rescind.history import recorder as recorders
 from rescind.history.bounds import read_bounds
 from rescind.history.history import History
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from tests.history.test_history_machine import check_kept_bounds, flat_bounds
 
 CLIENTS = federation(seed=4, clients=5, rate=0.6)

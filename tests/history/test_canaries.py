@@ -23,12 +23,14 @@ from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import Aggregator
 from rescind.core.calibration import Budget
 from rescind.core.contribution import client_deltas
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, Span
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]
@@ -50,7 +52,7 @@ class Federation:
         self.measured = []
 
     def train(self, rounds: int) -> None:
-        names = [LEAVER, *OTHERS]
+        names = (LEAVER, *OTHERS)
         with self.history.recording(FACTS, {"theta": self.models[0]}) as recorder:
             for _ in range(rounds):
                 before = self.models[-1]
@@ -59,7 +61,8 @@ class Federation:
                 aggregator = Aggregator(self.weights[-1], gram=True)
                 after = aggregator.add(before, list(trained))
                 self.measured.append(aggregator.result())
-                recorder.record(names, self.weights[-1], [1] * 4, self.measured[-1], 1e-12, {"theta": after})
+                replies = Replies(names, self.weights[-1], (1,) * 4, {}, batch=0)
+                recorder.record(RoundResult(replies, {"theta": after}, self.measured[-1], 1e-12))
                 self.models.append(after)
         self.own = {name: {"own": self.stream.normal(size=SIZE)} for name in names}
         keep_objects(self.history, self.own)

@@ -13,13 +13,15 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import explain, verify
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId, RoundKind
 from rescind.core.facts import Mode, PrivacyScope, Sampling
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.strict import participations
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.lineage import branch_exits
-from rescind.ledger.records import ErasureLevel, ModelId, Span
+from rescind.ledger.records import ErasureLevel, Span
 from rescind.methods import Dp
 from rescind.simulation import Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, federation
@@ -112,5 +114,6 @@ def test_no_solver_makes_a_model_of_noised_rounds() -> None:
     with History.in_memory() as history:
         federated = engine()
         model, zeros = federated.start(), RoundMeasurement(np.zeros(1), 0.0, None)
+        replies = Replies(("clinic-1",), np.ones(1), (0,), {}, batch=0)
         with history.recording(federated.facts, model) as recorder, pytest.raises(ValueError, match="have no noise"):
-            recorder.record(["clinic-1"], np.ones(1), [0], zeros, 0.0, model)
+            recorder.record(RoundResult(replies, model, zeros, kind=RoundKind.SOLVED))

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import ErasedStretch, NoiseEdge, RoundEdge
+from rescind.core.edges import ROOT, ErasedStretch, ModelId, NoiseEdge, RoundEdge
 from rescind.core.facts import Mode
 from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
@@ -23,7 +23,7 @@ from rescind.errors import ForgottenClientError
 from rescind.history.erasure import Eraser
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.ledger.records import ROOT, ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 START = {"theta": np.zeros(12)}

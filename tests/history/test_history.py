@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ import pytest
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
-from rescind.core.edges import AbsentRound, NoiseEdge, RoundEdge
+from rescind.core.edges import ROOT, AbsentRound, ModelId, NoiseEdge, RoundEdge, RoundKind
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.core.planning import candidates
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
 from rescind.errors import (
@@ -37,7 +39,7 @@ from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
 from rescind.history.run import Goal
 from rescind.history.timeline import Timeline
-from rescind.ledger.records import ROOT, Entry, ModelId
+from rescind.ledger.records import Entry
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -133,16 +135,11 @@ def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 3, range(6))
         theta, edge = clients.train_round(recorder.model()["theta"], 4, [5, 0, 3])
-        names = [name(client) for client in (5, 0, 3)]
+        names = tuple(name(client) for client in (5, 0, 3))
         weights = np.array([float(clients.objectives[client].examples) for client in (5, 0, 3)])
-        recorder.record(
-            names,
-            weights,
-            [3] * 3,
-            RoundMeasurement(edge.distances, edge.update_norm, edge.gram),
-            edge.rounding,
-            {"theta": theta},
-        )
+        measured = RoundMeasurement(edge.distances, edge.update_norm, edge.gram)
+        replies = Replies(names, weights, (3,) * 3, {}, batch=0)
+        recorder.record(RoundResult(replies, {"theta": theta}, measured, edge.rounding))
         psi = recorder.sensitivities(names)
     numbers = [history.ledger.identities()[each] for each in names]
     expected = client_sensitivities(history.lineage().edges, numbers, [4])[0]
@@ -235,7 +232,9 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
         ({"weights": np.array([1.0, np.nan])}, "finite"),
         ({"weights": np.array([1.0, 0.0])}, "above 0"),
         ({"distances": np.array([1.0, -1.0])}, "at least 0"),
-        ({"steps": [1, 2, 3]}, "2 participants need as many steps, not 3"),
+        ({"steps": (1, 2, 3)}, "2 participants need as many steps, not 3"),
+        ({"steps": (0, 0)}, "participants make local steps"),
+        ({"kind": RoundKind.STEP}, "those who answer a solver make none"),
         ({"model": {"theta": np.full(12, np.inf)}}, "not finite"),
         ({"model": {"theta": np.zeros(11)}}, "the run was started with"),
         ({"model": {"theta": np.zeros(12, dtype=np.float32)}}, "the run was started with"),
@@ -245,17 +244,19 @@ def test_another_training_does_not_go_on_here(reopened: Opened) -> None:
 )
 def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], message: str) -> None:
     history = History.in_memory()
-    given: dict[str, object] = {
-        "names": ["a", "b"],
+    given: dict[str, Any] = {
+        "names": ("a", "b"),
         "weights": np.ones(2),
-        "steps": [1, 1],
+        "steps": (1, 1),
         "rounding": 0.0,
         "model": START,
         "distances": np.ones(2),
+        "kind": RoundKind.TRAINED,
     } | change
-    measured = RoundMeasurement(given.pop("distances"), 1.0, None)  # type: ignore[arg-type]
+    replies = Replies(given["names"], given["weights"], given["steps"], {}, batch=0)
+    measured = RoundMeasurement(given["distances"], 1.0, None)
     with history.recording(FACTS, START) as recorder, pytest.raises(ValueError, match=message):
-        recorder.record(measured=measured, **given)  # type: ignore[arg-type]
+        recorder.record(RoundResult(replies, given["model"], measured, given["rounding"], given["kind"]))
     assert history.newest == ROOT
     assert history.integrity.verify() == []
     with history.recording(FACTS, START) as recorder:

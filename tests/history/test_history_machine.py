@@ -23,6 +23,7 @@ from rescind.core.calibration import Budget
 from rescind.core.edges import Edge, ErasedStretch, RoundEdge, sorted_group
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request
 from rescind.history import recorder as recorders
@@ -148,8 +149,8 @@ class Histories(RuleBasedStateMachine):
                 gram = centred @ centred.T
                 measured = RoundMeasurement(np.sqrt(np.diagonal(gram)), float(size > 0), gram)
                 rounding = 1e-9 if size else 0.0
-                model = {"theta": theta}
-                recorder.record(names, weights, [3] * size, measured, rounding, model)
+                replies = Replies(tuple(names), weights, (3,) * size, {}, batch=0)
+                recorder.record(RoundResult(replies, {"theta": theta}, measured, rounding))
                 sensitivities.append(recorder.sensitivities(names))
             return sensitivities
 

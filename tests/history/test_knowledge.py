@@ -6,10 +6,11 @@ import pytest
 
 from rescind import Exact, History, Rounds, Scratch, Sifu
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.engines.server import NoisedAverage
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
 from rescind.views.knowledge import find_known

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from rescind.core.edges import ModelId
 from rescind.errors import HistoryError
 from rescind.ledger.commitments import broken_links
 from rescind.ledger.memory import MemoryLedger
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.ledger.sql import SqlLedger
 from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable
 

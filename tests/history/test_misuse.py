@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
-from rescind.core.edges import ErasedStretch, RoundEdge
+from rescind.core.edges import ErasedStretch, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
 from rescind.core.planning import Candidate, candidates
 from rescind.core.regularity import Curvature, DeclaredLoss
@@ -26,7 +26,7 @@ from rescind.history.erasure import _coarse
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from benchmarks.retention import QUICK, chosen, exchanged, extra, hindsight, judge, last_served
 from rescind.core.arrays import Clients, Floats
-from rescind.core.edges import ErasedStretch, NoiseEdge, RoundEdge
+from rescind.core.edges import ErasedStretch, ModelId, NoiseEdge, RoundEdge
 from rescind.core.tracker import SensitivityTracker
 from rescind.history.retention import Retention, exact_places, exact_rounds, exact_shares, public_schedule
-from rescind.ledger.records import Branch, ModelId
+from rescind.ledger.records import Branch
 
 NOBODY = np.empty(0, dtype=np.int64)
 

@@ -24,12 +24,13 @@ from rescind.cli import app
 from rescind.cli.examination import examine
 from rescind.cli.shared import open_history
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, UnknownClientError
 from rescind.history.history import History
 from rescind.history.participants import blind_name
 from rescind.ledger.commitments import name_leaf, round_root
 from rescind.ledger.contract import RETURNING, derive_secret, name_digest
-from rescind.ledger.records import ErasureLevel, ModelId, RoundRecord, Span
+from rescind.ledger.records import ErasureLevel, RoundRecord, Span
 from tests.history.test_erasure import START, restarted
 
 

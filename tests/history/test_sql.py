@@ -17,6 +17,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
 from benchmarks._postgresql import server
+from rescind.core.edges import ModelId
 from rescind.errors import (
     HistoryError,
     IncompleteHistoryError,
@@ -27,7 +28,7 @@ from rescind.errors import (
 )
 from rescind.ledger import databases, schema
 from rescind.ledger.commitments import broken_links
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.ledger.schema import SCHEMA_VERSION
 from rescind.ledger.sql import SqlLedger
 from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable

@@ -37,6 +37,7 @@ from rescind.certificates.keys import load_public_key
 from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import NOT_AVERAGED, Mode, Sampling
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
@@ -52,7 +53,7 @@ from rescind.history.erasure import Eraser
 from rescind.history.events import write_body
 from rescind.history.locations import upgrade_history
 from rescind.ledger import upgrades
-from rescind.ledger.records import Branch, ErasureLevel, ModelId
+from rescind.ledger.records import Branch, ErasureLevel
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation

@@ -24,15 +24,17 @@ from benchmarks.recorded import FACTS, federation, name, train
 from rescind import History, Sampling
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg
+from rescind.core.rounds import RoundResult
 from rescind.engines.engine import Engine
-from rescind.engines.server import Average, NoisedAverage, RoundResult
+from rescind.engines.server import Average, NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import HistoryError
 from rescind.forgetting import Revocable
 from rescind.history.recorder import Recorder
 from rescind.ledger.contract import Ledger
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Exact, Last, Solve
 from rescind.testing.small import simulation
@@ -335,10 +337,10 @@ def test_a_history_is_closed_after_the_round_that_is_being_written(
 def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     record, write, used_again, handed = Recorder.record, Recorder._write, threading.Event(), list[float]()
 
-    def record_and_reuse(recorder: Recorder, names: Any, weights: Any, *given: Any, **options: Any) -> None:
-        handed.extend(weights)
-        record(recorder, names, weights, *given, **options)
-        weights[:] = 1e6
+    def record_and_reuse(recorder: Recorder, round_: RoundResult, **options: Any) -> None:
+        handed.extend(round_.replies.weights)
+        record(recorder, round_, **options)
+        round_.replies.weights[:] = 1e6
         used_again.set()
 
     def write_late(*given: Any) -> None:

@@ -9,13 +9,14 @@ import pytest
 from rescind import History, Sampling
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
+from rescind.core.edges import ROOT, ModelId
 from rescind.core.facts import Mode
 from rescind.core.noise import public_sigma
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.retention import exact_rounds, exact_shares
 from rescind.history.run import Goal
-from rescind.ledger.records import ROOT, ErasureLevel, ModelId
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, PaperSifu, Sifu
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation

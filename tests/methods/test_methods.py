@@ -12,6 +12,7 @@ from dp_accounting.pld import PLDAccountant
 
 from rescind import History
 from rescind.core.calibration import reached_epsilon
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode, PublicHead
 from rescind.core.noise import public_sigma
 from rescind.core.planning import strict_candidates
@@ -21,7 +22,6 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import ModelId
 from rescind.methods import (
     Dp,
     Exact,

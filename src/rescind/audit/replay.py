@@ -13,6 +13,7 @@ import numpy as np
 
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import reached_epsilon
+from rescind.core.edges import ROOT, ModelId
 from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
 from rescind.core.regularity import LogisticL2, SoftmaxL2
 from rescind.core.sensitivity import group_sensitivity
@@ -23,7 +24,7 @@ from rescind.engines.server import average, norm
 from rescind.engines.solving import find_head
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
-from rescind.ledger.records import ROOT, Branch, ModelId
+from rescind.ledger.records import Branch
 
 # The other world's solution is sharper than any that a bound allows for.
 _TOLERANCES = {"float32": 1e-5, "float64": 1e-10}

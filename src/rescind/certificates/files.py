@@ -14,8 +14,8 @@ from rescind.certificates.errors import CertificateError, NotACertificateError
 from rescind.certificates.models import read_model_id
 from rescind.certificates.predicate import MOST_EVIDENCE, Evidence, InToto, Statement
 from rescind.certificates.verification import find_weakened, verify
+from rescind.core.edges import ModelId
 from rescind.history.history import History
-from rescind.ledger.records import ModelId
 
 LONGEST_EVIDENCE = 64 * 1024
 _EVIDENCE = TypeAdapter(tuple[Evidence, ...])

@@ -38,6 +38,7 @@ from rescind.certificates.predicate import (
 from rescind.certificates.wording import NOISE_SOURCE, SEED, write_texts
 from rescind.core import stages as core
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
 from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
@@ -52,7 +53,7 @@ from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import Asker, ErasurePlan, ModelId
+from rescind.ledger.records import Asker, ErasurePlan
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)

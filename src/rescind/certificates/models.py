@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rescind.certificates.predicate import Predicate
 from rescind.checkpoints.tensors import StoredTensor, digest, read
+from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.ledger.records import ModelId
 
 
 def find_covered(history: History, outcome: Outcome, head: bytes) -> Sequence[ModelId]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
@@ -11,7 +12,6 @@ from rescind.history.events import EndByData
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, groups_of
 from rescind.history.timeline import Timeline
-from rescind.ledger.records import ModelId
 
 
 def find_unfounded(timeline: Timeline, outcome: Outcome, knows_them: bool | None) -> Iterator[str]:

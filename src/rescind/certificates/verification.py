@@ -53,7 +53,7 @@ from rescind.certificates.wording import (
     write_texts_of,
 )
 from rescind.checkpoints.tensors import digest
-from rescind.core.edges import ErasedStretch
+from rescind.core.edges import ErasedStretch, ModelId
 from rescind.core.facts import Mode, PrivacyScope, Source
 from rescind.core.noise import GRID, is_public_sigma
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, NetworkLoss, SoftmaxL2
@@ -65,7 +65,7 @@ from rescind.history.history import History
 from rescind.history.journal import find_steps_back, is_usual_time, parse_time
 from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
-from rescind.ledger.records import Asker, ModelId
+from rescind.ledger.records import Asker
 from rescind.views.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (

@@ -78,7 +78,7 @@ def _describe(history: History, plan: RecordedPlan) -> str:
 
     candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
     exits = branch_exits(history.timeline.branches, history.newest)
-    start = f"back to model {candidate.node.branch}.{candidate.node.round}"
+    start = f"back to {candidate.node.model_id}"
     noise = f" with noise {candidate.sigma:.4g}" if candidate.sigma else ", without noise"
     how = ", then the head is solved" if candidate.solving else ""
     return (

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rescind.core.planning import Candidate
-    from rescind.core.summary import Node
     from rescind.preview import Preview
 
 _SHOWN = 9
@@ -49,14 +48,14 @@ def preview(
         "candidates": [_row(candidate, ways) for candidate in ways.candidates],
         "chosen": _row(ways.chosen, ways),
         "solve": None if ways.solved is None else _row(ways.solved, ways),
-        "left_out": [{"model": _model(omitted.node), "reason": omitted.reason} for omitted in ways.left_out],
+        "left_out": [{"model": omitted.node.model_id.name, "reason": omitted.reason} for omitted in ways.left_out],
     }
     show(result, _words(ways, ways.chosen), as_json)
 
 
 def _row(candidate: Candidate, ways: Preview) -> dict[str, object]:
     return {
-        "model": _model(candidate.node),
+        "model": candidate.node.model_id.name,
         "sigma": candidate.sigma,
         "mode": candidate.mode.value,
         "predicted_rounds": round(candidate.predicted_rounds, 1),
@@ -82,7 +81,7 @@ def _words(ways: Preview, chosen: Candidate) -> Iterator[str | Table]:
     offered, solved, missing = ways.candidates, ways.solved, ways.left_out
     few, rows = _few(offered, chosen), []
     for candidate in [*few, *([solved] if solved and solved is not chosen else [])]:
-        start = f"model {_model(candidate.node)}" + (", solved" if candidate.solving else "")
+        start = f"{candidate.node.model_id}" + (", solved" if candidate.solving else "")
         start = "model 0.0: from the start" if candidate.node.index == 0 and not candidate.solving else start
         noise = f"{candidate.sigma:.4g}" if candidate.sigma else "none"
         mark = "->" if candidate is chosen else ""
@@ -111,12 +110,12 @@ def _words(ways: Preview, chosen: Candidate) -> Iterator[str | Table]:
             "clearly sooner once it is noised, and nothing of the clients is left in it."
         )
     elif not chosen.sigma and chosen.mode.value != "exact":
-        yield f"The noise of the rounds up to model {_model(chosen.node)} hides them: training goes on from there."
+        yield f"The noise of the rounds up to {chosen.node.model_id} hides them: training goes on from there."
     elif not chosen.sigma:
-        yield f"Model {_model(chosen.node)} never saw them: training goes on from there, exactly."
+        yield f"Model {chosen.node.model_id.name} never saw them: training goes on from there, exactly."
     else:
         yield (
-            f"Model {_model(chosen.node)} with noise of {chosen.sigma:.4g} is predicted to be as "
+            f"Model {chosen.node.model_id.name} with noise of {chosen.sigma:.4g} is predicted to be as "
             f"good again after about {chosen.predicted_rounds:.0f} rounds; from the start it would take about "
             f"{scratch.predicted_rounds:.0f}. A prediction is a guess, the guarantee is not."
         )
@@ -132,8 +131,4 @@ def _words(ways: Preview, chosen: Candidate) -> Iterator[str | Table]:
         yield f"It weakens the strict claim of {len(chosen.weakened)} earlier request(s) to instance."
     if missing:
         last = missing[-1]
-        yield f"{len(missing)} kept model(s) are left out, model {_model(last.node)} because: {last.reason}"
-
-
-def _model(node: Node) -> str:
-    return f"{node.branch}.{node.round}"
+        yield f"{len(missing)} kept model(s) are left out, {last.node.model_id} because: {last.reason}"

@@ -1,4 +1,4 @@
-"""The path of models that a history keeps, as edges: what happened between two models, and nothing else.
+"""The path of models that a history keeps: their ids, and what happened between two of them as edges.
 
 A path starts at the public first model theta_0^0. Node n is the model after n edges.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from enum import Enum
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -32,6 +33,67 @@ NO_BOUND = 1e100
 RELATIVE_ROUNDING = 2.0**-18
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ModelId:
+    """A model by its name, the paper's theta_branch^round.
+
+    Attributes:
+        branch: the number of its branch.
+        round: the number of its round in the branch, 0 for the model that the branch starts with.
+
+    Paper: Section 4. Theory section 12.
+    """
+
+    branch: int
+    round: int
+
+    @classmethod
+    def read(cls, name: str) -> Self:
+        """Return the id that has a name.
+
+        Args:
+            name: such as "0.3".
+
+        Returns:
+            the id.
+
+        Raises:
+            ValueError: it is not such a name.
+
+        Theory section 12.
+        """
+        branch, round_ = map(int, name.split("."))
+        return cls(branch, round_)
+
+    @property
+    def name(self) -> str:
+        """What files and certificates call it: "0.3" is the model of round 3 in branch 0."""
+        return f"{self.branch}.{self.round}"
+
+    def __str__(self) -> str:
+        return f"model {self.name}"
+
+
+ROOT = ModelId(0, 0)
+
+
+class RoundKind(Enum):
+    """What made a round's model.
+
+    Theory sections 3, 8 and 16.
+    """
+
+    TRAINED = "the clients trained"
+    NOISED = "the clients trained, and the round has noise of its own, as all rounds of such a run have"
+    STEP = "a solver made a step, of which nothing is known"
+    SOLVED = "a solver found the solution, at which Psi begins anew"
+
+    @property
+    def is_solvers(self) -> bool:
+        """True if nobody trained, and a solver made the model from sums over the clients' rows."""
+        return self in (RoundKind.STEP, RoundKind.SOLVED)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundEdge:
     """One round: the participants S and what each did, in one order.
@@ -40,8 +102,8 @@ class RoundEdge:
     ``distances`` are ||d_i - omega||, or upper bounds; ``update_norm`` is ||omega||; ``gram`` is the centred matrix
     ``<d_i - omega, d_j - omega>``, raised such that no group's quadratic form is below the true one. Updates are
     those before the server's learning rate (eta_s). ``rounding`` is r, ``relative_rounding`` the share of Psi that
-    comes on top of it. A round that nobody joined has no client. ``solver``: nobody trained, and a solver made the
-    model from sums over the clients' rows; see ``solver_edge``.
+    comes on top of it. A round that nobody joined has no client. Of a solver's ``kind``: see ``solver_edge``. Whether
+    rounds are noised is the run's: here they are trained.
 
     Paper: Eq. (5). Theory sections 3 and 16.
     """
@@ -55,7 +117,7 @@ class RoundEdge:
     gram: Floats | None = None
     server_learning_rate: float = 1.0
     relative_rounding: float = RELATIVE_ROUNDING
-    solver: bool = False
+    kind: RoundKind = RoundKind.TRAINED
     factor: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,28 +174,32 @@ class RoundEdge:
 
 
 def solver_edge(
-    clients: Clients, weights: Floats, distances: Floats, rounding: float, gram: Floats | None = None
+    kind: RoundKind,
+    clients: Clients,
+    weights: Floats,
+    distances: Floats,
+    rounding: float,
+    gram: Floats | None = None,
 ) -> RoundEdge:
     """Return one model of a solver: a step, of which nothing is known, or a solution, at which Psi begins anew.
 
-    ``rounding`` tells them apart. For a step it is ``NO_BOUND``. For a solution it is 2 (tau + r)/lambda, and
+    For a step ``rounding`` is ``NO_BOUND``. For a solution it is 2 (tau + r)/lambda, and
     ``distances`` and ``gram`` are those of the clients' mean gradients from the mean of all, over lambda: without W
     that mean is Delta_W further from 0, and so the solution without W is at most Delta_W + ``rounding`` away.
 
     Theory section 16.
     """
-    solved = rounding < NO_BOUND
     return RoundEdge(
         clients=clients,
         weights=weights,
-        factors=np.full(len(clients), SMALLEST_FACTOR if solved else 1.0),
+        factors=np.full(len(clients), SMALLEST_FACTOR if kind is RoundKind.SOLVED else 1.0),
         distances=distances,
         # Without everybody there is nothing that could be solved.
         update_norm=NO_BOUND if len(clients) else 0.0,
         rounding=rounding,
         gram=gram,
         relative_rounding=0.0,
-        solver=True,
+        kind=kind,
     )
 
 
@@ -142,10 +208,7 @@ def is_solvers(edge: Edge) -> bool:
 
     Theory section 16.
     """
-    if isinstance(edge, RoundEdge):
-        return edge.solver
-    # A step that nothing is known of, or a solution: no training has such a factor.
-    return isinstance(edge, AbsentRound) and (edge.rounding >= NO_BOUND or edge.factor <= SMALLEST_FACTOR)
+    return isinstance(edge, RoundEdge | AbsentRound) and edge.kind.is_solvers
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +227,14 @@ class AbsentRound:
         if not (0.0 < self.factor < math.inf and 0.0 <= self.rounding < math.inf):
             positive("factor", self.factor)
             not_negative("rounding", self.rounding)
+
+    @property
+    def kind(self) -> RoundKind:
+        """What made the model, as far as these numbers tell: a training without a bound counts as a solver's step."""
+        # No training has such a factor.
+        if self.factor <= SMALLEST_FACTOR:
+            return RoundKind.SOLVED
+        return RoundKind.STEP if self.rounding >= NO_BOUND else RoundKind.TRAINED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,14 @@ import numpy as np
 from rescind.core._checks import not_negative, positive
 from rescind.core.arrays import Clients, Floats, Members
 from rescind.core.edges import (
-    NO_BOUND,
     RELATIVE_ROUNDING,
     SMALLEST_FACTOR,
-    AbsentRound,
     Edge,
     ErasedStretch,
     NoiseEdge,
     RoundEdge,
     find_members,
+    is_solvers,
     sorted_group,
 )
 from rescind.core.noise import GRID, grid_rounding
@@ -143,7 +142,8 @@ def strict_sensitivity(edges: Sequence[Edge], group: Iterable[int], bound: HeadB
     psi, parted, bounded = 0.0, False, True
     nodes = [psi]
     for edge in edges:
-        bounded = bounded and not _is_solver(edge)
+        # Of the norm of a model that a solver may have made nothing public is known.
+        bounded = bounded and not is_solvers(edge)
         if not bounded:
             nodes.append(math.inf)
             continue
@@ -239,18 +239,7 @@ def _squares_of(edge: Edge, leaving: Clients) -> float:
         return 0.0
     joined = float(find_members(edge.clients, leaving).sum())
     # A solver's sums have no noise.
-    return math.inf if edge.solver and joined else joined**2
-
-
-def _is_solver(edge: Edge) -> bool:
-    """Return whether a solver may have made the model, of whose norm nothing public is known.
-
-    Of a round without the group only its numbers are known: they are a solver's, or those of no training that would
-    have a bound.
-    """
-    if isinstance(edge, AbsentRound):
-        return edge.rounding >= NO_BOUND or edge.factor <= SMALLEST_FACTOR
-    return isinstance(edge, RoundEdge) and edge.solver
+    return math.inf if edge.kind.is_solvers and joined else joined**2
 
 
 def _past_erased(edge: ErasedStretch, leaving: Clients) -> float:

@@ -13,7 +13,7 @@ from rescind.core._checks import positive
 from rescind.core.arrays import Floats
 from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, reached_epsilon
 from rescind.core.classic import ClassicBudget
-from rescind.core.edges import Edge, ErasedStretch, NoiseEdge, RoundEdge, find_members, sorted_group
+from rescind.core.edges import Edge, ErasedStretch, ModelId, NoiseEdge, RoundEdge, find_members, sorted_group
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead
 from rescind.core.noise import GRID, drawn_guarantee, real_attack_power
 from rescind.core.recovery import RecoveryCurve
@@ -38,6 +38,11 @@ class Node:
     branch: int
     round: int
     eligible: bool = field(default=True, compare=False)
+
+    @property
+    def model_id(self) -> ModelId:
+        """The model's id."""
+        return ModelId(self.branch, self.round)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,7 @@ class Summary:
 
     def _check_training(self, edge: Edge) -> None:
         rate = self.facts.training.server_learning_rate
-        if isinstance(edge, RoundEdge) and not edge.solver and edge.server_learning_rate != rate:
+        if isinstance(edge, RoundEdge) and not edge.kind.is_solvers and edge.server_learning_rate != rate:
             raise ValueError(f"a round has server learning rate {edge.server_learning_rate:g}, the training {rate:g}")
 
     def _check_protection(self, earlier: Obligation, everybody: Group) -> None:

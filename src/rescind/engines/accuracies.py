@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.engines.engine import Engine
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
-from rescind.ledger.records import ModelId
 from rescind.private_files import open_private, warn_if_packed
 
 _PARTS = ("retain", "forget", "test")

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, Sampling, Source, Sources
 from rescind.core.regularity import SoftmaxL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import clip_rows, sum_head, train_head_on
-from rescind.ledger.records import ModelId
 
 _FEATURES, _DIAGNOSES = 10, 3
 _LOSS = SoftmaxL2(l2=0.01, row_norm=1.0)

@@ -2,126 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from rescind.core.arrays import Floats, Tensor
+from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts
-from rescind.core.ridge import RidgeSums
-from rescind.core.sums import Sums, Wanted, add_up
-from rescind.ledger.records import ModelId
+from rescind.core.rounds import Answers, Replies
+from rescind.core.sums import Sums, Wanted
+
+__all__ = ["TOO_LONG", "Answers", "Doubt", "Engine", "Replies", "StagedEngine", "SummingEngine"]
 
 # The one reason for a rejection that says something about the declared training: see ``training.train``.
 TOO_LONG = "its update is longer than any that the training can make"
 
 # Says of a client and its answer why no use is to be made of it; None if nothing is wrong.
 Doubt = Callable[[str, Sums], str | None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Replies:
-    """What the participants of a round sent back, in one order.
-
-    Attributes:
-        names: the participants.
-        weights: the n_i.
-        steps: the K_i.
-        tensors: tensor by tensor, every participant's own one after its local training (a part of theta_i^{n+1}).
-        batch: the largest batch that anybody used.
-        rejected: of whose replies no use is made, and why; ``TOO_LONG`` if that is what the training cannot have
-            made.
-        silent: what people call those who were drawn and did not answer, for whoever watches.
-        settings: the digest of what they were told beside the model and the round's number, empty if that is nothing.
-        labels: what people call participants, where that is not their name.
-    """
-
-    names: tuple[str, ...]
-    weights: Floats
-    steps: tuple[int, ...]
-    tensors: Mapping[str, Sequence[Tensor]]
-    batch: int
-    rejected: Mapping[str, str] = field(default_factory=dict)
-    silent: tuple[str, ...] = ()
-    settings: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Answers:
-    """What clients answered to a solver's question, in one order.
-
-    Attributes:
-        names: who answered.
-        rows: how many rows each has (n_c).
-        gradients: the sum of the gradients of each one's rows.
-        total: the sums over all rows; None if nobody answered.
-        rejected: of whose answers no use is made, and why.
-        silent: what people call those who did not answer, for whoever watches.
-        settings: as in ``Replies``.
-        labels: as in ``Replies``.
-    """
-
-    names: tuple[str, ...]
-    rows: tuple[int, ...]
-    gradients: tuple[Floats, ...]
-    total: Sums | None
-    rejected: Mapping[str, str] = field(default_factory=dict)
-    silent: tuple[str, ...] = ()
-    settings: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def collect(
-        cls,
-        answered: Iterable[tuple[str, Sums]],
-        rejected: Mapping[str, str],
-        silent: Sequence[str] = (),
-        settings: str = "",
-        labels: Mapping[str, str] | None = None,
-    ) -> Answers:
-        """Add up the clients' sums as they come: no curvature but the total's is held.
-
-        Args:
-            answered: who answered, with the sums.
-            rejected: of whose answers no use is made, and why; it is read once all have come.
-            silent: what people call those who did not answer.
-            settings: as in ``Replies``.
-            labels: as in ``Replies``.
-
-        Returns:
-            the answers.
-        """
-        names, rows, gradients = list[str](), list[int](), list[Floats]()
-        total: Sums | None = None
-        for name, sums in answered:
-            names.append(name)
-            rows.append(sums.rows)
-            gradients.append(sums.gradient)
-            total = sums if total is None else add_up([total, sums])
-        return cls(
-            names=tuple(names),
-            rows=tuple(rows),
-            gradients=tuple(gradients),
-            total=total,
-            rejected=dict(rejected),
-            silent=tuple(silent),
-            settings=settings,
-            labels=labels or {},
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RidgeAnswers:
-    """What clients answered to the question for a ridge head, in one order; see ``Answers``."""
-
-    names: tuple[str, ...]
-    rows: tuple[int, ...]
-    total: RidgeSums | None
-    rejected: Mapping[str, str] = field(default_factory=dict)
-    silent: tuple[str, ...] = ()
-    settings: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -224,7 +120,7 @@ class StagedEngine(SummingEngine, Protocol):
     def anchors(self) -> Mapping[str, str]:
         """What people call those who could train the body, by name."""
 
-    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
+    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
         """Let clients sum over their rows for a ridge head on a model's body.
 
         Args:

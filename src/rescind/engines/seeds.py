@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescind.ledger.records import ModelId
+from rescind.core.edges import ModelId
 
 
 def toss_coin(secret: bytes, *words: str | int) -> float:

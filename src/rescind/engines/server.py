@@ -13,30 +13,16 @@ from rescind.core._checks import positive
 from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.arrays import Tensor
 from rescind.core.contribution import GRAM_LIMIT
+from rescind.core.edges import ModelId, RoundKind
 from rescind.core.facts import DpFedAvg, PublicHead
 from rescind.core.noise import GRID, public_sigma, sigma_limits
-from rescind.engines.engine import Engine, Replies
+from rescind.core.rounds import Replies, RoundResult
+from rescind.engines.engine import Engine
 from rescind.engines.seeds import derive_number
 from rescind.entropy import reproducible_noise_never_certified, secret_noise
-from rescind.ledger.records import ModelId
 
 # How much of a clipped update rounding beside a model may add to it; twice that is accounted for.
 _ROUNDED = 5e-5
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RoundResult:
-    """A round that is done.
-
-    Attributes:
-        replies: what the participants sent back.
-        model: the new model.
-        measured: how far each participant was from the mean.
-    """
-
-    replies: Replies
-    model: dict[str, Tensor]
-    measured: RoundMeasurement
 
 
 class Server(Protocol):
@@ -182,7 +168,7 @@ class NoisedAverage:
             },
         )
         new = {name: noised[name].astype(tensor.dtype) for name, tensor in model.items()}
-        return RoundResult(clipped, new, average(model, clipped, 1.0).measured)
+        return replace(average(model, clipped, 1.0), model=new, kind=RoundKind.NOISED)
 
     def _check_size(self, model: Mapping[str, Tensor]) -> None:
         """Refuse a model beside whose rounding one client's clipped update would not be the most that it moves."""

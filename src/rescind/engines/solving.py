@@ -13,22 +13,22 @@ from typing import cast
 
 import numpy as np
 
-from rescind.core.aggregation import RoundMeasurement
+from rescind.core.aggregation import Aggregator, RoundMeasurement
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.consistency import Earlier
-from rescind.core.edges import NO_BOUND
+from rescind.core.contribution import GRAM_LIMIT
+from rescind.core.edges import NO_BOUND, ModelId, RoundKind
 from rescind.core.facts import Facts
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
 from rescind.core.ridge import ridge_solution
+from rescind.core.rounds import RoundResult
 from rescind.core.solver import Solver, advance, begin, choose, solution_rounding
 from rescind.core.solving import Solving
 from rescind.core.sums import Sums, Wanted, flatten, head_shape, unflatten
-from rescind.engines.engine import Answers, Engine, Replies, RidgeAnswers, StagedEngine, SummingEngine
+from rescind.engines.engine import Answers, Engine, StagedEngine, SummingEngine
 from rescind.engines.progress import show_rounds
-from rescind.engines.server import average
 from rescind.engines.training import Watch, ignore
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import ModelId
 
 _LOG = logging.getLogger("rescind")
 _NOBODY = "nobody is left who could answer: everybody was forgotten or waits to be"
@@ -99,7 +99,7 @@ def solve(
                 state, step = advance(state, theta, answers.total, fresh=answers.names != before)
                 before, solved = answers.names, step.solved
                 model = model if solved else {**model, **unflatten(step.theta, head)}
-            known = measure_solution(answers.names, answers.rows, answers.gradients, solver) if solved else None
+            known = measure_solution(answers.rows, answers.gradients, solver) if solved else None
             _record(recorder, answers, model, known)
             show(model_id.round, -1.0, answers.silent)
             watch(model_id, model)
@@ -152,8 +152,8 @@ def _solve_ridge(
         _check(answers, asked)
         if engine.facts != facts:
             raise ValueError(_CHANGED)
-        if answers.total is not None:
-            solved, theta = True, ridge_solution(answers.total, cast(SquaredL2, facts.head_loss).l2)
+        if answers.ridge is not None:
+            solved, theta = True, ridge_solution(answers.ridge, cast(SquaredL2, facts.head_loss).l2)
             model = {**model, **unflatten(theta, find_head(model, facts))}
         _record(recorder, answers, model, None)
         watch(model_id, model)
@@ -165,50 +165,39 @@ def find_head(model: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
     return {name: model[name] for name in (facts.stages.head if facts.stages else model)}
 
 
-def _check(answers: Answers | RidgeAnswers, asked: Sequence[str]) -> None:
+def _check(answers: Answers, asked: Sequence[str]) -> None:
     """Refuse answers of who was not asked, and a total of other rows than theirs."""
     strangers = {*answers.names, *answers.rejected}.difference(asked)
     if strangers:
         raise ValueError(f"{sorted(strangers)[0]!r} answered and was not asked")
-    rows = 0 if answers.total is None else answers.total.rows
-    told = len(answers.gradients) if isinstance(answers, Answers) else len(answers.rows)
-    if not len(answers.names) == len(answers.rows) == told or sum(answers.rows) != rows:
+    total = answers.total or answers.ridge
+    rows, told = 0 if total is None else total.rows, answers.names if answers.ridge else answers.gradients
+    if not len(answers.names) == len(answers.rows) == len(told) or sum(answers.rows) != rows:
         raise ValueError(f"the total is over {rows} rows, and those who answered have {sum(answers.rows)}")
 
 
 def measure_solution(
-    names: Sequence[str], rows: Sequence[int], gradients: Sequence[Floats], solver: Solver
+    rows: Sequence[int], gradients: Sequence[Floats], solver: Solver
 ) -> tuple[RoundMeasurement, float]:
     """Return how far each client's mean gradient is from the mean of all, over lambda, and what comes on top of it.
 
     Theory section 16.
     """
     means = [gradient / (own * solver.loss.l2) for gradient, own in zip(gradients, rows, strict=True)]
-    weights = np.array(rows, dtype=np.float64)
-    replies = Replies(tuple(names), weights, (1,) * len(rows), {"gradient": means}, batch=0)
-    measured = average({"gradient": np.zeros_like(means[0])}, replies, 1.0).measured
-    return measured, solution_rounding(solver, max(rows), len(rows))
+    mean = Aggregator(np.array(rows, dtype=np.float64), gram=len(rows) <= GRAM_LIMIT)
+    mean.add(np.zeros_like(means[0]), means)
+    return mean.result(), solution_rounding(solver, max(rows), len(rows))
 
 
 def _record(
     recorder: Recorder,
-    answers: Answers | RidgeAnswers,
+    answers: Answers,
     model: dict[str, Tensor],
     known: tuple[RoundMeasurement, float] | None,
 ) -> None:
     """Record a round: of a solution what is ``known`` to bound later leavers, of all else that nothing is."""
-    weights = np.array(answers.rows, dtype=np.float64)
-    nothing = RoundMeasurement(np.zeros(len(weights)), 0.0, None), NO_BOUND if len(weights) else 0.0
-    measured, rounding = known or nothing
     recorder.record_settings(answers.settings)
-    steps = (0,) * len(weights)
-    recorder.record(
-        answers.names,
-        weights,
-        steps,
-        measured,
-        rounding,
-        model,
-        rejected=answers.rejected,
-        labels=answers.labels,
-    )
+    kind = RoundKind.SOLVED if known else RoundKind.STEP
+    count = len(answers.names)
+    measured, rounding = known or (RoundMeasurement(np.zeros(count), 0.0, None), NO_BOUND if count else 0.0)
+    recorder.record(RoundResult(answers, model, measured, rounding, kind))

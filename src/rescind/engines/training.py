@@ -9,15 +9,16 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId, RoundKind
 from rescind.core.facts import Source
+from rescind.core.rounds import Replies, RoundResult
 from rescind.core.training import LocalTraining
-from rescind.engines.engine import TOO_LONG, Engine, Replies
+from rescind.engines.engine import TOO_LONG, Engine
 from rescind.engines.progress import show_rounds
-from rescind.engines.server import Average, NoisedAverage, RoundResult, Server, average, check_server
+from rescind.engines.server import Average, NoisedAverage, Server, average, check_server
 from rescind.engines.stops import Stop
 from rescind.history.recorder import Recorder
 from rescind.history.run import describe_model
-from rescind.ledger.records import ModelId
 
 # One client must not be able to take anything from the others.
 _LEAST_DOUBTFUL = 2
@@ -74,18 +75,9 @@ def train(
             made = _compare_with_mean(engine, recorder, server, model, made)
             recorder.record_settings(made.replies.settings)
             _doubt(recorder, made.replies)
-            recorder.record(
-                made.replies.names,
-                made.replies.weights,
-                made.replies.steps,
-                made.measured,
-                rounding(engine.facts.training, model, made),
-                made.model,
-                made.replies.rejected,
-                made.replies.labels,
-                # A noised model that was sent and then lost would be a release that nobody counts.
-                behind=server.facts is None,
-            )
+            made = replace(made, rounding=rounding(engine.facts.training, model, made))
+            # A noised model that was sent and then lost would be a release that nobody counts.
+            recorder.record(made, behind=made.kind is RoundKind.TRAINED)
             model, silent = made.model, made.replies.silent
             # Else the replies would be held while the next round's come in.
             del made

@@ -22,13 +22,13 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from rescind.core.edges import ModelId
 from rescind.core.regularity import SquaredL2
 from rescind.core.sums import Wanted
 from rescind.core.training import LocalTraining
 from rescind.engines.complaints import Complaint
 from rescind.history.codec import decode, encode
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ModelId
 from rescind.texts import is_digest
 
 PREFIX = "rescind."

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.checkpoints import tensors
-from rescind.core.edges import Edge, RoundEdge
+from rescind.core.edges import Edge, ModelId, RoundEdge
 from rescind.core.tracker import SensitivityTracker, TrackerState
 from rescind.errors import DamagedCheckpointError, MissingSecretError, UnsafePermissionsError
 from rescind.history.events import ErasureFinished, StretchKept
@@ -24,7 +24,7 @@ from rescind.history.lineage import lineage_of, missing_rounds, read_rounds
 from rescind.history.retention import Retention, RetentionState
 from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.contract import LARGEST_BOUNDS, Ledger
-from rescind.ledger.records import Branch, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Branch, ErasurePlan, Span
 
 # Another number, whenever another state would be derived from the same rounds: then what is kept is no longer used.
 _VERSION = b"bounds 2\n"

@@ -16,6 +16,7 @@ import numpy as np
 
 from rescind.core.calibration import Budget
 from rescind.core.classic import ClassicBudget
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
 from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, NetworkLoss, SoftmaxL2, SquaredL2
@@ -24,7 +25,7 @@ from rescind.core.stages import Stages
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run
-from rescind.ledger.records import Asker, Branch, ErasureLevel, ErasurePlan, ModelId, Sender, Span, is_number
+from rescind.ledger.records import Asker, Branch, ErasureLevel, ErasurePlan, Sender, Span, is_number
 
 Value = TypeVar("Value")
 

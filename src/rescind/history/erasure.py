@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.arrays import Clients, Floats
-from rescind.core.edges import ErasedStretch, RoundEdge, find_members, sorted_group
+from rescind.core.edges import ErasedStretch, ModelId, RoundEdge, find_members, sorted_group
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.tracker import SensitivityTracker
@@ -32,7 +32,7 @@ from rescind.history.tampering import check_names, check_numbers, check_suppress
 from rescind.history.timeline import Deletion, Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, ModelId, Span, Stretch
+from rescind.ledger.records import REMAINING, Branch, ErasureLevel, ErasurePlan, Span, Stretch
 from rescind.progress import report_progress
 
 _OUTPUT_STAYS = (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.summary import Request
@@ -27,7 +28,7 @@ from rescind.ledger.contract import (
     Ledger,
     is_name,
 )
-from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, ModelId, Sender
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, Sender
 from rescind.texts import make_plain
 
 if TYPE_CHECKING:

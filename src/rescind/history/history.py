@@ -15,7 +15,7 @@ import numpy as np
 
 from rescind.checkpoints.store import CheckpointStore, MemoryStore
 from rescind.core.arrays import Floats, Tensor
-from rescind.core.edges import is_solvers, sorted_group
+from rescind.core.edges import ModelId, is_solvers, sorted_group
 from rescind.core.facts import Facts
 from rescind.core.recovery import RecoveryCurve
 from rescind.core.summary import Node, Summary
@@ -38,7 +38,7 @@ from rescind.history.tampering import check_suppression
 from rescind.history.timeline import Doubt, Timeline, newest_model, newest_model_at
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.memory import MemoryLedger
-from rescind.ledger.records import Branch, Entry, ErasureLevel, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Branch, Entry, ErasureLevel, ErasurePlan, Span
 
 Item = TypeVar("Item")
 

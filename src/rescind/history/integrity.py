@@ -10,7 +10,7 @@ from functools import cache
 
 from rescind.checkpoints import tensors
 from rescind.checkpoints.store import CheckpointStore
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.errors import (
     HistoryError,
     MissingSecretError,
@@ -39,7 +39,7 @@ from rescind.history.tampering import (
 from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import NO_HEAD
 from rescind.ledger.contract import RETURNING, ROUND, Ledger
-from rescind.ledger.records import Branch, Entry, ModelId, Span
+from rescind.ledger.records import Branch, Entry, Span
 from rescind.progress import report_progress
 
 # What tells one entry from another of its kind.
@@ -300,7 +300,7 @@ def _find_stage_problems(ledger: Ledger, timeline: Timeline, recorded: Mapping[M
                 find_body(timeline.branches, timeline.bodies, round_.model_id),
                 set(round_.clients.tolist()),
             )
-            trained = bool(round_.participants["steps"].any())
+            trained = bool(len(clients)) and not round_.kind.is_solvers
             late = body is not None and body.model_id != round_.model_id
             at = recorded.get(round_.model_id, 0)
             if clients and trained is late:

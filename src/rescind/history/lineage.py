@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
-from rescind.core.edges import AbsentRound, Edge, NoiseEdge
+from rescind.core.edges import ROOT, AbsentRound, Edge, ModelId, NoiseEdge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError
 from rescind.history.events import BodyTrained, ClientsRegistered, read_event
 from rescind.ledger.contract import ABSENT_ROUNDS, BRANCH, REGISTRATION, Ledger
-from rescind.ledger.records import REMAINING, ROOT, Branch, ModelId, Span, Stretch
+from rescind.ledger.records import REMAINING, Branch, Span, Stretch
 from rescind.progress import report_progress
 
 # Of so many clients somebody took part in nearly every round, so that looking for them first does not pay.

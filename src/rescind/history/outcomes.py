@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Self
 
+from rescind.core.edges import ROOT, ModelId
 from rescind.core.facts import NOT_AVERAGED, DpFedAvg, Mode, PrivacyScope
 from rescind.core.summary import Obligation, Request
 from rescind.errors import BrokenHistoryError
 from rescind.history.events import BranchRetrained, ClientsReadmitted, RecordedPlan
 from rescind.history.lineage import branch_exits
 from rescind.history.timeline import Deletion, FiledRequest, Timeline
-from rescind.ledger.records import ROOT, Branch, ErasurePlan, ModelId
+from rescind.ledger.records import Branch, ErasurePlan
 
 _WEAKEST_LAST = list(Mode)
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from rescind.checkpoints.store import CheckpointStore
 from rescind.checkpoints.tensors import digest
-from rescind.core.aggregation import RoundMeasurement
-from rescind.core.arrays import Clients, Floats, Tensor
-from rescind.core.edges import ErasedStretch, RoundEdge
+from rescind.core.arrays import Clients, Tensor
+from rescind.core.edges import ErasedStretch, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
+from rescind.core.rounds import RoundResult
 from rescind.core.stages import Stages
 from rescind.core.tracker import SensitivityTracker
 from rescind.errors import ROWS_NEED, ForgottenClientError, HistoryError, StalePlanError
@@ -46,7 +46,7 @@ from rescind.history.retention import Retention, exact_places, exact_rounds, exa
 from rescind.history.run import Run, describe_model
 from rescind.history.timeline import Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES
-from rescind.ledger.records import Branch, ErasurePlan, ModelId, RoundRecord, pack_participants
+from rescind.ledger.records import Branch, ErasurePlan, RoundRecord, pack_participants, round_edge
 from rescind.texts import is_plain
 
 # After a crash at most so many rounds are read again. What is kept is written as a whole, so less often is cheaper.
@@ -159,43 +159,28 @@ class Recorder:
         known = self._ledger.pseudonyms(names)
         return [self._tracker.sensitivity(known[name]) for name in names]
 
-    def record(
-        self,
-        names: Sequence[str],
-        weights: Floats,
-        steps: Sequence[int],
-        measured: RoundMeasurement,
-        rounding: float,
-        model: Mapping[str, Tensor],
-        rejected: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
-        *,
-        behind: bool = False,
-    ) -> None:
-        """Record a round.
+    def record(self, round_: RoundResult, *, behind: bool = False) -> None:
+        """Record a round; what people call its clients is written before, and they are recognised by it later.
 
-        ``weights`` are the n_i, ``steps`` the K_i, ``measured`` what ``Aggregator`` found, ``rounding`` r, ``model``
-        the new model. ``rejected`` says whose replies were not used, and why, in words that tell nothing of what
-        these hold. ``labels`` is what people call clients: they are recognised by it later, so it is written before
-        the round is. A round that nobody joined is a round too. In a solver's round all ``steps`` are 0, and
-        ``measured`` and ``rounding`` are those of ``solver_edge``. After an error nothing of the round is recorded;
-        open the history again to go on.
+        A round that nobody joined is a round too. After an error nothing of the round is recorded; open the history
+        again to go on.
 
-        ``behind``: it may be written while the caller goes on, who must not change what was handed over. What goes
-        wrong is raised by whatever is called next.
+        ``behind``: it may be written while the caller goes on, who must not change model and measurement any more.
+        What goes wrong is raised by whatever is called next.
         """
         self._check_usable()
-        # Copied, as an engine may use its own for the next round.
-        names, weights, steps, rejected = tuple(names), np.array(weights), tuple(steps), dict(rejected or {})
+        replies = round_.replies
         # Not by the writer, whose pace would decide whose wish to leave is heard, and who is waited for.
-        clients = self._introduce([*names, *rejected], labels or {})
-        handed = (names, clients, weights, steps, measured, rounding, model, rejected)
+        clients = self._introduce([*replies.names, *replies.rejected], replies.labels)
+        # Copied, as an engine may use its own for the next round; and what was sent is not held meanwhile.
+        kept = replace(replies, weights=np.array(replies.weights), tensors={}, rejected=dict(replies.rejected))
+        round_ = replace(round_, replies=kept)
         if behind and self._thread is not None:
             # Until it is written: whoever went on from a lost model would record what was trained from it.
             self._usable = False
-            self._behind = (self._following(), self._thread.submit(self._write, *handed))
+            self._behind = (self._following(), self._thread.submit(self._write, round_, clients))
         else:
-            self._write(*handed)
+            self._write(round_, clients)
 
     def finish_writing(self) -> None:
         """Wait until the newest model's round is recorded, and raise what went wrong with it."""
@@ -214,23 +199,15 @@ class Recorder:
             raise interruption from written.exception()
         written.result()
 
-    def _write(
-        self,
-        names: Sequence[str],
-        everybody: Clients,
-        weights: Floats,
-        steps: Sequence[int],
-        measured: RoundMeasurement,
-        rounding: float,
-        model: Mapping[str, Tensor],
-        rejected: Mapping[str, str],
-    ) -> None:
+    def _write(self, round_: RoundResult, everybody: Clients) -> None:
         """Check a round, then record it; nobody else may use the recorder meanwhile.
 
         ``everybody`` are the pseudonyms of the participants, then of the rejected.
         """
-        self._check_model(model)
-        solver = len(steps) > 0 and not any(steps)
+        replies, measured, names = round_.replies, round_.measured, round_.replies.names
+        self._check_model(round_.model)
+        # A round that nobody joined is like any other.
+        solver = round_.kind.is_solvers and len(names) > 0
         model_id = self._following()
         if solver and isinstance(self._run.facts.public, DpFedAvg):
             # Once it is erased nobody could tell it from a noised round.
@@ -238,39 +215,52 @@ class Recorder:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} is named twice in one round")
-        lengths = {"weights": len(weights), "steps": len(steps), "distances": len(measured.distances)}
+        lengths = {
+            "weights": len(replies.weights),
+            "steps": len(replies.steps),
+            "distances": len(measured.distances),
+        }
         for name, length in lengths.items():
             if length != len(names):
                 raise ValueError(f"{len(names)} participants need as many {name}, not {length}")
+        if any(replies.steps) is solver and names:
+            raise ValueError("participants make local steps, and those who answer a solver make none")
         training = self._run.facts.training
         clients, unused = everybody[: len(names)], everybody[len(names) :]
         gone = [name for name, client in zip(names, clients.tolist(), strict=True) if client in self._gone]
         if gone:
             raise ForgottenClientError(gone)
         if self._run.facts.stages is not None and len(names):
-            self._check_stage(clients, model, solver=solver)
+            self._check_stage(clients, round_.model, solver=solver)
         order = np.argsort(clients)
         packed = pack_participants(
             clients[order],
-            weights[order],
+            replies.weights[order],
             measured.distances[order],
-            np.array(steps, dtype=np.int32)[order],
+            np.array(replies.steps, dtype=np.int32)[order],
         )
         gram = None if measured.gram is None else np.ascontiguousarray(measured.gram[np.ix_(order, order)])
-        # The factor follows from the others; a first record without it finds it, and checks all numbers.
-        bare = RoundRecord(model_id, packed, measured.update_norm, rounding, 1.0, "", gram)
-        edge = bare.edge(training)
-        round_ = replace(bare, factor=edge.factor, model=self._models.put(model), salt=secrets.token_bytes(KEY_BYTES))
+        edge = round_edge(round_.kind, packed, measured.update_norm, round_.rounding, gram, training)
+        record = RoundRecord(
+            model_id,
+            packed,
+            measured.update_norm,
+            round_.rounding,
+            edge.factor,
+            self._models.put(round_.model),
+            gram,
+            secrets.token_bytes(KEY_BYTES),
+        )
         self._usable = False
         self._tracker.record(edge)
         self._index[model_id] = self._tracker.last_node
         released = self._observed(edge, model_id, solver=solver or not len(names))
-        reasons = dict(zip(unused.tolist(), rejected.values(), strict=True))
-        self._ledger.commit_round(round_, self._journal.now(), released, reasons, resumed=self._resumed)
+        reasons = dict(zip(unused.tolist(), replies.rejected.values(), strict=True))
+        self._ledger.commit_round(record, self._journal.now(), released, reasons, resumed=self._resumed)
         self._newest, self._resumed = model_id, False
         self._joined += bool(len(names))
         self._solving = solver or (self._solving and not len(names))
-        self._kept[model_id] = round_.model
+        self._kept[model_id] = record.model
         self._let_go(released)
         self._keep_bounds(_ROUNDS_REPLAYED)
         # Last: whoever tried again after an error would record the round a second time.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rescind.core.calibration import Budget
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import PrivacyScope
 from rescind.core.summary import Request
 from rescind.errors import StalePlanError
@@ -33,7 +33,7 @@ from rescind.history.tampering import check_names
 from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.commitments import canonical
 from rescind.ledger.contract import LONGEST_NAME, ROUND, check_digest, is_name
-from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, ModelId, Sender, Span
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, Sender, Span
 from rescind.texts import make_plain
 
 # GDPR art. 12 (3): a month, and two further ones where that is necessary. A year is a mistake, whatever else holds.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import DpFedAvg, Facts, PrivacyScope
 from rescind.core.sensitivity import first_joined, never_joined
 from rescind.core.strict import participations
@@ -17,7 +17,6 @@ from rescind.history.lineage import branch_exits, lineage_of
 from rescind.history.outcomes import find_obligations, hidden_together
 from rescind.history.timeline import FiledRequest, Timeline, newest_model
 from rescind.ledger.contract import Ledger
-from rescind.ledger.records import ModelId
 
 
 def hidden_at(

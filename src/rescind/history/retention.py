@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from rescind.core._checks import not_negative
 from rescind.core.arrays import Clients, Floats, Members
-from rescind.core.edges import find_members
+from rescind.core.edges import ROOT, ModelId, find_members
 from rescind.history.lineage import branch_exits
 from rescind.history.run import Run
-from rescind.ledger.records import ROOT, Branch, ModelId
+from rescind.ledger.records import Branch
 
 # What a dropped node costs: the rounds that clients would lose, weighted. The weights were tried on histories like
 # those of ``python -m benchmarks.retention``; what is lost at Psi* hardly changes if one is halved or doubled.

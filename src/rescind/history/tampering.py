@@ -13,13 +13,13 @@ from itertools import islice
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
-from rescind.core.edges import sorted_group
+from rescind.core.edges import ModelId, sorted_group
 from rescind.errors import BrokenHistoryError, refuse_changes
 from rescind.history.events import ClientsLabelled, ClientsReadmitted, ClientsRegistered, ErasureFinished, StretchKept
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import merkle_root, round_root, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Entry, ErasurePlan, ModelId, Span
+from rescind.ledger.records import Entry, ErasurePlan, Span
 from rescind.progress import report_progress
 from rescind.texts import is_digest
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PrivacyScope, Source
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, NoHistoryError
@@ -36,7 +37,7 @@ from rescind.history.events import (
 )
 from rescind.history.run import Run
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, ModelId, Sender
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, Sender
 
 _E = TypeVar("_E")
 

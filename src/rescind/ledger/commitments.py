@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rescind.ledger.records import Entry, ModelId, RoundRecord, Stretch
+from rescind.core.edges import ModelId
+from rescind.ledger.records import Entry, RoundRecord, Stretch
 
 KEY_BYTES = 32
 

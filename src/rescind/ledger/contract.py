@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
+from rescind.core.edges import ModelId
 from rescind.errors import ForgottenClientError, refuse_changes
 from rescind.ledger.commitments import (
     KEY_BYTES,
@@ -30,7 +31,7 @@ from rescind.ledger.commitments import (
     round_root,
     stamp,
 )
-from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.records import Entry, RoundRecord, Span, Stretch
 from rescind.texts import is_digest, is_plain
 
 # Identities come from outside; PostgreSQL's text has no NUL, and no name needs more.

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients
+from rescind.core.edges import ModelId
 from rescind.errors import LockedError
 from rescind.ledger.commitments import KEY_BYTES, stamp
 from rescind.ledger.contract import ABSENT_ROUNDS, STAMPS, Ledger, bind_secret, derive_secret
-from rescind.ledger.records import Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.records import Entry, RoundRecord, Span, Stretch
 
 
 class MemoryLedger(Ledger):

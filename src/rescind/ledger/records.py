@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescind.core.arrays import Clients, Floats
-from rescind.core.edges import ErasedStretch, RoundEdge, solver_edge
+from rescind.core.edges import NO_BOUND, ErasedStretch, ModelId, RoundEdge, RoundKind, solver_edge
 from rescind.core.training import LocalTraining
 from rescind.errors import BrokenHistoryError
 from rescind.texts import is_digest
@@ -26,46 +26,6 @@ PARTICIPANT = np.dtype([("client", "<i8"), ("weight", "<f8"), ("distance", "<f8"
 REMAINING = np.dtype([("client", "<i8"), ("sensitivity", "<f8"), ("largest_weight", "<f8")])
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ModelId:
-    """A model by its name, the paper's theta_branch^round.
-
-    Attributes:
-        branch: the number of its branch.
-        round: the number of its round in the branch, 0 for the model that the branch starts with.
-    """
-
-    branch: int
-    round: int
-
-    @classmethod
-    def read(cls, name: str) -> Self:
-        """Return the id that has a name.
-
-        Args:
-            name: such as "0.3".
-
-        Returns:
-            the id.
-
-        Raises:
-            ValueError: it is not such a name.
-        """
-        branch, round_ = map(int, name.split("."))
-        return cls(branch, round_)
-
-    @property
-    def name(self) -> str:
-        """What files and certificates call it: "0.3" is the model of round 3 in branch 0."""
-        return f"{self.branch}.{self.round}"
-
-    def __str__(self) -> str:
-        return f"model {self.name}"
-
-
-ROOT = ModelId(0, 0)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
     """One aggregation and all that is needed to bound its effect: the numbers of an ``RoundEdge``.
@@ -73,7 +33,8 @@ class RoundRecord:
     ``participants`` holds, sorted by pseudonym, each participant's weight (n_i), local steps (K_i) and distance
     ||d_i - omega||; ``update_norm`` is ||omega||, ``rounding`` r, ``factor`` the F that whoever was absent is
     multiplied by, ``gram`` the centred matrix in the order of the participants, ``model`` the new model's SHA-256.
-    Where nobody made a step a solver made the model, from sums: the distances are then those of ``solver_edge``.
+    Of a solver's model they are those of ``solver_edge``: nobody made a step then, and a step's ``rounding`` is
+    ``NO_BOUND``.
     ``salt`` is random and goes with the round: without it nothing opens the journal's commitment to these numbers.
     """
 
@@ -100,22 +61,16 @@ class RoundRecord:
         """The participants' pseudonyms."""
         return np.ascontiguousarray(self.participants["client"])
 
+    @property
+    def kind(self) -> RoundKind:
+        """What made the model; whether trained rounds are noised is the run's."""
+        if not len(self.participants) or self.participants["steps"].any():
+            return RoundKind.TRAINED
+        return RoundKind.SOLVED if self.rounding < NO_BOUND else RoundKind.STEP
+
     def edge(self, training: LocalTraining) -> RoundEdge:
-        """Return the round as the mathematics wants it; who made no step answered a solver."""
-        steps = self.participants["steps"]
-        if len(steps) and not steps.any():
-            distances = self.participants["distance"].copy()
-            return solver_edge(self.clients, self.participants["weight"].copy(), distances, self.rounding, self.gram)
-        return RoundEdge(
-            clients=self.clients,
-            weights=self.participants["weight"].copy(),
-            factors=_factors(steps, training),
-            distances=self.participants["distance"].copy(),
-            update_norm=self.update_norm,
-            rounding=self.rounding,
-            gram=self.gram,
-            server_learning_rate=training.server_learning_rate,
-        )
+        """Return the round as the mathematics wants it."""
+        return round_edge(self.kind, self.participants, self.update_norm, self.rounding, self.gram, training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +249,31 @@ class Entry:
 def is_number(value: object) -> TypeGuard[int]:
     """Return whether a value can be the number of a branch, round, client or entry, or count them."""
     return type(value) is int and 0 <= value < 1 << 63
+
+
+def round_edge(
+    kind: RoundKind,
+    participants: NDArray[np.void],
+    update_norm: float,
+    rounding: float,
+    gram: Floats | None,
+    training: LocalTraining,
+) -> RoundEdge:
+    """Return the edge of a round whose numbers are packed as a ``RoundRecord`` has them; all of them are checked."""
+    clients = np.ascontiguousarray(participants["client"])
+    weights, distances = participants["weight"].copy(), participants["distance"].copy()
+    if kind.is_solvers:
+        return solver_edge(kind, clients, weights, distances, rounding, gram)
+    return RoundEdge(
+        clients=clients,
+        weights=weights,
+        factors=_factors(participants["steps"], training),
+        distances=distances,
+        update_norm=update_norm,
+        rounding=rounding,
+        gram=gram,
+        server_learning_rate=training.server_learning_rate,
+    )
 
 
 def _factors(steps: Steps, training: LocalTraining) -> Floats:

@@ -33,6 +33,7 @@ from sqlalchemy import (
 )
 
 from rescind.core.arrays import Clients
+from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError, HistoryError, SchemaVersionError
 from rescind.ledger import schema
 from rescind.ledger.commitments import KEY_BYTES, canonical, stamp
@@ -48,7 +49,7 @@ from rescind.ledger.contract import (
 )
 from rescind.ledger.databases import Database, Postgresql, Sqlite, is_writing
 from rescind.ledger.foreign_objects import find_strange_files, find_strange_objects, find_strange_rows
-from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ModelId, RoundRecord, Span, Stretch
+from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, RoundRecord, Span, Stretch
 from rescind.ledger.schema import among, as_table
 from rescind.ledger.secret_file import make_secret, read_secret, secret_mismatch
 

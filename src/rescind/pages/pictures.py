@@ -16,9 +16,10 @@ from matplotlib.ticker import MaxNLocator
 from rescind.certificates.wording import format_share
 from rescind.core.arrays import Floats
 from rescind.core.calibration import reached_epsilon
+from rescind.core.edges import ModelId
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import Scores
-from rescind.ledger.records import Branch, ModelId
+from rescind.ledger.records import Branch
 from rescind.pages.fragments import Picture, frame_picture
 from rescind.texts import list_some
 

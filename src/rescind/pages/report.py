@@ -16,12 +16,12 @@ from rescind.certificates.predicate import Names
 from rescind.certificates.verification import VerifiedCertificate, describe_noise
 from rescind.certificates.wording import describe_names
 from rescind.core.calibration import sensitivity_threshold
-from rescind.core.edges import ErasedStretch
+from rescind.core.edges import ErasedStretch, ModelId
 from rescind.core.sensitivity import client_sensitivities
 from rescind.history.history import History
 from rescind.history.outcomes import Scores
 from rescind.history.timeline import Deletion
-from rescind.ledger.records import Branch, ModelId
+from rescind.ledger.records import Branch
 from rescind.pages.drawings import draw_chances
 from rescind.pages.fragments import (
     LOSSES,

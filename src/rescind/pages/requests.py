@@ -11,10 +11,11 @@ from rescind.certificates.approvals import find_approval
 from rescind.certificates.issue import gather_claims
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import VerifiedCertificate
+from rescind.core.edges import ModelId
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
-from rescind.ledger.records import Asker, ModelId
+from rescind.ledger.records import Asker
 from rescind.pages.drawings import draw_days
 from rescind.pages.fragments import (
     fold,

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, PublicHead, Sampling, Source, Sources
 from rescind.core.regularity import LogisticL2, NetworkLoss, SoftmaxL2
 from rescind.core.sums import Wanted
@@ -19,7 +20,6 @@ from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.heads import LEAST_ROWS, sum_head
 from rescind.engines.seeds import choose_batches, client_seed, draw
 from rescind.engines.server import check_public
-from rescind.ledger.records import ModelId
 from rescind.simulation.fast import channels_last, fast
 from rescind.simulation.federation import Examples, Federation, Shard, examples
 from rescind.simulation.loop import Loop, Trainer

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from rescind.core.aggregation import Aggregator
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Sampling
 from rescind.engines.engine import Engine, Replies
-from rescind.ledger.records import ModelId
 
 MakeEngine: TypeAlias = Callable[[], Engine]
 

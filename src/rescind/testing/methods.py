@@ -19,13 +19,13 @@ import numpy as np
 
 from rescind.core.arrays import Tensor
 from rescind.core.calibration import Budget
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.engines.stops import Rounds
 from rescind.engines.training import Watch
 from rescind.forgetting import Revocable
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.ledger.records import ModelId
 from rescind.methods.method import Certifying, Heuristic, Method
 
 MakeRevocable: TypeAlias = Callable[[History], Revocable]

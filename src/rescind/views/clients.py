@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from rescind.core.edges import NOBODY, sorted_group
+from rescind.core.edges import NOBODY, ModelId, sorted_group
 from rescind.core.facts import PrivacyScope, Sampling, Source
 from rescind.history.events import ClientsReadmitted, RepliesRejected
 from rescind.history.history import History
@@ -19,7 +19,7 @@ from rescind.history.participants import is_key_name
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import ModelId, Span
+from rescind.ledger.records import Span
 from rescind.texts import natural_order
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import first_joined
 from rescind.errors import BrokenHistoryError
 from rescind.history.history import History
 from rescind.history.lineage import branch_exits
 from rescind.history.outcomes import find_obligations
-from rescind.ledger.records import ModelId
 
 
 def find_known(history: History, model_id: ModelId) -> tuple[int, ...] | None:

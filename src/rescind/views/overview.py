@@ -7,7 +7,7 @@ from datetime import datetime
 
 import numpy as np
 
-from rescind.core.edges import find_members, sorted_group
+from rescind.core.edges import ModelId, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
 from rescind.history.history import History
@@ -15,7 +15,6 @@ from rescind.history.journal import parse_time
 from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_outcomes
 from rescind.history.timeline import FiledRequest, newest_model
-from rescind.ledger.records import ModelId
 from rescind.texts import natural_order
 
 

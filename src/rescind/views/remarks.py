@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from rescind.checkpoints import tensors
+from rescind.core.edges import ModelId
 from rescind.history.history import History
 from rescind.history.outcomes import find_outcomes
-from rescind.ledger.records import ModelId
 
 DIGEST, HEAD, RUN, MODEL, REQUESTS = (f"rescind.{name}" for name in ("digest", "head", "run", "model", "requests"))
 # Whatever else is in their place was not written by rescind, and is not shown.

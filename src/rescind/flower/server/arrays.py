@@ -14,11 +14,11 @@ from flwr.app import Array, ArrayRecord
 
 from rescind.checkpoints.tensors import digest
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.training import UNIT_ROUNDOFF, LocalTraining
 from rescind.errors import HistoryError, RunMismatchError
 from rescind.history.history import History
 from rescind.history.run import check_head, describe_model
-from rescind.ledger.records import ModelId
 
 _LOG = logging.getLogger("flwr")
 _NEW = "or start a new history"

@@ -17,12 +17,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp.strategy import Strategy
 
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import Facts, PublicHead, Sampling
 from rescind.core.regularity import LogisticL2, SoftmaxL2, SquaredL2
-from rescind.core.ridge import MOST_ROWS, RidgeSums, add_up_ridge, check_ridge_sums, fixed_point_bits
+from rescind.core.ridge import MOST_ROWS, RidgeSums, check_ridge_sums, fixed_point_bits
 from rescind.core.sums import Sums, Wanted, check_sums, flatten, head_shape
 from rescind.engines.complaints import Complaint
-from rescind.engines.engine import Answers, Doubt, Replies, RidgeAnswers
+from rescind.engines.engine import Answers, Doubt, Replies
 from rescind.engines.seeds import client_seed, draw
 from rescind.engines.server import norm
 from rescind.engines.solving import find_head
@@ -45,7 +46,6 @@ from rescind.flower.server.replies import (
     read_root,
 )
 from rescind.flower.wire import DISTANCE, Instructions
-from rescind.ledger.records import ModelId
 from rescind.serving import TotalRounds
 
 _LOG = logging.getLogger("flwr")
@@ -210,11 +210,11 @@ class FlowerEngine:
         done = self._ask(model, model_id, names, training=training, trained=tuple(tensors), wanted=wanted)
         return Answers.collect(self._sort_out(done, check), **self._describe(done))
 
-    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> RidgeAnswers:
+    def ridge_sums(self, model: Mapping[str, Tensor], model_id: ModelId, names: Sequence[str]) -> Answers:
         """Ask the named clients for the sums that a ridge head is solved from, and return what can be honest."""
         tensors, loss = find_head(model, self.facts), cast(SquaredL2, self.facts.head_loss)
         (classes, width), bits = head_shape(tensors), fixed_point_bits(loss, MOST_ROWS)
-        rows, total = dict[str, int](), None
+        rows = dict[str, int]()
 
         def check(_: str, content: RecordDict, expected: Expected) -> RidgeSums:
             sums = check_ridge_answer(content, expected, classes, width + 1, bits)
@@ -224,10 +224,13 @@ class FlowerEngine:
                 raise RejectedReplyError(reason)
             return sums
 
+        def count_rows(done: _Exchange) -> Iterator[tuple[str, RidgeSums]]:
+            for name, sums in self._sort_out(done, check):
+                rows[name] = sums.rows
+                yield name, sums
+
         done = self._ask(model, model_id, names, trained=tuple(tensors), ridge=loss)
-        for name, sums in self._sort_out(done, check):
-            rows[name], total = sums.rows, sums if total is None else add_up_ridge([total, sums])
-        return RidgeAnswers(tuple(rows), tuple(rows.values()), total, **self._describe(done))
+        return Answers.collect(count_rows(done), **self._describe(done))
 
     def accuracy(self, model: Mapping[str, Tensor], names: Sequence[str]) -> float | None:
         """Ask the named clients for their accuracies, and return the mean over those that tell one."""

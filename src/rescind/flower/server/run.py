@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from rescind.checkpoints.tensors import save
 from rescind.core.arrays import Tensor
+from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, PrivacyScope, PublicHead, Source
 from rescind.core.solving import Solving
 from rescind.engines.server import Average, Server, check_public
@@ -31,7 +32,6 @@ from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
 from rescind.history.timeline import Timeline
-from rescind.ledger.records import ModelId
 from rescind.methods import Method
 from rescind.serving import TotalRounds
 from rescind.serving import serve as serve_federation

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rescind.core.arrays import Tensor
-from rescind.core.edges import NO_BOUND
+from rescind.core.edges import NO_BOUND, ModelId
+from rescind.core.rounds import RoundResult
 from rescind.engines.engine import Engine
-from rescind.engines.server import RoundResult, average, norm
-from rescind.ledger.records import ModelId
+from rescind.engines.server import average, norm
 
 if TYPE_CHECKING:
     from rescind.flower.server.engine import FlowerEngine
