@@ -38,9 +38,10 @@ from rescind.engines.rows import check_row
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import Outcome
-from rescind.ledger.records import RoundRecord, Span
+from rescind.ledger.records import RoundRecord
 from rescind.simulation import Federation, LogisticHead, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
+from tests.builders import labels_of, rounds_of
 
 APP = Path(__file__).parents[1] / "examples" / "hospitals"
 NOISED_APP = Path(__file__).parent / "noised"
@@ -130,8 +131,8 @@ def finish(deployment: Deployment, number: str) -> str:
 def trained(deployment: Deployment, folder: Path) -> Trained:
     log = run(deployment, folder)
     with History(folder / "history") as history:
-        rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-        labels, sources = history.ledger.labels(), history.run.facts.sources
+        rounds = rounds_of(history, 0, 1, ROUNDS)
+        labels, sources = labels_of(history), history.run.facts.sources
         known = [history.model(ModelId(0, at))["weight"].tobytes() for at in range(1, ROUNDS)]
     # Hospitals leave more than once, each time in another way.
     for own in ("story", "asked"):
@@ -180,8 +181,8 @@ def certify(folder: Path, number: int) -> dict[str, Any]:
 
 def whose_rows(history: History, branch: int) -> list[set[str]]:
     """Return of each round of a branch whose rows it was about, as the ledger has it."""
-    labels, last = history.ledger.labels(), history.ledger.last_round(branch)
-    rounds = history.ledger.rounds(Span(branch, 1, last))
+    labels, last = labels_of(history), history.newest_of(branch).round
+    rounds = rounds_of(history, branch, 1, last)
     return [{labels[client] for client in record.clients.tolist()} for record in rounds]
 
 
@@ -310,7 +311,7 @@ def test_hospitals_ask_by_themselves_and_their_certificates_say_so(
         assert (predicate["mode"], predicate["asked_by"]) == ("exact", "the client's own key")
         command("verify", own / f"certificate-{number}.json", "--key", own / "operator.key.pub", *shown)
     with History(history) as opened:
-        assert set(opened.ledger.labels().values()) == {HUNGARY, "switzerland"}
+        assert set(labels_of(opened).values()) == {HUNGARY, "switzerland"}
         assert opened.integrity.verify() == []
 
 
@@ -575,8 +576,8 @@ def train_simulated() -> tuple[dict[str, Any], list[dict[str, float]]]:
     engine = Simulation(Federation(shards, shards["hungary"], 2), head, training, secret=b"none is used")
     with History.in_memory() as history:
         Revocable(history, engine).train(Rounds(ROUNDS))
-        names = {client: name for name, client in history.ledger.identities().items()}
-        return history.model(history.newest), by_name(list(history.ledger.rounds(Span(0, 1, ROUNDS))), names)
+        names = {client: name for name, client in history.participants.all().items()}
+        return history.model(history.newest), by_name(rounds_of(history, 0, 1, ROUNDS), names)
 
 
 def check_parity(model: dict[str, Any], rounds: list[RoundRecord], labels: dict[int, str]) -> None:

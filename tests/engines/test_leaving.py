@@ -39,10 +39,10 @@ from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.wishes import NodeWish, answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
 from rescind.history.participants import name_key
-from rescind.history.recorder import Recorder
 from rescind.ledger.records import Asker, Sender
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.builders import delay_writing
 
 NAME = "Six clinics"
 CLINICS = federation(6).shards
@@ -342,12 +342,8 @@ def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monk
 
 
 def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, on, node = Recorder._write, grid(), InProcessGrid.send_and_receive
+    on, node = grid(), InProcessGrid.send_and_receive
     asking, signed = on.ids["clinic-2"], signed_by(tmp_path)
-
-    def write_slowly(*given: Any) -> None:
-        threading.Event().wait(0.3)
-        write(*given)
 
     def start_again(own: InProcessGrid, messages: Any, **options: Any) -> Any:
         replies = node(own, messages := list(messages), **options)
@@ -363,7 +359,7 @@ def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monk
         return nodes
 
     shown = InProcessGrid.get_nodes
-    monkeypatch.setattr(Recorder, "_write", write_slowly)
+    delay_writing(monkeypatch, lambda: threading.Event().wait(0.3))
     monkeypatch.setattr(InProcessGrid, "send_and_receive", start_again)
     monkeypatch.setattr(InProcessGrid, "get_nodes", show_nodes)
     with History(tmp_path / "history") as history:

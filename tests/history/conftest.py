@@ -4,8 +4,14 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from benchmarks._postgresql import server
+from rescind import History
 
 pytest.register_assert_rewrite("tests.history.ledger_suite")
+
+
+@pytest.fixture
+def history(stored_history: History) -> History:
+    return stored_history
 
 
 @pytest.fixture(scope="session")

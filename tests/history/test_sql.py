@@ -226,7 +226,7 @@ def test_a_history_is_not_made_twice(home):
 
 def test_a_creation_that_is_cut_off_leaves_nothing_and_can_be_done_again(home, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "insert", lambda _table: 1 / 0)
+        patch.setattr(schema, "insert", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             home.open(create=True)
     with pytest.raises(IncompleteHistoryError if isinstance(home, InAFile) else NoHistoryError):
