@@ -16,10 +16,20 @@ import numpy as np
 import pytest
 from securesystemslib.signer import CryptoSigner
 
+# Shared with the measurements: no other file of tests needs to know where these lie.
+from benchmarks._objects import keep_objects as keep_objects
+from benchmarks._postgresql import server as server
+from benchmarks.recorded import FACTS as FACTS
+from benchmarks.recorded import federation as federation
+from benchmarks.recorded import forget as forget
+from benchmarks.recorded import name as name
+from benchmarks.recorded import train as train
 from rescind import Budget, History, Sampling
 from rescind.core.edges import ModelId, sorted_group
+from rescind.core.planning import candidates
+from rescind.core.summary import Request
 from rescind.history.bounds import Bounds, read_bounds
-from rescind.history.events import write_body
+from rescind.history.events import RecordedPlan, write_body
 from rescind.history.recorder import Recorder
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, Entry, RoundRecord, Span, Stretch
@@ -30,12 +40,28 @@ NOON = "2026-11-01T12:00:00+00:00"
 BUDGET = Budget(8.0, 0.01)
 SIGNER = CryptoSigner.generate_ed25519()
 KEY = SIGNER.public_key
+# What the federation whose training is recorded without an engine begins with.
+START = {"theta": np.zeros(12)}
 
 
 def everybody(clients: int = 10, seed: int = 0, **options: Any) -> Simulation:
     """Return the small federation with everybody in every round, and noise that is secret."""
     chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
     return simulation(clients, seed, **chosen)
+
+
+def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
+    """Serve a request up to its restart and give the branch."""
+    request = Request(history.participants.find(leavers), Budget(5.0, 1e-3))
+    number = history.requests.ask(leavers, request.budget)
+    found = candidates(history.summary(request.group), request)
+    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
+    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
+    model = history.model(parent)
+    with history.recording(FACTS, START) as recorder:
+        if not chosen.sigma:
+            return recorder.restart(parent, model, requests=(number,)).number
+        return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
 
 
 # What a history holds

@@ -9,6 +9,8 @@ from sqlalchemy import Engine, event
 
 from rescind import History
 
+pytest.register_assert_rewrite("tests.builders", "tests.hospitals")
+
 # The gate ends what runs beside it with SIGTERM: then fixtures end the servers that they started, as with Ctrl-C.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 

@@ -29,8 +29,7 @@ from rescind.texts import natural_order
 from rescind.views.clients import ClientState, KnownClient, list_clients
 from rescind.views.overview import overview
 from tests.builders import BUDGET, entries_of, register
-from tests.engines.test_flower import grid, initial, recorded
-from tests.engines.test_staged import ANCHORS, CLINICS, start
+from tests.recording import grid, initial, recorded
 
 
 def federation(history: History, *absent: str, **options: Any) -> Revocable:
@@ -208,19 +207,6 @@ def test_a_lost_message_makes_a_client_silent_and_a_useless_reply_does_not() -> 
         on.failing.clear()
         rescind.flower.run(recorded(history), on, initial(), num_rounds=4)
         assert "silent" not in states(history).values()
-
-
-def test_while_a_body_is_trained_only_anchors_can_be_silent() -> None:
-    with History.in_memory() as history:
-        start(history)
-        assert set(states(history)) == set(CLINICS)
-        assert "silent" not in states(history).values()
-        # An anchor leaves, and the other one fails when the body is to be trained again.
-        history.requests.ask([ANCHORS[0]], BUDGET)
-        with pytest.raises(ValueError, match="could be used"):
-            start(history, failing=(ANCHORS[1],))
-        assert history.newest.branch == 1
-        assert {name for name, state in states(history).items() if state == "silent"} == {ANCHORS[1]}
 
 
 def test_status_sorts_anchors_as_people_look_for_them() -> None:

@@ -12,7 +12,7 @@ from rescind import History
 from rescind.core.facts import Source
 from rescind.testing.grid import InProcessGrid
 from tests.builders import labels_of, rounds_of
-from tests.test_federation import APP, NAMES, ROUNDS, SECONDS, check_parity, config, hospital, module
+from tests.hospitals import APP, NAMES, ROUNDS, SECONDS, check_parity, config, hospital, module
 
 
 def check_run(folder: Path) -> None:

@@ -34,7 +34,7 @@ from rescind.views.clients import ClientState
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import count_days_left, find_overdue
 from tests.builders import BUDGET, append_entry, entries_of, everybody, labels_of, rounds_of
-from tests.engines.test_flower import grid, initial, recorded
+from tests.recording import grid, initial, recorded
 
 LABELS = ["Charité", 'Hôpital "Nord"', '{run="x"} 1', "St. Mary's\nrescind_lie 1", "Clinic-5"]
 

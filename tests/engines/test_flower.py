@@ -52,76 +52,20 @@ from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
-from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, simulation
+from tests import recording
 from tests.builders import BUDGET, KEY, SIGNER, entries_of, labels_of, register, rounds_of
-from tests.recording import wrap
-
-CLINICS = federation(6).shards
-TRAINED = ["head.bias", "head.weight"]
-SEED = b"a federation for tests 0"
-Change = Callable[[RecordDict, Context], None]
-
-
-def accuracy(arrays: ArrayRecord, name: str) -> float:
-    rows, labels = CLINICS[name].features, CLINICS[name].labels
-    rows = rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
-    logits = rows @ arrays["head.weight"].numpy().T + arrays["head.bias"].numpy()
-    return float((logits.argmax(axis=1) == labels).mean())
-
-
-def client_app(change: Change | None = None) -> ClientApp:
-    """Return an app that trains with our helper; ``change`` alters what it sends."""
-    app = ClientApp()
-
-    @app.query()
-    def query(msg: Message, context: Context) -> Message:
-        return rescind.flower.identify(msg, context)
-
-    @app.train()
-    def train(msg: Message, context: Context) -> Message:
-        shard = CLINICS[str(context.node_config["client-id"])]
-        reply = rescind.flower.train_head(
-            msg, context, shard.features, shard.labels, limits=rescind.flower.Limits(batch=4)
-        )
-        if change is not None:
-            change(reply.content, context)
-        return reply
-
-    @app.evaluate()
-    def evaluate(msg: Message, context: Context) -> Message:
-        told = rescind.flower.report_distance(msg, context)
-        if told is not None:
-            return told
-        (arrays,) = msg.content.array_records.values()
-        name = str(context.node_config["client-id"])
-        metrics = MetricRecord({"accuracy": accuracy(arrays, name), "num-examples": len(CLINICS[name].labels)})
-        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
-
-    return app
-
-
-def grid(change: Change | None = None, clients: int = 6, authenticated: bool = False) -> InProcessGrid:
-    nodes = {name: {"client-id": name} for name in list(CLINICS)[:clients]}
-    return InProcessGrid(client_app(change), nodes, authenticated=authenticated)
-
-
-def initial() -> ArrayRecord:
-    return ArrayRecord(
-        {
-            "body": Array(np.arange(5, dtype=np.float32)),
-            "head.weight": Array(np.zeros((CLASSES, FEATURES))),
-            "head.bias": Array(np.zeros(CLASSES)),
-        }
-    )
-
-
-def recorded(history: History, strategy: Any = None, **options: Any) -> Recorded:
-    chosen = {"training": TRAINING, "trained": TRAINED, "seed": SEED} | options
-    return wrap(strategy or fedavg(), history, **chosen)
-
-
-def fedavg(**options: Any) -> FedAvg:
-    return FedAvg(**({"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1} | options))
+from tests.recording import (
+    CLINICS,
+    SEED,
+    TRAINED,
+    Change,
+    client_app,
+    fedavg,
+    grid,
+    initial,
+    recorded,
+)
 
 
 def engine_of(strategy: Recorded, on: InProcessGrid) -> Any:
@@ -1482,7 +1426,7 @@ sys.exit(bool({heavy} & sys.modules.keys() or servers))
 def test_an_accuracy_that_ends_no_training_is_not_logged_as_if_it_did(
     history: History, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(globals(), "accuracy", lambda *_: 0.76999)
+    monkeypatch.setattr(recording, "accuracy", lambda *_: 0.76999)
     rescind.flower.run(recorded(history), grid(), initial(), until=Accuracy(0.77, most=2))
     assert "have a mean accuracy of 76.9%" in caplog.text
     assert "77.0" not in caplog.text

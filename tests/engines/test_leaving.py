@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.certificates.envelope import read_content
-from rescind.certificates.leaving import check_request, open_request, sign_request
+from rescind.certificates.leaving import SignedRequest, check_request, open_request, sign_request
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
 from rescind.core.calibration import Budget
@@ -36,7 +36,7 @@ from rescind.core.facts import PrivacyScope
 from rescind.flower import Recorded
 from rescind.flower.server import run as run_module
 from rescind.flower.server.nodes import Nodes
-from rescind.flower.server.wishes import NodeWish, answer_wish, read_wish
+from rescind.flower.server.wishes import answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
 from rescind.history.participants import name_key
 from rescind.ledger.records import Asker, Sender
@@ -154,7 +154,7 @@ def signed_by(folder: Path, name: str = "clinic-2", **options: Any) -> str:
     return str(file)
 
 
-def wish_of(file: str) -> NodeWish:
+def wish_of(file: str) -> SignedRequest:
     wish = read_wish({"rescind-leave": Path(file).read_text()})
     assert wish is not None
     return wish
@@ -729,5 +729,6 @@ def test_a_sender_without_a_fitting_proof_is_none(asker: Any, proof: str) -> Non
 
 def test_what_is_checked_before_a_request_is_recorded_can_be_called(place: Path) -> None:
     with History(place / "history") as history:
-        request = check_request(history, read_content(leave(place)), timedelta(days=1), datetime.now(UTC))
+        request = open_request(read_content(leave(place)))
+        check_request(history, request, timedelta(days=1), datetime.now(UTC))
         assert request.client == KEYS["clinic-2"]

@@ -45,6 +45,7 @@ from rescind.history.recorder import Recorder
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
+from rescind.views.clients import ClientState, list_clients
 from tests.builders import KEY, SIGNER, rounds_of, skip_checks
 from tests.recording import wrap
 
@@ -738,3 +739,17 @@ def test_a_body_that_cannot_be_is_noticed_without_the_history(body: str) -> None
     content = sign(statement.model_copy(update={"predicate": forged}), [SIGNER])
     with pytest.raises(InconsistentCertificateError, match="can be whole at"):
         verify(content, [KEY])
+
+
+def test_while_a_body_is_trained_only_anchors_can_be_silent() -> None:
+    with History.in_memory() as history:
+        start(history)
+        assert {client.called for client in list_clients(history)} == set(CLINICS)
+        assert all(client.state is not ClientState.SILENT for client in list_clients(history))
+        # An anchor leaves, and the other one fails when the body is to be trained again.
+        history.requests.ask([ANCHORS[0]], BUDGET)
+        with pytest.raises(ValueError, match="could be used"):
+            start(history, failing=(ANCHORS[1],))
+        assert history.newest.branch == 1
+        silent = [client.called for client in list_clients(history) if client.state is ClientState.SILENT]
+        assert silent == [ANCHORS[1]]

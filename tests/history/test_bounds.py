@@ -12,7 +12,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, train
 from rescind.checkpoints import tensors
 from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError, HistoryError
@@ -22,8 +21,20 @@ from rescind.history.history import History
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ErasureLevel
 from rescind.ledger.sql import SqlLedger
-from tests.builders import bounds_of, has_bounds, kept_bounds, put_back_bounds, run_sql, seal_bounds, sealed_bounds
-from tests.history.test_history_machine import check_kept_bounds, flat_bounds
+from tests.builders import (
+    FACTS,
+    bounds_of,
+    check_kept_bounds,
+    federation,
+    flat_bounds,
+    has_bounds,
+    kept_bounds,
+    put_back_bounds,
+    run_sql,
+    seal_bounds,
+    sealed_bounds,
+    train,
+)
 
 CLIENTS = federation(seed=4, clients=5, rate=0.6)
 START = {"theta": CLIENTS.start}

@@ -15,9 +15,6 @@ import numpy as np
 import psycopg
 import pytest
 
-from benchmarks._objects import keep_objects
-from benchmarks._postgresql import server
-from benchmarks.recorded import FACTS
 from rescind.checkpoints import tensors
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import Aggregator
@@ -31,7 +28,7 @@ from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.ledger.records import ErasureLevel
-from tests.builders import entries_of, kept_bounds, rounds_of, salts_of
+from tests.builders import FACTS, entries_of, keep_objects, kept_bounds, rounds_of, salts_of, server
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]

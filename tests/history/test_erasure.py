@@ -10,37 +10,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, forget, name, train
-from rescind.core.calibration import Budget
 from rescind.core.edges import ROOT, ErasedStretch, ModelId, NoiseEdge, RoundEdge
 from rescind.core.facts import Mode
-from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
-from rescind.core.summary import Request
 from rescind.errors import ForgottenClientError
 from rescind.history.erasure import Eraser
-from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ErasureLevel
-from tests.builders import entries_of, rounds_of, run_sql, salts_of, stretches_of
+from tests.builders import (
+    FACTS,
+    START,
+    entries_of,
+    federation,
+    name,
+    restarted,
+    rounds_of,
+    run_sql,
+    salts_of,
+    stretches_of,
+    train,
+)
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-START = {"theta": np.zeros(12)}
-
-
-def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
-    """Serve a request up to its restart and give the branch."""
-    request = Request(history.participants.find(leavers), Budget(5.0, 1e-3))
-    number = history.requests.ask(leavers, request.budget)
-    found = candidates(history.summary(request.group), request)
-    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
-    model = history.model(parent)
-    with history.recording(FACTS, START) as recorder:
-        if not chosen.sigma:
-            return recorder.restart(parent, model, requests=(number,)).number
-        return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
 
 
 @pytest.fixture(params=["memory", "folder"])

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
 from rescind.core.edges import ROOT, AbsentRound, ModelId, NoiseEdge, RoundEdge, RoundKind
@@ -44,11 +43,10 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Entry
 from rescind.ledger.sql import SqlLedger
-from tests.builders import entries_of
+from tests.builders import FACTS, START, entries_of, federation, forget, name, train
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-START = {"theta": np.zeros(12)}
 Opened = Callable[[], History]
 
 

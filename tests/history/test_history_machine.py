@@ -16,7 +16,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from benchmarks.recorded import FACTS
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
 from rescind.core.edges import Edge, ErasedStretch, RoundEdge
@@ -34,7 +33,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.run import Goal
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.records import ErasureLevel
-from tests.builders import bounds_of, check_kept_bounds, entries_of, flat_bounds
+from tests.builders import FACTS, bounds_of, check_kept_bounds, entries_of, flat_bounds
 
 NAMES = [f"client {number}" for number in range(6)]
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

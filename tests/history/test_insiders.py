@@ -19,7 +19,6 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from benchmarks._objects import keep_objects
 from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import HistoryMismatchError
@@ -37,7 +36,7 @@ from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel
 from rescind.methods import Last, Scratch, Sifu
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
-from tests.builders import KEY, SIGNER, entries_of, everybody, outside_secret, rounds_of, salts_of
+from tests.builders import KEY, SIGNER, entries_of, everybody, keep_objects, outside_secret, rounds_of, salts_of
 
 TABLES = ("client", "client_object", "identity", "kept", "participation", "round")
 

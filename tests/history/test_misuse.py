@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
 from rescind.core.edges import ErasedStretch, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
@@ -28,11 +27,22 @@ from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Span
-from tests.builders import append_entry, entries_of, one_turn, run_sql, stretches_of
+from tests.builders import (
+    FACTS,
+    START,
+    append_entry,
+    entries_of,
+    federation,
+    forget,
+    name,
+    one_turn,
+    run_sql,
+    stretches_of,
+    train,
+)
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-START = {"theta": np.zeros(12)}
 CLIENTS = federation(1)
 
 

@@ -18,7 +18,6 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.recorded import FACTS, federation, name, train
 from rescind.cli import app
 from rescind.cli.examination import examine
 from rescind.cli.shared import open_history
@@ -31,16 +30,21 @@ from rescind.ledger.commitments import name_leaf, round_root
 from rescind.ledger.contract import RETURNING, derive_secret, name_digest
 from rescind.ledger.records import ErasureLevel, RoundRecord
 from tests.builders import (
+    FACTS,
+    START,
     entries_of,
+    federation,
+    name,
     name_leaf_of,
     outside_secret,
     register,
+    restarted,
     rounds_of,
     run_sql,
     salts_of,
     stretches_of,
+    train,
 )
-from tests.history.test_erasure import START, restarted
 
 
 def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) -> None:

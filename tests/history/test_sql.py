@@ -16,7 +16,6 @@ import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
-from benchmarks._postgresql import server
 from rescind.core.edges import ModelId
 from rescind.errors import (
     HistoryError,
@@ -31,6 +30,7 @@ from rescind.ledger.commitments import broken_links
 from rescind.ledger.records import Span
 from rescind.ledger.schema import SCHEMA_VERSION
 from rescind.ledger.sql import SqlLedger
+from tests.builders import server
 from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable
 
 

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from benchmarks.recorded import FACTS, federation, name, train
 from rescind import History
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import ModelId
@@ -36,9 +34,19 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Exact, Last, Solve
 from rescind.testing.small import simulation
-from tests.builders import BUDGET, delay_writing, entries_of, everybody, rounds_of
+from tests.builders import (
+    BUDGET,
+    FACTS,
+    START,
+    delay_writing,
+    entries_of,
+    everybody,
+    federation,
+    name,
+    rounds_of,
+    train,
+)
 
-START = {"theta": np.zeros(12)}
 CLIENTS = federation(1)
 # What the writer does one after the other.
 STAGES = {
