@@ -35,11 +35,11 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Asker, Sender
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
-from tests.builders import BUDGET, entries_of, everybody
+from tests.builders import BUDGET, entries_of, everybody, said
 
 
 def say(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return said(*words)
 
 
 @pytest.fixture
