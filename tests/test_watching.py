@@ -19,8 +19,8 @@ from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.clocks import add_months
 from rescind.history.events import TrainingDoubted
+from rescind.history.requests import add_months
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch
 from rescind.views.clients import ClientState

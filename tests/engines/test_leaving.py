@@ -44,8 +44,8 @@ from rescind.flower.server import run as run_module
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.wishes import answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
-from rescind.history.naming import name_key
-from rescind.history.senders import Asker, Sender
+from rescind.history.participants import name_key
+from rescind.ledger.records import Asker, Sender
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 from tests.builders import delay_writing, said

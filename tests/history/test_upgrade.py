@@ -46,7 +46,7 @@ from rescind.errors import (
     SchemaVersionError,
 )
 from rescind.forgetting import Revocable
-from rescind.history.upgrading import upgrade_history
+from rescind.history.locations import upgrade_history
 from rescind.ledger import upgrades
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, ErasureLevel
@@ -468,7 +468,7 @@ def child(folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
             "from sqlalchemy import Engine, event",
             "from benchmarks import next_schema",
         ),
-        *("from rescind.history.upgrading import upgrade_history", "from rescind.ledger import upgrades"),
+        *("from rescind.history.locations import upgrade_history", "from rescind.ledger import upgrades"),
         "event.listen(Engine, 'begin', lambda each: each.exec_driver_sql('PRAGMA cache_size=1'))",
         *lines,
         "with next_schema.next_schema():",
