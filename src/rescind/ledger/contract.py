@@ -271,7 +271,7 @@ class Ledger(ABC):
     ) -> Iterable[tuple[int, str, str | None, bytes]]:
         """Return pseudonym, name, label and nonce of all known clients, of these, or of those with these names.
 
-        In the order of the pseudonyms; with ``labelled`` only those that have a label.
+        In the order of the pseudonyms, unless names are given; with ``labelled`` only those that have a label.
         """
 
     def identities(self) -> dict[str, int]:

@@ -233,7 +233,7 @@ class SqlLedger(Ledger):
         self, clients: Collection[int] | None = None, names: Collection[str] | None = None, *, labelled: bool = False
     ) -> Sequence[Any]:
         table = schema.identity
-        query = select(table).order_by(table.c.pseudonym)
+        query = select(table).order_by(table.c.pseudonym) if names is None else select(table)
         if isinstance(clients, range):
             query = query.where(table.c.pseudonym.between(clients.start, clients.stop - 1))
         elif clients is not None:
