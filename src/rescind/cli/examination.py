@@ -207,11 +207,11 @@ def _recorded(history: History) -> Iterator[Finding]:
     yield from _list("declarations", "note", against, "nothing that was recorded contradicts them")
 
 
-def _list(what: str, verdict: Verdict, sentences: Sequence[str], fine: str) -> Iterator[Finding]:
+def _list(subject: str, verdict: Verdict, sentences: Sequence[str], fine: str) -> Iterator[Finding]:
     """Tell what was found, or that it is fine."""
-    yield from (Finding(what, verdict, sentence) for sentence in sentences)
+    yield from (Finding(subject, verdict, sentence) for sentence in sentences)
     if not sentences:
-        yield Finding(what, "fine", fine)
+        yield Finding(subject, "fine", fine)
 
 
 def _disk(folder: Path) -> Finding:
