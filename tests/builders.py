@@ -14,7 +14,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from click.testing import Result
 from securesystemslib.signer import CryptoSigner
+from typer.testing import CliRunner
 
 # Shared with the measurements: no other file of tests needs to know where these lie.
 from benchmarks._objects import keep_objects as keep_objects
@@ -25,12 +27,14 @@ from benchmarks.recorded import forget as forget
 from benchmarks.recorded import name as name
 from benchmarks.recorded import train as train
 from rescind import Budget, History, Sampling
+from rescind.cli import app
 from rescind.core.edges import ModelId, sorted_group
+from rescind.core.facts import PrivacyScope
 from rescind.core.planning import candidates
-from rescind.core.summary import Request
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan, write_body
 from rescind.history.recorder import Recorder
+from rescind.ledger.commitments import canonical, next_entry, stamp
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, Entry, RoundRecord, Span, Stretch
 from rescind.simulation import Simulation
@@ -50,18 +54,36 @@ def everybody(clients: int = 10, seed: int = 0, **options: Any) -> Simulation:
     return simulation(clients, seed, **chosen)
 
 
-def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
-    """Serve a request up to its restart and give the branch."""
-    request = Request(history.participants.find(leavers), Budget(5.0, 1e-3))
-    number = history.requests.ask(leavers, request.budget)
+def plan_by_hand(
+    history: History, leavers: list[str], parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP
+) -> int:
+    """Ask, and plan to go back to a model; return the request's number."""
+    number = history.requests.ask(leavers, Budget(5.0, 1e-3), scope=scope)
+    request = history.timeline.requests[number - 1].request
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
     history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
-    model = history.model(parent)
+    return number
+
+
+def restart_by_plan(history: History, number: int) -> int:
+    """Restart as a request's plan says; return the branch."""
+    plan = history.timeline.plans[number]
+    model = history.model(plan.parent)
     with history.recording(FACTS, START) as recorder:
-        if not chosen.sigma:
-            return recorder.restart(parent, model, requests=(number,)).number
-        return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
+        if not plan.candidate.sigma:
+            return recorder.restart(plan.parent, model, requests=(number,)).number
+        return forget(recorder, federation(1), plan.parent, plan.candidate.sigma, (number,), model).number
+
+
+def restarted(history: History, leavers: list[str], parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
+    """Serve a request up to its restart; return the branch."""
+    return restart_by_plan(history, plan_by_hand(history, leavers, parent, scope))
+
+
+def said(*words: object, **options: Any) -> Result:
+    """Return what a command said that somebody typed."""
+    return CliRunner().invoke(app, [str(word) for word in words], **options)
 
 
 # What a history holds
@@ -147,6 +169,18 @@ def run_sql(folder: str | os.PathLike[str], *statements: str | tuple[Any, ...]) 
 def outside_secret(history: History, purpose: str) -> bytes:
     """Return what only somebody can compute who has the secret file."""
     return history.ledger.outside_secret(purpose)
+
+
+def forge_entry(
+    folder: str | os.PathLike[str], kind: str, body: Mapping[str, Any], root: bytes = b"", secret: bytes = bytes(32)
+) -> Entry:
+    """Append an entry that follows from the last one, as whoever may write can; who has the secret can stamp it."""
+    ((sequence, head),) = run_sql(folder, "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1")
+    entry = next_entry(Entry(sequence, "", "", {}, b"", head), kind, "2026-11-16T12:00:00+00:00", body, root)
+    text, mark = canonical(body).decode(), stamp(secret, entry.head)
+    values = (entry.sequence, kind, entry.time, text, root, entry.head, mark)
+    run_sql(folder, ("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", *values))
+    return entry
 
 
 def append_entry(history: History, kind: str, body: Mapping[str, Any]) -> None:

@@ -9,16 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rescind.certificates.errors import CertificateError
-from rescind.certificates.leaving import SignedRequest, check_request, open_request, scope_of
-from rescind.certificates.receipts import Receipt
+from rescind.certificates.leaving import Receipt, SignedRequest, check_request, open_request, scope_of
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
 from rescind.flower.wire import LEAVE, RECEIPT, REFUSED
-from rescind.history.clocks import parse_time
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.participants import blind_name
-from rescind.history.senders import Asker
+from rescind.ledger.records import Asker
 from rescind.texts import shorten
 
 _LOG = logging.getLogger("flwr")
