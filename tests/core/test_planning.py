@@ -4,8 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescind.core.calibration import Budget, reached_delta
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import Budget, ClassicBudget, reached_delta
 from rescind.core.edges import AbsentRound, Edge, ErasedStretch, NoiseEdge, RoundEdge
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead, Sampling
 from rescind.core.noise import GRID, drawn_guarantee, is_public_sigma, public_sigma, sigma_limits

@@ -36,7 +36,7 @@ from rescind.certificates.predicate import (
     Training,
 )
 from rescind.certificates.wording import NOISE_SOURCE, SEED, write_texts
-from rescind.core import stages as core
+from rescind.core import facts as core
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope

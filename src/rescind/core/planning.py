@@ -22,7 +22,7 @@ from rescind.core.facts import REPRODUCIBLE, DpFedAvg, Mode, PrivacyScope
 from rescind.core.noise import is_public_sigma, public_sigma, sigma_limits
 from rescind.core.recovery import RecoveryCurve, predicted_rounds
 from rescind.core.sensitivity import client_sensitivities, first_joined, group_sensitivity, never_joined
-from rescind.core.solving import Solving
+from rescind.core.solver import Solving
 from rescind.core.strict import NORM_MISSED, release_mu, strict_sensitivity
 from rescind.core.summary import Group, Node, Request, Summary
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from rescind.core._checks import positive
 from rescind.core.arrays import Floats
-from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, reached_epsilon
-from rescind.core.classic import ClassicBudget
+from rescind.core.calibration import DELTA_RANGE, EPSILON_RANGE, Budget, ClassicBudget, reached_epsilon
 from rescind.core.edges import Edge, ErasedStretch, ModelId, NoiseEdge, RoundEdge, find_members, sorted_group
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope, PublicHead
 from rescind.core.noise import GRID, drawn_guarantee, real_attack_power
