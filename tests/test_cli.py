@@ -19,12 +19,12 @@ from rescind import History, __version__
 from rescind.certificates.files import read_evidence
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.core.edges import ROOT
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from tests.builders import BUDGET, entries_of, register
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_a_new_key_signs_an_old_certificate_unless_it_claims_less_today(
     with History(folder) as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        number = history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Scratch(), Rounds(1))
         said("certify", folder, number, "--key", tmp_path / "operator", "-o", certificate)
         federation.train(Rounds(3))
@@ -290,7 +290,7 @@ def test_heads_from_clients_logs_show_that_a_history_was_rolled_back(forgotten: 
     shutil.copytree(forgotten, tmp_path / "backup")
     with History(forgotten) as history:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(3))
-        told = [entry.head.hex() for entry in history.ledger.entries()]
+        told = [entry.head.hex() for entry in entries_of(history)]
     heads.write_text(f"{told[0]}\n\nINFO : rescind: trained for model 1.2; the history's head was {told[-1]}\n")
     words = ("verify", certificate, "--key", tmp_path / "operator.pub", "--witness", heads)
     result = said(*words, "--history", forgotten)
@@ -368,7 +368,7 @@ def test_a_receipt_finds_its_client_in_a_certificate_by_name_or_key(
     monkeypatch.setenv("RESCIND_PASSPHRASE", "correct horse battery")
     with History(folder) as history:
         # A clinic whose key was replaced, and which is called as people call it.
-        history.ledger.register([KEY, OTHER_KEY], "2026-11-01T12:00:00+00:00")
+        register(history, KEY, OTHER_KEY)
         history.participants.label(dict.fromkeys([KEY, OTHER_KEY], "Clinic of the South"))
     files = [tmp_path / "south.json", tmp_path / "one.json", tmp_path / "two.json"]
     named = [word for path in files[:2] for word in ("--receipt", path)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,9 +24,8 @@ from rescind.testing.small import simulation
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as made:
-        yield made
+def history(stored_history: History) -> History:
+    return stored_history
 
 
 def certified(history: History, asked_at: timedelta, served_at: timedelta) -> VerifiedCertificate:

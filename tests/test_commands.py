@@ -29,17 +29,17 @@ from rescind import History
 from rescind.cli import app
 from rescind.cli.init import _write_arguments
 from rescind.core.calibration import Budget
-from rescind.core.facts import PublicHead, Sampling
+from rescind.core.facts import PublicHead
 from rescind.engines.stops import Accuracy, Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.erasure import Eraser
 from rescind.history.events import RequestWithdrawn
 from rescind.ledger.records import ErasureLevel
+from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch, Sifu
 from rescind.progress import notify_listener
-from rescind.testing.small import simulation
 from rescind.views.overview import claimable, overview
+from tests.builders import BUDGET, entries_of, everybody
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def engine() -> object:
-    return simulation(12, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(12)
 
 
 def said(*words: object, **options: str) -> Result:
@@ -122,12 +122,12 @@ def test_what_could_be_claimed_follows_from_the_facts() -> None:
 
 def test_after_a_plan_that_looked_at_data_nothing_strict_is_promised() -> None:
     public = {"public": PublicHead(initial_norm=0.0, parameters=21, batch=15), "public_schedule": True}
-    strict = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **public)
+    strict = everybody(30, **public)
     with History.in_memory() as history:
         federation = Revocable(history, strict)
         federation.train(Rounds(6))
         assert overview(history).claimable.mode.value == "strict"
-        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Sifu(), Rounds(1))
         found = overview(history).claimable
         assert found.mode.value == "instance"
@@ -144,7 +144,7 @@ def test_a_preview_shows_all_ways_and_says_when_retraining_is_best(folder: Path)
     assert "->" in words
     assert "is predicted to be as good again after about" in words
     with History(folder) as history:
-        assert not list(history.ledger.entries("plan"))
+        assert not entries_of(history, "plan")
 
 
 def test_a_preview_for_rows_has_no_noise_and_counts_what_a_client_sends(folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_doctor_finds_what_is_not_safe(folder: Path, tmp_path: Path, monkeypatch
     assert "run chmod 600" in said("doctor", "--key", tmp_path / "key").output
     assert said("doctor", "--key", tmp_path / "key").exit_code == 1
     assert said("doctor", tmp_path / "nowhere").exit_code == 1
-    with History(folder) as history, history.ledger.writing():
+    with History(folder) as history, history.held():
         assert "   note  lock" in said("doctor", folder).output
     model = next(iter((folder / "checkpoints").glob("*.safetensors")))
     for spoil, hint in ((lambda: model.write_bytes(b"nothing"), "is damaged"), (model.unlink, "is missing")):
@@ -374,13 +374,13 @@ def test_a_terminal_shows_a_bar_and_a_pipe_does_not(folder: Path) -> None:
 def test_erase_finishes_what_was_cut_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(folder) as history:
         federation = Revocable(history, engine(), capacity=4)
-        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], BUDGET)
 
         def refused(*_: object) -> None:
             raise StillReadError("somebody reads")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Eraser, "_log", refused)
+            patched.setattr(SqlLedger, "compact", refused)
             with pytest.raises(StillReadError):
                 federation.forget(Scratch(), Rounds(1))
     (waits,) = shown("status", folder)["open_requests"]  # type: ignore[misc]

@@ -16,12 +16,12 @@ import yaml
 from typer.testing import CliRunner
 
 from benchmarks._documented import read_site
-from benchmarks._postgresql import server
 from rescind import History
 from rescind.cli import app as command_line
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.testing.small import simulation
+from tests.builders import server
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "hospitals" / "containers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rescind import Budget, Exact, History, Revocable, Rounds, Sampling
+from rescind import Exact, History, Revocable, Rounds
 from rescind.certificates.approvals import find_approval_problem, sign_by
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.issue import build_statement
@@ -27,18 +27,16 @@ from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
 from rescind.history.clocks import add_months
-from rescind.history.events import EndByData, PlanApproved, RecordedPlan, record
+from rescind.history.events import EndByData, PlanApproved, RecordedPlan
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.senders import Asker, Sender
 from rescind.history.timeline import FiledRequest
+from rescind.ledger.contract import Ledger
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
-from rescind.testing.small import simulation
-
-BUDGET = Budget(8.0, 0.01)
-EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
+from tests.builders import BUDGET, entries_of, everybody
 
 
 def say(*words: object) -> Result:
@@ -46,14 +44,8 @@ def say(*words: object) -> Result:
 
 
 @pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
-
-
-@pytest.fixture
 def federation(history: History) -> Revocable:
-    made = Revocable(history, simulation(6, **EVERYBODY))
+    made = Revocable(history, everybody(6))
     made.train(Rounds(3))
     return made
 
@@ -80,7 +72,7 @@ def test_a_plan_is_recorded_once_though_it_is_waited_for_again_and_again(federat
     history.requests.ask(["clinic-1"], BUDGET)
     for _ in range(3):
         federation.forget(Exact(), Rounds(3), approval=True)
-    assert len(list(history.ledger.entries("plan"))) == 1
+    assert len(entries_of(history, "plan")) == 1
 
 
 def test_an_approval_is_for_the_plan_that_was_shown(federation: Revocable) -> None:
@@ -127,7 +119,7 @@ def test_a_stale_plan_is_not_approved(federation: Revocable) -> None:
     federation.train(Rounds(4))
     third = history.requests.ask(["clinic-2"], BUDGET)
     plan = federation.plan(Last(), third)
-    record(history.ledger, EndByData(1), datetime.now(UTC).isoformat())
+    history.journal.record(EndByData(1))
     assert history.requests.is_stale(plan)
     with pytest.raises(StalePlanError, match="plans anew"):
         history.requests.approve(third, "A. Officer")
@@ -162,7 +154,7 @@ def test_a_refused_request_is_closed_and_its_client_stays(federation: Revocable)
 
 def served_with(folder: Path, *words: object) -> Path:
     with History(folder / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
@@ -221,7 +213,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
     assert say("key", "new", keys / "other.key").exit_code == 0
     listed = [load_public_key(keys / "officer.key.pub")]
     with History(keys / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         number = history.requests.ask(["clinic-1"], BUDGET)
         assert federation.forget(Exact(), Rounds(2), approval=listed) == []
@@ -234,7 +226,7 @@ def test_only_what_a_listed_key_signed_counts_where_keys_are_listed(keys: Path) 
         approve("--key", keys / "other.key")
         planned = history.timeline.planned_at(number).sequence
         raw = listed[0].keyval["public"]
-        record(history.ledger, PlanApproved(planned, "A. Officer", raw, "00" * 64), datetime.now(UTC).isoformat())
+        history.journal.record(PlanApproved(planned, "A. Officer", raw, "00" * 64))
         assert federation.forget(Exact(), Rounds(2), approval=listed) == []
         with pytest.raises(PendingRequestError, match=r"--key KEY \(one of the 1 that are listed\)"):
             serve(federation, Rounds(2), Exact(), approval=listed)
@@ -275,7 +267,7 @@ def test_what_lists_no_keys_is_refused(federation: Revocable, approval: Any) -> 
 
 def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
     with History(tmp_path / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Exact(), Rounds(2), approval=True)
@@ -289,7 +281,7 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
 
 def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "history") as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(3))
         history.requests.ask(["clinic-1"], BUDGET)
         federation.plan(Exact(), 1)
@@ -311,7 +303,7 @@ def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -
     history = federation.history
     number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
-    record(history.ledger, PlanApproved(1, "X"), datetime.now(UTC).isoformat())
+    history.journal.record(PlanApproved(1, "X"))
     assert history.timeline.approval_of(number) is None
 
 
@@ -363,21 +355,21 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
     federation: Revocable, monkeypatch: pytest.MonkeyPatch, method: Method, late: bool
 ) -> None:
     """Another process that plans sees the request open, and writes just before the branch is there or just after."""
-    history, check = federation.history, Recorder._check_restart
+    history, start_branch = federation.history, Ledger.start_branch
     number = history.requests.ask(["clinic-1"], BUDGET)
     exact = federation.plan(Exact(), number)
 
     def plan() -> None:
-        record(history.ledger, exact, datetime.now(UTC).isoformat())
+        history.journal.record(exact)
 
-    def check_slowly(*values: Any) -> None:
-        check(*values)
+    def start_slowly(*values: Any) -> None:
         if not late:
             plan()
+        start_branch(*values)
 
     planned = federation.plan(method, number)
     history.requests.approve(number, "A. Officer")
-    monkeypatch.setattr(Recorder, "_check_restart", check_slowly)
+    monkeypatch.setattr(Ledger, "start_branch", start_slowly)
     outcomes = replace(federation, after_round=lambda _: plan() if late else None).forget(
         method, Rounds(1), approval=True
     )
@@ -397,7 +389,7 @@ def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: 
         return "", ""
 
     history.requests.approve(number, "A. Officer", sign)
-    assert len(list(history.ledger.entries("approval"))) == 1
+    assert len(entries_of(history, "approval")) == 1
     assert build_statement(history, number).predicate.approved is None
 
 
@@ -483,7 +475,7 @@ def count(turns: int, then: Callable[[int], bool] = lambda _: True) -> Callable[
 
 
 def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     served: list[Outcome] = []
     pauses = iter([["clinic-1"], [], ["clinic-2"], [], []])
 
@@ -498,7 +490,7 @@ def test_a_serving_run_waits_for_requests_and_serves_them(history: History) -> N
 
 
 def test_a_rule_batches_requests_and_training_is_held_meanwhile(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     served: list[Outcome] = []
     asked = iter([["clinic-1"], ["clinic-2"], [], [], []])
     seen: list[int] = []
@@ -531,7 +523,7 @@ def test_a_rule_that_ends_while_somebody_is_being_forgotten_hands_out_nothing(fe
 
 
 def test_a_serving_run_goes_on_once_somebody_agrees(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     served: list[Outcome] = []
     steps: list[Callable[[], object]] = [
         lambda: history.requests.ask(["clinic-1"], BUDGET),
@@ -584,7 +576,7 @@ class Shelf:
 
 
 def test_a_model_that_knows_nobody_who_waits_stays_where_it_is(history: History) -> None:
-    federation, shelf = Revocable(history, simulation(6, **EVERYBODY)), Shelf()
+    federation, shelf = Revocable(history, everybody(6)), Shelf()
     steps: list[Callable[[], object]] = [
         lambda: [history.requests.ask([name], BUDGET) for name in ("clinic-1", "clinic-2")],
         lambda: history.requests.approve(2, "A. Officer"),
@@ -607,7 +599,7 @@ def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: 
     def drop(_: RecordedPlan) -> None:
         history.requests.withdraw(1)
 
-    federation = Revocable(history, simulation(6, **EVERYBODY), planned=drop)
+    federation = Revocable(history, everybody(6), planned=drop)
     steps = [lambda: history.requests.ask(["clinic-1"], BUDGET)]
 
     def pause() -> None:
@@ -620,7 +612,7 @@ def test_what_was_taken_back_for_a_plan_that_is_dropped_is_there_again(history: 
 
 def filed(deadline: datetime) -> FiledRequest:
     with History.in_memory() as other:
-        federation = Revocable(other, simulation(6, **EVERYBODY))
+        federation = Revocable(other, everybody(6))
         federation.train(Rounds(1))
         number = other.requests.ask(["clinic-1"], BUDGET, deadline=deadline)
         return other.timeline.open_requests[number]
@@ -662,7 +654,7 @@ def test_at_night_or_when_it_is_urgent() -> None:
 )
 def test_a_month_is_a_month_of_the_calendar(asked: str, due: str) -> None:
     with History.in_memory() as history:
-        Revocable(history, simulation(4, **EVERYBODY)).train(Rounds(1))
+        Revocable(history, everybody(4)).train(Rounds(1))
         now = datetime.fromisoformat(f"{asked}T23:30:00+00:00")
         history.journal.clock = lambda: now
         number = history.requests.ask(["clinic-1"], BUDGET)

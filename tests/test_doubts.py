@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind
-from rescind import History, Sampling
+from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.cli import app
 from rescind.core.arrays import Tensor
-from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Mode, PublicHead
 from rescind.core.rounds import RoundResult
@@ -30,22 +27,15 @@ from rescind.engines.stops import Rounds
 from rescind.engines.training import is_same_mean
 from rescind.forgetting import Revocable
 from rescind.history.outcomes import outcome_of
-from rescind.ledger.records import ErasureLevel, Span
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, Scratch
-from rescind.testing.small import TRAINING, simulation
+from rescind.testing.small import TRAINING
 from rescind.views.overview import overview
-
-BUDGET = Budget(8.0, 0.01)
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as opened:
-        yield opened
+from tests.builders import BUDGET, KEY, SIGNER, entries_of, everybody, rounds_of
 
 
 def honest(clients: int = 6, **options: Any) -> Any:
-    return simulation(clients, **({"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options))
+    return everybody(clients, **options)
 
 
 class Lying:
@@ -96,7 +86,7 @@ def test_where_half_of_a_round_contradicts_the_training_nothing_with_noise_is_pr
 @pytest.mark.parametrize(("clients", "liars"), [(2, 1), (3, 1), (10, 1), (5, 2), (10, 4)])
 def test_one_liar_and_any_minority_take_nothing_from_the_others(history: History, clients: int, liars: int) -> None:
     assert planned(history, Lying(liars, clients)) is Mode.INSTANCE  # type: ignore[arg-type]
-    assert len(list(history.ledger.entries("rejection"))) == 4
+    assert len(entries_of(history, "rejection")) == 4
     assert history.facts == history.run.facts
 
 
@@ -144,7 +134,7 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
     federation.train(Rounds(4))
     hidden = history.requests.ask(["clinic-0"], BUDGET)
     federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
-    before = history.ledger.entries()
+    before = entries_of(history)
     last = max(entry.sequence for entry in before)
     assert outcome_of(history.timeline, hidden).mode is Mode.INSTANCE
     federation.train(Rounds(2))
@@ -155,7 +145,7 @@ def test_a_doubt_that_comes_later_takes_back_what_noise_had_served_until_it_is_l
     assert [outcome.mode for outcome in history.outcomes()] == [Mode.EXACT, Mode.EXACT]
     # As it was before the doubt, and as it is before the second restart.
     assert outcome_of(history.timeline.until(last), hidden).mode is Mode.INSTANCE
-    doubted = history.timeline.until(max(entry.sequence for entry in history.ledger.entries("doubt")))
+    doubted = history.timeline.until(max(entry.sequence for entry in entries_of(history, "doubt")))
     claim = outcome_of(doubted, hidden)
     assert claim.mode is Mode.HEURISTIC
     assert claim.contradictions == doubted.facts.doubts != ()
@@ -293,7 +283,7 @@ def test_what_a_server_says_of_distances_is_measured_again(history: History) -> 
     planned(history, honest(), Handmade(lies=True))
     with History.in_memory() as ours:
         planned(ours, honest())
-        for one, two in zip(*(each.ledger.rounds(Span(0, 1, 4)) for each in (history, ours)), strict=True):
+        for one, two in zip(*(rounds_of(each, 0, 1, 4) for each in (history, ours)), strict=True):
             np.testing.assert_array_equal(one.participants["distance"], two.participants["distance"])
 
 
@@ -400,7 +390,7 @@ def test_the_loss_of_a_head_is_refused_for_anything_else(
         history.recording(facts, start),
     ):
         pass
-    assert not list(history.ledger.entries())
+    assert not entries_of(history)
     network = replace(facts, training=replace(facts.training, loss=rescind.NetworkLoss()))
     with history.recording(network, start or {"weight": np.zeros(1)}):
         pass
@@ -467,8 +457,7 @@ def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     federation.forget(Last(), Rounds(2))
     certified = build_statement(history, number)
     assert certified.predicate.facts.sources.training == "executed by our helper"
-    key = Ed25519PrivateKey.generate()
-    content, keys = sign(certified, [CryptoSigner(key)]), [SSlibKey.from_crypto(key.public_key())]
+    content, keys = sign(certified, [SIGNER]), [KEY]
     with history.recording(honest().facts, honest().start()) as recorder:
         recorder.doubt("something was seen")
     (since,) = verify(content, keys, history=history).since
@@ -480,7 +469,7 @@ def test_a_lifted_doubt_leaves_the_training_declared(history: History) -> None:
     assert again.predicate.mode == "instance"
     assert again.predicate.facts.sources.training == "declared by the operator"
     assert not any("proven" in each.what + each.basis for each in again.predicate.assumptions)
-    verify(sign(again, [CryptoSigner(key)]), keys, history=history)
+    verify(sign(again, [SIGNER]), keys, history=history)
 
 
 def test_a_lifted_doubt_about_float32_proves_nothing_any_more(history: History) -> None:

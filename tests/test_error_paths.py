@@ -19,13 +19,11 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import create_key, load_signer
 from rescind.cli import app
-from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch
-from rescind.testing.small import simulation
+from tests.builders import BUDGET, everybody
 
 PASSPHRASE = "correct horse battery"  # noqa: S105
 
@@ -34,11 +32,11 @@ PASSPHRASE = "correct horse battery"  # noqa: S105
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder with a history in which request 1 was served, two keys, and a certificate."""
     place = tmp_path_factory.mktemp("made")
-    engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    engine = everybody(6)
     with History(place / "history") as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(6))
-        assert history.requests.ask(["clinic-1"], Budget(8.0, 0.01)) == 1
+        assert history.requests.ask(["clinic-1"], BUDGET) == 1
         federation.forget(Scratch(), Rounds(2), level=ErasureLevel.OUTPUT)
         own = create_key(place / "operator", PASSPHRASE)
         create_key(place / "stranger", PASSPHRASE)
@@ -119,7 +117,7 @@ def test_a_wrong_passphrase_opens_no_key(scene: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_history_that_is_held_is_read_and_not_erased(scene: Path) -> None:
-    with History("history") as history, history.ledger.writing():
+    with History("history") as history, history.held():
         assert said("status", "history").exit_code == 0
         assert said("preview", "history", "clinic-2").exit_code == 0
         result = said("erase", "history", "--yes")

@@ -36,7 +36,7 @@ LARGE = 3 * 2**30
 WRITER = """
 import sys
 from rescind import History
-with History(sys.argv[1]) as history, history.ledger.writing():
+with History(sys.argv[1]) as history, history.held():
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -119,14 +119,14 @@ def test_a_deleted_lock_file_lets_no_second_writer_in(folder: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
             with History(folder) as history:
-                with pytest.raises(LockedError, match=f"process {process.pid} on"), history.ledger.writing():
+                with pytest.raises(LockedError, match=f"process {process.pid} on"), history.held():
                     pass
                 (folder / "ledger.sqlite.lock").unlink()
-                with pytest.raises(LockedError, match="another process"), history.ledger.writing():
+                with pytest.raises(LockedError, match="another process"), history.held():
                     pass
                 process.kill()
                 process.wait()
-                with history.ledger.writing():
+                with history.held():
                     pass
         finally:
             process.kill()

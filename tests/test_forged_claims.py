@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from rescind import History, Sampling
+from rescind import History
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PublicHead, Source
 from rescind.core.noise import public_sigma
@@ -22,7 +22,8 @@ from rescind.methods import Last
 from rescind.methods.method import Certifying, Heuristic
 from rescind.simulation import Simulation
 from rescind.simulation.loop import Loop
-from rescind.testing.small import TRAINING, simulation
+from rescind.testing.small import TRAINING
+from tests.builders import everybody
 
 BUDGET = Budget(10.0, 0.01)
 PUBLIC = {"public_schedule": True, "public": PublicHead(initial_norm=0.0, parameters=21, batch=15)}
@@ -30,8 +31,7 @@ SLOW = replace(TRAINING, learning_rate=0.5)
 
 
 def engine(**options: object) -> Simulation:
-    chosen = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True, "training": SLOW} | options
-    return simulation(6, 0, **chosen)  # type: ignore[arg-type]
+    return everybody(6, **{"training": SLOW} | options)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +33,7 @@ from rescind.errors import (
 )
 from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
+from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import (
     Certifying,
@@ -51,15 +51,14 @@ from rescind.simulation import Federation as ImageFederation
 from rescind.simulation import Network, Shard, Simulation, SoftmaxHead
 from rescind.testing.methods import CutOffError, die_after, pick_names
 from rescind.testing.small import TRAINING, federation, simulation
+from tests.builders import BUDGET, entries_of, rounds_joined
 
-BUDGET = Budget(8.0, 0.01)
 SEED = b"noise"
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
+def history(stored_history: History) -> History:
+    return stored_history
 
 
 @pytest.fixture
@@ -85,12 +84,12 @@ def test_a_request_goes_from_plan_to_erasure(revocable: Revocable) -> None:
     assert outcome.mode is Mode.INSTANCE
     assert outcome.restart is not None
     assert outcome.restart.branch.sigma == outcome.restart.planned.candidate.sigma > 0
-    assert outcome.model == history.ledger.kept()[ModelId(1, 4)]
+    assert outcome.model == history.kept()[ModelId(1, 4)]
     assert outcome.erasure.requests == (number,)
     assert outcome.scores is not None
     assert all(0 <= score <= 1 for score in (outcome.scores.retain, outcome.scores.forget, outcome.scores.test))
     often = ("round", "registration")
-    kinds = [entry.kind for entry in history.ledger.entries() if entry.kind not in often]
+    kinds = [entry.kind for entry in entries_of(history) if entry.kind not in often]
     assert kinds == ["run", "branch", "request", "plan", "branch", "retrained", "erasure", "remains", "erased"]
     # What the journal says is the outcome, whoever asks later; only the scores are kept nowhere.
     assert history.outcomes() == [replace(outcome, scores=None)]
@@ -110,7 +109,7 @@ def test_whoever_waits_to_be_forgotten_does_not_train(revocable: Revocable) -> N
     history.requests.ask(pick_names(revocable, 1), BUDGET)
     number = history.requests.ask(pick_names(revocable, 3), BUDGET)
     revocable.forget(Scratch(), Rounds(3))
-    assert all(model_id.branch == 0 for model_id in history.ledger.rounds_of(np.array(sorted(waiting))))
+    assert all(model_id.branch == 0 for model_id in rounds_joined(history, waiting))
     # One who withdraws may.
     other = history.requests.ask(pick_names(revocable, 4), BUDGET)
     assert pick_names(revocable, 4)[0] not in history.participants.remaining(revocable.engine.clients)
@@ -192,9 +191,9 @@ def test_output_level_keeps_the_prefix_and_purge_can_follow(revocable: Revocable
     history.requests.ask(pick_names(revocable, 0), BUDGET)
     (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
     assert outcome.erasure.level is ErasureLevel.OUTPUT
-    assert ModelId(0, 6) in history.ledger.kept()
+    assert ModelId(0, 6) in history.kept()
     revocable.forget(Last(), Rounds(2), level=ErasureLevel.PURGE)
-    assert ModelId(0, 6) not in history.ledger.kept()
+    assert ModelId(0, 6) not in history.kept()
     assert len(history.outcomes()) == 1
 
 
@@ -234,20 +233,20 @@ def test_after_fine_tuning_the_others_can_still_be_forgotten_soundly(revocable: 
     assert history.integrity.verify() == []
 
 
-def test_no_release_has_two_noised_models(revocable: Revocable) -> None:
+def test_no_release_has_two_noised_models(revocable: Revocable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise is secret, so a second draw would differ: cut off right before and right after the commit."""
     history = revocable.history
     number = history.requests.ask(pick_names(revocable, 0), BUDGET)
-    start_branch = history.ledger.start_branch
+    start_branch = Ledger.start_branch
 
     def dying(*arguments: object) -> None:
         start_branch(*arguments)  # type: ignore[arg-type]
         raise CutOffError
 
-    history.ledger.start_branch = dying  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(Ledger, "start_branch", dying)
     with pytest.raises(CutOffError):
         revocable.forget(Last(), Rounds(2))
-    history.ledger.start_branch = start_branch  # type: ignore[method-assign]
+    monkeypatch.undo()
     drawn = history.model(ModelId(1, 0))
     plan = history.timeline.plans[number]
     (outcome,) = revocable.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
@@ -545,7 +544,7 @@ def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(hist
     history.requests.ask(pick_names(revocable, 0), BUDGET)
     with pytest.raises(CutOffError):
         replace(revocable, engine=Cut(revocable.engine, ModelId(1, 12))).forget(FineTuning(), Rounds(14))
-    assert ModelId(0, 6) not in history.ledger.kept()
+    assert ModelId(0, 6) not in history.kept()
     (outcome,) = revocable.forget(FineTuning(), Rounds(14))
     assert outcome.rounds == 14
 
@@ -553,7 +552,7 @@ def test_a_branch_goes_on_when_the_model_it_began_with_is_not_kept_any_more(hist
 def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable: Revocable) -> None:
     history = revocable.history
     number = history.requests.ask(pick_names(revocable, 0), BUDGET)
-    entries = len(list(history.ledger.entries()))
+    entries = len(entries_of(history))
 
     class Nameless(Heuristic):
         """No dataclass: a plan of one could be carried out by another."""
@@ -577,7 +576,7 @@ def test_what_is_no_method_or_rule_is_refused_before_anything_is_done(revocable:
     ):
         with pytest.raises(ValueError, match=message):
             call()
-    assert len(list(history.ledger.entries())) == entries
+    assert len(entries_of(history)) == entries
     with pytest.raises(UnknownClientError, match="did you mean 'clinic-1'"):
         history.requests.ask(["Clinic-1"], BUDGET)
     history.requests.withdraw(number)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rescind import History, Sampling
-from rescind.core.calibration import Budget
+from rescind import History
 from rescind.core.edges import ModelId
 from rescind.core.rounds import RoundResult
 from rescind.engines.engine import Engine
@@ -20,9 +19,7 @@ from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last, Scratch
-from rescind.testing.small import simulation
-
-BUDGET = Budget(8.0, 0.01)
+from tests.builders import BUDGET, entries_of, everybody, rounds_joined
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Federation:
 def federation() -> Iterator[Federation]:
     with History.in_memory() as history:
         shown: list[ModelId] = []
-        engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        engine = everybody(6)
         yield Federation(history, shown, Revocable(history, engine, watch=lambda model_id, _: shown.append(model_id)))
 
 
@@ -80,11 +77,11 @@ def model_ids(branch: int, first: int, last: int) -> list[ModelId]:
 
 def test_training_does_not_begin_while_a_request_waits(federation: Federation) -> None:
     federation.revocable.train(Rounds(4))
-    number, entries = federation.ask(1), len(list(federation.history.ledger.entries()))
+    number, entries = federation.ask(1), len(entries_of(federation.history))
     with pytest.raises(PendingRequestError, match=rf"request {number} is open, .*call forget first") as refused:
         federation.revocable.train(Rounds(8))
     assert isinstance(refused.value, ValueError)
-    assert len(list(federation.history.ledger.entries())) == entries
+    assert len(entries_of(federation.history)) == entries
     assert federation.shown == model_ids(0, 1, 4)
     federation.revocable.forget(Last(), Rounds(2))
     assert federation.revocable.train(Rounds(3)) == ModelId(1, 3)
@@ -96,7 +93,7 @@ def test_a_request_ends_the_training_that_is_under_way(federation: Federation) -
     asking = federation.during({ModelId(0, 3): lambda: federation.ask(1)})
     assert asking.train(Rounds(9)) == history.newest == ModelId(0, 3)
     # The round was trained with who asked while it was, so it is recorded; its model is not shown.
-    assert max(history.ledger.rounds_of(np.array(sorted(history.participants.find(["clinic-1"]))))) == ModelId(0, 3)
+    assert max(rounds_joined(history, history.participants.find(["clinic-1"]))) == ModelId(0, 3)
     assert shown == model_ids(0, 1, 2)
     (outcome,) = federation.revocable.forget(Last(), Rounds(2))
     assert outcome.restart is not None
@@ -175,7 +172,7 @@ def test_a_branch_that_knows_who_asks_meanwhile_is_finished_and_not_shown(federa
     asking = federation.during({ModelId(1, 2): lambda: later.append(federation.ask(2))})
     served = asking.forget(Last(), Rounds(5), level=ErasureLevel.OUTPUT)
     # Who asked is part of the round that was under way, and of none after it.
-    assert max(history.ledger.rounds_of(client)) == ModelId(1, 2)
+    assert max(rounds_joined(history, client)) == ModelId(1, 2)
     assert [(outcome.asked.number, outcome.restart and outcome.restart.model_id) for outcome in served] == [
         (first, ModelId(1, 5)),
         (later[0], ModelId(2, 5)),

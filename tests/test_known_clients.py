@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.events import AnchorsNamed, record
+from rescind.history.events import AnchorsNamed
 from rescind.history.naming import name_key
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch
@@ -29,10 +28,8 @@ from rescind.testing.grid import InProcessGrid
 from rescind.texts import natural_order
 from rescind.views.clients import ClientState, KnownClient, list_clients
 from rescind.views.overview import overview
-from tests.engines.test_flower import grid, initial, recorded
-from tests.engines.test_staged import ANCHORS, CLINICS, start
-
-BUDGET = Budget(8.0, 0.01)
+from tests.builders import BUDGET, entries_of, register
+from tests.recording import grid, initial, recorded
 
 
 def federation(history: History, *absent: str, **options: Any) -> Revocable:
@@ -80,7 +77,7 @@ def test_everybody_is_listed_with_rounds_and_the_last_one(tmp_path: Path) -> Non
         federation(history, "clinic-3").train(Rounds(2))
         federation(history, "clinic-10").train(Rounds(5))
         history.participants.label({"clinic-4": "[/] Clinic\nof the North"})
-        times = [entry.time for entry in history.ledger.entries("round")]
+        times = [entry.time for entry in entries_of(history, "round")]
     rows = {row["name"]: row for row in told(tmp_path / "history")}
     assert (rows["clinic-10"]["rounds"], rows["clinic-10"]["last_model"]) == (2, "0.2")
     assert rows["clinic-10"]["last_time"] == times[1]
@@ -187,7 +184,7 @@ def test_who_only_says_that_it_is_a_key_has_none() -> None:
     key = name_key(b"mine")
     with History.in_memory() as history:
         rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
-        history.ledger.register([key], "2026-11-01T12:00:00+00:00")
+        register(history, key)
         assert by_name(history)[key].key is None
 
 
@@ -212,25 +209,12 @@ def test_a_lost_message_makes_a_client_silent_and_a_useless_reply_does_not() -> 
         assert "silent" not in states(history).values()
 
 
-def test_while_a_body_is_trained_only_anchors_can_be_silent() -> None:
-    with History.in_memory() as history:
-        start(history)
-        assert set(states(history)) == set(CLINICS)
-        assert "silent" not in states(history).values()
-        # An anchor leaves, and the other one fails when the body is to be trained again.
-        history.requests.ask([ANCHORS[0]], BUDGET)
-        with pytest.raises(ValueError, match="could be used"):
-            start(history, failing=(ANCHORS[1],))
-        assert history.newest.branch == 1
-        assert {name for name, state in states(history).items() if state == "silent"} == {ANCHORS[1]}
-
-
 def test_status_sorts_anchors_as_people_look_for_them() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(1))
-        anchors = history.ledger.register(["key-10", "key-9"], "2026-11-01T12:00:00+00:00")
+        anchors = register(history, "key-10", "key-9")
         history.participants.label({"key-10": "hospital-10", "key-9": "hospital-9"})
-        record(history.ledger, AnchorsNamed(tuple(anchors.tolist())), history.journal.now())
+        history.journal.record(AnchorsNamed(tuple(anchors)))
         assert overview(history).anchors == ("hospital-9", "hospital-10")
 
 

@@ -17,13 +17,14 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.requests import MOST_CLIENTS
 from rescind.testing.small import simulation
+from tests.builders import register
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     with History(tmp_path / "history") as history:
         Revocable(history, simulation(40, rate=1.0, secret_noise=True)).train(Rounds(2))
-        names = list(history.ledger.identities())
+        names = list(history.participants.all())
         history.participants.label({name: f"hospital {name}" for name in names})
     return tmp_path / "history"
 
@@ -79,7 +80,7 @@ def test_they_are_listed_under_their_own_names(folder: Path) -> None:
 def test_a_request_that_no_certificate_could_list_is_refused_when_it_is_asked() -> None:
     with History.in_memory() as history:
         names = [f"client-{at}" for at in range(MOST_CLIENTS + 1)]
-        history.ledger.register(names, "2026-11-01T12:00:00+00:00")
+        register(history, *names)
         before = history.head
         with pytest.raises(ValueError, match=r"at most 10000 clients.*about 10001: split it"):
             history.requests.ask(names, Budget(3.0, 1e-5))

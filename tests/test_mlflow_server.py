@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 from rescind import History, Rounds, Scratch
 from rescind.checkpoints.tensors import digest, read
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.forgetting import Revocable
 from rescind.mlflow import publish
 from rescind.testing.small import simulation
+from tests.builders import BUDGET
 
 
 def has_server() -> bool:
@@ -84,7 +84,7 @@ def test_a_forgotten_clients_versions_are_gone_from_a_real_server(
         assert publish(history, tmp_path / "model", name="clinics").registered
         assert not publish(history, tmp_path / "model", name="clinics").registered
         client.set_registered_model_alias("clinics", "champion", "1")
-        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Scratch(), Rounds(1))
         federation.release(tmp_path / "model")
         newest = history.digest_of(history.newest)

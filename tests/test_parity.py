@@ -10,15 +10,15 @@ from safetensors.numpy import load_file
 from benchmarks._federation import Deployment
 from rescind import History
 from rescind.core.facts import Source
-from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
-from tests.test_federation import APP, NAMES, ROUNDS, SECONDS, check_parity, config, hospital, module
+from tests.builders import labels_of, rounds_of
+from tests.hospitals import APP, NAMES, ROUNDS, SECONDS, check_parity, config, hospital, module
 
 
 def check_run(folder: Path) -> None:
     with History(folder / "history") as history:
-        rounds = list(history.ledger.rounds(Span(0, 1, ROUNDS)))
-        check_parity(load_file(folder / "model.safetensors"), rounds, history.ledger.labels())
+        rounds = rounds_of(history, 0, 1, ROUNDS)
+        check_parity(load_file(folder / "model.safetensors"), rounds, labels_of(history))
 
 
 def test_a_grid_in_this_process_trains_the_same(tmp_path: Path) -> None:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from rescind import Budget, History, Revocable, Rounds, Sampling, Scratch, Sifu, Solve
+from rescind import Budget, History, Revocable, Rounds, Scratch, Sifu, Solve
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
 from rescind.core.planning import Candidate
 from rescind.errors import UnknownClientError
 from rescind.preview import Preview, preview
-from rescind.testing.small import simulation
+from tests.builders import everybody
 
-EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
 BUDGETS = [Budget(0.1, 1e-6), Budget(8.0, 0.01), Budget(60.0, 0.1)]
 
 
 @pytest.fixture
 def trained() -> Iterator[Revocable]:
     with History.in_memory() as history:
-        federation = Revocable(history, simulation(6, **EVERYBODY))
+        federation = Revocable(history, everybody(6))
         federation.train(Rounds(6))
         yield federation
 

@@ -307,8 +307,9 @@ def test_the_public_face_is_small_and_loads():
 @pytest.mark.parametrize(
     ("line", "steps", "code", "ended"),
     [
-        ("true", 'wait "${lines[one]}"', 0, False),
-        ("true", 'wait "${lines[one]}"; exit 3', 3, False),
+        ("true", "finish one", 0, False),
+        ("true", "finish one; exit 3", 3, False),
+        ("exit 5", "finish one; exit 3", 5, False),
         # Not in front: bash would hear of the signal when the sleep is over, if it came just before it began.
         (
             "sleep 60 & touch $scratch/begun; wait",
@@ -319,10 +320,9 @@ def test_the_public_face_is_small_and_loads():
     ],
 )
 def test_the_gate_ends_as_its_main_line_does_and_ends_what_runs_beside(tmp_path, line, steps, code, ended):
-    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    (beside,) = re.findall(r"^declare -A lines\n.*?^trap .*?$", gate, re.MULTILINE | re.DOTALL)
     own = f"run_one() {{ trap 'touch {tmp_path}/ended; exit' TERM; {line}; }}"
-    script = f"set -euo pipefail\nscratch=$(mktemp -d -p {tmp_path})\n{own}\n{beside}\nbeside one\n{steps}\n"
+    jobs = f"scratch=$(mktemp -d -p {tmp_path})\n. {ROOT}/.ci/jobs"
+    script = f"set -euo pipefail\n{jobs}\n{own}\nstart one\n{steps}\n"
     assert subprocess.run([BASH, "-c", script], check=False, timeout=30).returncode == code
     assert [path.name for path in tmp_path.iterdir()] == (["ended"] if ended else [])
 

@@ -23,18 +23,17 @@ from typer.testing import CliRunner
 from rescind import Exact, History, Rounds, Scratch
 from rescind.checkpoints.tensors import save
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.errors import LockedError, PendingRequestError, RegistryError
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.mlflow import Published, _Registry, publish
 from rescind.testing.small import simulation
+from tests.builders import BUDGET
 
 pytest.importorskip("mlflow", reason="`.ci/full mlflow` installs it")
 # MLflow's store warns of its own tables, and of what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore")
-BUDGET = Budget(8.0, 0.01)
 
 
 def federation(history: History, clients: int = 4) -> Revocable:
@@ -434,7 +433,7 @@ def test_stages_are_left_too(place: Place) -> None:
 
 def test_two_do_not_publish_at_once(place: Place) -> None:
     place.federation.release(place.folder / "model")
-    with History(place.folder / "history") as other, other.ledger.writing(), pytest.raises(LockedError):
+    with History(place.folder / "history") as other, other.held(), pytest.raises(LockedError):
         publish(place.history, place.folder / "model", name=place.name, tracking_uri=place.address)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner
 
-from rescind import Budget, Exact, History, Last, Revocable, Rounds, Sampling, Scratch, Sifu
+from rescind import Exact, History, Last, Revocable, Rounds, Sampling, Scratch, Sifu
 from rescind.audit.replay import distance
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import InconsistentCertificateError
@@ -25,21 +23,16 @@ from rescind.core.planning import assess, candidates
 from rescind.core.rounds import Replies, RoundResult
 from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, ForgottenClientError, UnknownClientError
-from rescind.history.events import RecordedPlan, RequestFiled, record
+from rescind.history.events import RecordedPlan, RequestFiled
+from rescind.ledger.contract import Ledger
+from rescind.ledger.sql import SqlLedger
 from rescind.methods import FineTuning, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, federation
+from tests.builders import BUDGET, SIGNER, erase_name
 
-BUDGET = Budget(8.0, 0.01)
-SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
 RECORDS = PrivacyScope.RECORDS
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def engine(without: int = 0, *, absent: tuple[str, ...] = (), **options: Any) -> Simulation:
@@ -191,8 +184,8 @@ def test_who_asks_for_both_at_once_leaves_for_good(
     """Histories have such requests that were written when two of one moment did not see each other."""
     Revocable(history, engine()).train(Rounds(3))
     history.requests.ask(["clinic-2"], BUDGET, scope=scopes[0])
-    ((entry, filed),) = history.timeline.of(RequestFiled)
-    record(history.ledger, replace(filed, request=replace(filed.request, scope=scopes[1])), entry.time)
+    ((_, filed),) = history.timeline.of(RequestFiled)
+    history.journal.record(replace(filed, request=replace(filed.request, scope=scopes[1])))
     federation = Revocable(history, engine(2))
     federation.forget(Exact(), Rounds(3), together=together)
     federation.train(Rounds(5))
@@ -207,14 +200,14 @@ def test_a_request_that_is_taken_back_for_another_while_it_is_served(
 ) -> None:
     Revocable(history, engine()).train(Rounds(3))
     history.requests.ask(["clinic-2"], BUDGET, scope=scopes[0])
-    start = history.ledger.start_branch
+    start = Ledger.start_branch
 
     def cross(*entry: Any) -> None:
         history.requests.withdraw(1)
         history.requests.ask(["clinic-2"], BUDGET, scope=scopes[1])
         start(*entry)
 
-    monkeypatch.setattr(history.ledger, "start_branch", cross)
+    monkeypatch.setattr(Ledger, "start_branch", cross)
     Revocable(history, engine(2)).forget(Exact(), Rounds(3))
     monkeypatch.undo()
     Revocable(history, engine(2)).train(Rounds(5))
@@ -255,16 +248,16 @@ def test_a_crash_after_the_restart_leaves_nobody_out(tmp_path: Any, monkeypatch:
     with History(tmp_path / "history") as history:
         Revocable(history, engine()).train(Rounds(2))
         history.requests.ask(["clinic-2"], BUDGET, scope=RECORDS)
-        erase = type(history.ledger).erase_identities
+        erase = SqlLedger.erase_identities
 
         def die(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(history.ledger), "erase_identities", die)
+        monkeypatch.setattr(SqlLedger, "erase_identities", die)
         with pytest.raises(KeyboardInterrupt):
             Revocable(history, engine(2)).forget(Exact(), Rounds(2))
         assert history.timeline.requests[0].served
-        monkeypatch.setattr(type(history.ledger), "erase_identities", erase)
+        monkeypatch.setattr(SqlLedger, "erase_identities", erase)
     with History(tmp_path / "history") as history:
         Revocable(history, engine(2)).forget(Exact(), Rounds(2))
         assert "clinic-2" in history.participants.all()
@@ -278,9 +271,7 @@ def test_a_changed_list_of_names_is_found(tmp_path: Any) -> None:
         forget(history, Exact())
         old = min(history.timeline.returning)
         assert history.integrity.verify() == []
-        ledger = history.ledger
-        with ledger.writing():
-            ledger.erase_identities(np.array([old + 1]), may_return=True)
+        erase_name(history, old + 1)
         assert any("is gone, and no erasure says so" in problem for problem in history.integrity.verify())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rescind import Goal, History, Sampling
+from rescind import Goal, History
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
@@ -22,11 +22,11 @@ from rescind.engines.accuracies import Accuracies, read_accuracies
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history import codec
-from rescind.history.events import RequestWithdrawn, record
+from rescind.history.events import RequestWithdrawn
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
 from rescind.pages.report import render_report
-from rescind.testing.small import simulation
 from rescind.views.overview import overview
+from tests.builders import BUDGET, everybody
 
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 METHODS: dict[str, Method] = {
@@ -39,9 +39,7 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 def federation(history: History, clients: int = 30) -> Revocable:
-    engine = simulation(
-        clients, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
-    )
+    engine = everybody(clients, public=HEAD, public_schedule=True)
     return Revocable(history, engine)
 
 
@@ -50,9 +48,9 @@ def test_it_says_what_may_be_claimed_and_is_one_file(mode: str) -> None:
     with History.in_memory() as history:
         made = federation(history)
         made.train(Rounds(12))
-        number = history.requests.ask(["clinic-3"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-3"], BUDGET)
         made.forget(METHODS[mode], Rounds(2))
-        history.requests.ask(["clinic-4"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-4"], BUDGET)
         page = render_report(history, private=False, now=NOON)
         private = render_report(history, private=True, now=NOON)
         assert page == render_report(history, private=False, now=NOON)
@@ -95,11 +93,11 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with History(folder / "history") as history:
         made = federation(history)
         watch = Accuracies(folder / "accuracies.jsonl", history, made.engine, forget=["clinic-3"], interval=2)
-        made = replace(made, watch=watch, goal=Goal(Budget(8.0, 0.01), 0.125))
+        made = replace(made, watch=watch, goal=Goal(BUDGET, 0.125))
         made.train(Rounds(6))
-        number = history.requests.ask(["clinic-3"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-3"], BUDGET)
         made.forget(Sifu(), Rounds(2))
-        made.plan(Sifu(), history.requests.ask(["clinic-4"], Budget(8.0, 0.01)))
+        made.plan(Sifu(), history.requests.ask(["clinic-4"], BUDGET))
     evidence = [{"what": "a replay", "found": "0 of 7 above", "bound": "at none"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
     run(folder, "key", "new", "operator.key")
@@ -176,12 +174,12 @@ def test_names_and_reasons_are_escaped_and_bounded() -> None:
         history.name_run(operator="<script>1</script>", federation="<script>2</script>", model="<script>3</script>")
         everybody = {f"clinic-{number}": f"$ \\frac{{{number}" for number in range(30)}
         history.participants.label({**everybody, "clinic-4": "<script>alert(1)</script>"})
-        history.requests.ask(["clinic-4"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-4"], BUDGET)
         history.requests.extend(1, 3, "<script>later</script>\u202e")
-        history.requests.withdraw(history.requests.ask(["clinic-5"], Budget(8.0, 0.01)), "<script>never</script>\n")
+        history.requests.withdraw(history.requests.ask(["clinic-5"], BUDGET), "<script>never</script>\n")
         # Longer than anybody can say it to the command line: the database was written by somebody else.
-        withdrawn = history.requests.ask(["clinic-6"], Budget(8.0, 0.01))
-        record(history.ledger, RequestWithdrawn(withdrawn, "z" * 10_000), NOON.isoformat())
+        withdrawn = history.requests.ask(["clinic-6"], BUDGET)
+        history.journal.record(RequestWithdrawn(withdrawn, "z" * 10_000))
         federation(history).forget(Scratch(), Rounds(2))
         page = render_report(history, private=True, now=NOON)
     assert "<script" not in page
@@ -196,7 +194,7 @@ def test_names_and_reasons_are_escaped_and_bounded() -> None:
 def test_a_broken_history_is_named_first() -> None:
     with History.in_memory() as history:
         federation(history).train(Rounds(2))
-        digest = history.ledger.kept()[history.newest]
+        digest = history.kept()[history.newest]
         history.models.delete(digest)
         page = render_report(history, private=False, now=NOON)
     assert page.index("The history contradicts itself") < page.index("still in the model")
@@ -225,7 +223,7 @@ def asked_and_served(history: History, mode: str, days: int = 6) -> None:
     history.name_run(**NAMES)
     made = federation(history, 120)
     made.train(Rounds(8))
-    history.requests.ask(["clinic-3"], Budget(8.0, 0.01) if mode == "strict" else Budget(3.0, 1e-5))
+    history.requests.ask(["clinic-3"], BUDGET if mode == "strict" else Budget(3.0, 1e-5))
     history.journal.clock = lambda: NOON + timedelta(days=days)
     made.forget(METHODS[mode], Rounds(2))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from rescind import Budget, Exact, History, Revocable, Rounds, Sampling, Sifu
+from rescind import Exact, History, Revocable, Rounds, Sifu
 from rescind.audit.replay import distance
 from rescind.core.arrays import Tensor
 from rescind.core.edges import ModelId
@@ -17,11 +17,8 @@ from rescind.history.timeline import Timeline
 from rescind.ledger.records import Branch, Entry
 from rescind.methods import Last, Solve
 from rescind.serving import TotalRounds, choose_method, serve
-from rescind.testing.small import simulation
+from tests.builders import BUDGET, everybody
 from tests.history.ledger_suite import NOW
-
-BUDGET = Budget(8.0, 0.01)
-EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
 
 
 class Shelf:
@@ -38,15 +35,9 @@ class Shelf:
         self.told.append(None)
 
 
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
-
-
 def test_nobody_asks(history: History) -> None:
     shelf = Shelf()
-    model = serve(Revocable(history, simulation(6, **EVERYBODY)), Rounds(3), outlet=shelf)
+    model = serve(Revocable(history, everybody(6)), Rounds(3), outlet=shelf)
     assert shelf.told == [ModelId(0, 3)] == [history.newest]
     assert distance(model, history.model(history.newest)) == 0
 
@@ -59,7 +50,7 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
         if model_id == ModelId(0, 4):
             history.requests.ask(["clinic-1"], BUDGET)
 
-    federation = Revocable(history, simulation(6, **EVERYBODY), watch=ask)
+    federation = Revocable(history, everybody(6), watch=ask)
     serve(federation, Rounds(2), outlet=shelf)
     serve(federation, Rounds(6), Exact(), outlet=shelf, served=served.append)
     assert history.newest_of(0) == ModelId(0, 4)
@@ -72,7 +63,7 @@ def test_who_asks_meanwhile_is_served_and_the_model_taken_back(history: History)
 
 
 def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    federation = Revocable(history, everybody(6))
     serve(federation, Rounds(3))
     history.requests.ask(["clinic-1"], BUDGET)
     serve(federation, Rounds(50), Solve())
@@ -85,11 +76,11 @@ def test_what_was_solved_to_forget_is_not_trained_on(history: History) -> None:
 
 
 def test_who_joined_late_is_forgotten_for_the_rounds_since(history: History) -> None:
-    early, everybody = simulation(5, **EVERYBODY), simulation(6, **EVERYBODY)
-    late = next(name for name in everybody.clients if name not in early.clients)
+    early, whole = everybody(5), everybody(6)
+    late = next(name for name in whole.clients if name not in early.clients)
     served: list[Outcome] = []
     serve(Revocable(history, early), TotalRounds(history, 7))
-    federation = Revocable(history, everybody)
+    federation = Revocable(history, whole)
     serve(federation, TotalRounds(history, 10))
     history.requests.ask([late], BUDGET)
     serve(federation, TotalRounds(history, 10), Exact(), served=served.append)
@@ -113,8 +104,8 @@ def test_rounds_are_counted_over_more_restarts_than_python_nests_calls() -> None
 
 
 def test_where_noise_would_prove_nothing_the_choice_is_exact(history: History) -> None:
-    assert choose_method(Revocable(history, simulation(6, **EVERYBODY))) == Sifu()
-    federation = Revocable(history, simulation(6, **EVERYBODY))
+    assert choose_method(Revocable(history, everybody(6))) == Sifu()
+    federation = Revocable(history, everybody(6))
     federation.train(Rounds(1))
     with history.recording(federation.engine.facts, federation.engine.start()) as recorder:
         recorder.doubt("for a test")

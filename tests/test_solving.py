@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner
 
 from rescind import Budget, Facts, History, Last, LocalTraining, NetworkLoss, Revocable, Rounds, Sampling, Scratch
 from rescind.audit.replay import distance
@@ -32,23 +30,14 @@ from rescind.history.events import RepliesRejected
 from rescind.methods import Solve
 from rescind.pages.certificate import render_certificate
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
-from rescind.testing.small import TRAINING, federation, simulation
-
-BUDGET = Budget(8.0, 0.01)
-SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
-EVERYBODY: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True}
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
+from rescind.testing.small import TRAINING, federation
+from tests.builders import BUDGET, SIGNER, everybody
 
 
 def engine(clients: int = 6, seed: int = 0, without: Sequence[str] = (), **options: Any) -> Simulation:
     """Return the small federation, everybody in every round; ``without`` some of its clients."""
     if not without:
-        return simulation(clients, seed, **(EVERYBODY | options))
+        return everybody(clients, seed, **options)
     whole = federation(clients, seed)
     shards = {name: shard for name, shard in whole.shards.items() if name not in without}
     head = SoftmaxHead(*whole.inputs, whole.classes)
@@ -490,7 +479,7 @@ def test_how_many_rounds_a_solve_takes_does_not_decide_what_is_kept_before_it() 
             federation.train(Rounds(5))
             federation.solve(Solving(most_rounds=rounds, tolerance=1e-15, most_bytes=100))
             assert history.newest.round == 5 + rounds
-            kept.append(set(history.ledger.kept()) - {history.newest})
+            kept.append(set(history.kept()) - {history.newest})
             assert not list(history.integrity.verify())
     assert kept[0] == kept[1]
     assert ModelId(0, 5) in kept[0]

@@ -25,15 +25,14 @@ from typer.testing import CliRunner
 from rescind import History
 from rescind.cli import app
 from rescind.core.aggregation import Aggregator
-from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.core.rounds import Replies, RoundResult
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.events import TrainingDoubted, record
+from rescind.history.events import TrainingDoubted
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.texts import is_plain, make_plain
+from tests.builders import BUDGET, everybody, register
 
 HOSTILE = {
     "a closing tag": "[/]",
@@ -70,14 +69,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A history with an open and a served request, a doubt, and labels that nobody checked."""
     folder = tmp_path_factory.mktemp("texts")
     with History(folder / "history") as history:
-        engine = simulation(9, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        engine = everybody(9)
         federation = Revocable(history, engine, capacity=4)
         federation.train(Rounds(4))
-        number = history.requests.ask(["clinic-8"], Budget(8.0, 0.01))
+        number = history.requests.ask(["clinic-8"], BUDGET)
         federation.forget(Scratch(), Rounds(2))
-        history.requests.ask([f"clinic-{at}" for at in range(8)], Budget(8.0, 0.01))
+        history.requests.ask([f"clinic-{at}" for at in range(8)], BUDGET)
         reason = "because \x1b[2J [/] \u202eof it"
-        record(history.ledger, TrainingDoubted(1, 1, reason), history.journal.now())
+        history.journal.record(TrainingDoubted(1, 1, reason))
     evidence = [{"what": "[/] a\u200breplay", "found": "[link=https://x]0[/link]", "bound": "<b>none</b>"}]
     (folder / "evidence.json").write_text(json.dumps(evidence))
     said("key", "new", folder / "key")
@@ -89,7 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(history: Path, labels: Sequence[str]) -> None:
     """Write labels as somebody would who asks nobody."""
     with History(history) as opened:
-        opened.ledger.label({f"clinic-{at}": label for at, label in enumerate(labels)}, "2026-11-01T12:00:00+00:00")
+        opened.participants.label({f"clinic-{at}": label for at, label in enumerate(labels)})
 
 
 @pytest.mark.parametrize("first", [0, 8])
@@ -199,7 +198,7 @@ def test_a_new_client_is_not_called_so(name: str) -> None:
             with pytest.raises(ValueError, match="is not a valid name for a client"):
                 recorder.record(of("clinic-0", rejected={name: "why"}))
             # Whoever is called so already goes on.
-            history.ledger.register([name], "2026-11-01T12:00:00+00:00")
+            register(history, name)
             recorder.record(of(name))
 
 

@@ -21,11 +21,10 @@ from benchmarks._documented import read_units
 from rescind import History
 from rescind.cli.prometheus import render_metrics
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.testing.small import simulation
 from rescind.views.gauges import read_gauges
+from tests.builders import everybody
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
@@ -135,7 +134,7 @@ def home(tmp_path: Path) -> Path:
     (home / "venv").mkdir(parents=True)
     (home / "venv" / "bin").symlink_to(Path(sys.executable).parent)
     with History(home / "history") as history:
-        Revocable(history, simulation(4, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)).train(Rounds(2))
+        Revocable(history, everybody(4)).train(Rounds(2))
     return home
 
 

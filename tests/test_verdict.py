@@ -71,7 +71,7 @@ def test_every_reader_has_the_same_verdict(
         revocable = Revocable(history, simulation(clients=8, secret_noise=True), scored=False)
         revocable.train(Rounds(3))
         for method, clients, level, dies, returns in leaves:
-            known = history.ledger.identities()
+            known = history.participants.all()
             names = history.participants.remaining(
                 [name for client in clients if (name := f"clinic-{client}") in known]
             )

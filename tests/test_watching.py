@@ -20,24 +20,22 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
 from rescind.history.clocks import add_months
-from rescind.history.erasure import Eraser
-from rescind.history.events import TrainingDoubted, record
+from rescind.history.events import TrainingDoubted
 from rescind.ledger.commitments import canonical, next_entry
-from rescind.ledger.records import Entry, Span
+from rescind.ledger.records import Entry
+from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch
-from rescind.testing.small import simulation
 from rescind.views.clients import ClientState
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import count_days_left, find_overdue
-from tests.engines.test_flower import grid, initial, recorded
+from tests.builders import BUDGET, append_entry, entries_of, everybody, labels_of, rounds_of
+from tests.recording import grid, initial, recorded
 
-BUDGET = Budget(8.0, 0.01)
 LABELS = ["Charité", 'Hôpital "Nord"', '{run="x"} 1', "St. Mary's\nrescind_lie 1", "Clinic-5"]
 
 
@@ -46,8 +44,7 @@ def said(*words: object) -> Result:
 
 
 def engine(seed: int = 0, **options: Any) -> Any:
-    chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
-    return simulation(12, seed, **chosen)
+    return everybody(12, seed, **options)
 
 
 def metrics(folder: Path) -> str:
@@ -77,7 +74,7 @@ def live(folder: Path, seed: int = 0) -> None:
         federation.forget(Scratch(), Rounds(2))
         ask_ago(history, "clinic-2", days=45)
         history.requests.ask(["clinic-3"], BUDGET)
-        record(history.ledger, TrainingDoubted(1, 1, "clinic-4 sent 0.123"), history.journal.now())
+        history.journal.record(TrainingDoubted(1, 1, "clinic-4 sent 0.123"))
 
 
 def ask_ago(history: History, name: str, days: int) -> int:
@@ -98,7 +95,7 @@ def test_every_number_is_right_and_json_has_it_too(folder: Path) -> None:
     values = samples(metrics(folder))
     told = json.loads(said("status", folder, "--json").output)
     with History(folder) as history:
-        rounds = [entry.time for entry in history.ledger.entries("round")]
+        rounds = [entry.time for entry in entries_of(history, "round")]
         deadline = datetime.fromisoformat(history.timeline.requests[1].deadline)
         stored = history.models.stored_bytes()
         assert told["run"] == history.identifier
@@ -133,9 +130,9 @@ def test_metrics_hold_no_name_and_nothing_that_was_computed_from_data(folder: Pa
     values = samples(text)
     told = json.loads(said("status", folder, "--json").output)
     with History(folder) as history:
-        names = [*history.participants.all(), *history.ledger.labels().values(), *LABELS, "clinic-1"]
-        rounds = [*history.ledger.rounds(Span(0, 1, 3)), *history.ledger.rounds(Span(1, 1, 2))]
-        assert set(history.ledger.labels().values()) == set(LABELS[1:])
+        names = [*history.participants.all(), *labels_of(history).values(), *LABELS, "clinic-1"]
+        rounds = [*rounds_of(history, 0, 1, 3), *rounds_of(history, 1, 1, 2)]
+        assert set(labels_of(history).values()) == set(LABELS[1:])
     assert [name for name in names if name in text or name in repr(text) or json.dumps(name)[1:-1] in text] == []
     private = [influence["sensitivity"] for influence in told["influences"]]
     private += [number for round_ in rounds for number in round_.participants["distance"].tolist()]
@@ -199,7 +196,7 @@ def test_an_erasure_that_was_cut_off_is_counted_until_it_is_finished(
             raise StillReadError("somebody reads")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Eraser, "_log", refuse)
+            patched.setattr(SqlLedger, "compact", refuse)
             with pytest.raises(StillReadError):
                 federation.forget(Scratch(), Rounds(1))
     assert samples(metrics(folder))["rescind_unfinished_erasures"] == 1
@@ -337,8 +334,8 @@ def test_a_time_that_is_none_ends_in_a_sentence_and_not_in_metrics(wrong: str, t
     with History(folder) as history:
         Revocable(history, engine()).train(Rounds(1))
         history.requests.ask(["clinic-1"], BUDGET)
-        body = next(iter(history.ledger.entries("request"))).body
-        history.ledger.append("request", body | {"deadline": wrong}, history.journal.now())
+        body = entries_of(history, "request")[0].body
+        append_entry(history, "request", body | {"deadline": wrong})
     for words in (["--check"], ["--format", "prometheus"]):
         result = said("status", folder, *words)
         assert result.exit_code == 1

@@ -43,6 +43,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Sifu
 from rescind.testing.small import TRAINING, simulation
+from tests.builders import BUDGET
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (1, 1000), (999, 1000), (500, 1000)])
@@ -92,7 +93,7 @@ def test_a_replay_goes_through_the_noise_of_an_earlier_request() -> None:
     with History.in_memory() as history:
         revocable = Revocable(history, tape, seed=b"replay")
         revocable.train(Rounds(10))
-        history.requests.ask(["clinic-0"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-0"], BUDGET)
         (outcome,) = revocable.forget(Sifu(), Rounds(4), level=ErasureLevel.OUTPUT)
         assert outcome.restart is not None
         assert outcome.restart.branch.sigma > 0

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
+from securesystemslib.signer import CryptoSigner
 
 from rescind import History
 from rescind.certificates.annex import Annex, build_annex, check_annex, is_same_annex
@@ -19,9 +18,8 @@ from rescind.certificates.errors import AnnexMismatchError, NotACertificateError
 from rescind.certificates.issue import build_statement, deletion_digest
 from rescind.certificates.predicate import Sha256, Statement
 from rescind.certificates.verification import verify
-from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
-from rescind.core.facts import PrivacyScope, PublicHead, Sampling
+from rescind.core.facts import PrivacyScope, PublicHead
 from rescind.core.sensitivity import group_sensitivity
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
@@ -29,10 +27,9 @@ from rescind.history.codec import decode
 from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import FineTuning, Method, Scratch, Sifu, StrictSifu
-from rescind.testing.small import simulation
+from tests.builders import BUDGET, KEY, SIGNER, everybody
 
-PRIVATE, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+STRANGER = CryptoSigner.generate_ed25519()
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 Change = Callable[[dict[str, Any]], None]
 
@@ -45,12 +42,12 @@ def served(
     **facts: Any,
 ) -> list[tuple[Statement, Annex]]:
     """Let two leave one after the other, and give the certificate and the annex of each."""
-    engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **facts)
+    engine = everybody(30, **facts)
     federation = Revocable(history, engine)
     federation.train(Rounds(12))
     found = []
     for names in (["clinic-3", "clinic-4"], ["clinic-5"]):
-        number = history.requests.ask(names, Budget(8.0, 0.01), scope=scope)
+        number = history.requests.ask(names, BUDGET, scope=scope)
         federation.forget(method, Rounds(2), level=level)
         certificate = build_statement(history, number)
         found.append((certificate, build_annex(history, certificate)))
@@ -64,7 +61,7 @@ def issued() -> Iterator[tuple[History, Statement, Annex]]:
 
 
 def checked(certificate: Statement, content: bytes) -> None:
-    verify(sign(certificate, [CryptoSigner(PRIVATE)]), [KEY], annex=content)
+    verify(sign(certificate, [SIGNER]), [KEY], annex=content)
 
 
 def test_it_tells_where_training_restarted_and_how_much_was_hidden(
@@ -87,7 +84,7 @@ def test_it_tells_where_training_restarted_and_how_much_was_hidden(
     assert 0 < told.hidden.mu == told.hidden.sensitivity / told.sigma <= outcome.asked.request.mu
     assert certificate.predicate.noise is not None
     assert told.sigma == certificate.predicate.noise.sigma
-    checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
+    checked(certificate, sign(found, [SIGNER]))
 
 
 def test_its_deletion_log_is_the_one_that_the_certificate_commits_to(
@@ -117,7 +114,7 @@ def test_each_scope_has_its_own_groups_to_hide(scope: PrivacyScope, jointly: lis
         everybody = ["clinic-3", "clinic-4", "clinic-5"]
         both = [["clinic-5"], *([everybody] if scope is PrivacyScope.SEQUENCE else [])]
         for certificate, found, groups in ((first, own, jointly), (second, later, both)):
-            checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
+            checked(certificate, sign(found, [SIGNER]))
             told = found.predicate.restart
             assert told is not None
             assert told.hidden is not None
@@ -132,7 +129,7 @@ def test_a_strict_noise_is_measured_by_the_bound_that_chose_it() -> None:
         assert certificate.predicate.mode == "strict"
         assert found.predicate.restart is not None
         assert found.predicate.restart.hidden is not None
-        checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
+        checked(certificate, sign(found, [SIGNER]))
 
 
 def test_after_a_purge_it_says_that_the_numbers_are_gone() -> None:
@@ -144,7 +141,7 @@ def test_after_a_purge_it_says_that_the_numbers_are_gone() -> None:
             assert told.hidden is None
             assert told.unknown is not None
             assert "erased" in told.unknown
-            checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
+            checked(certificate, sign(found, [SIGNER]))
 
 
 @pytest.mark.parametrize("method", [Scratch(), FineTuning()])
@@ -153,20 +150,20 @@ def test_without_noise_there_is_nothing_that_it_hides(method: Method) -> None:
         for certificate, found in served(history, method):
             assert found.predicate.restart is not None
             assert found.predicate.restart.hidden is None
-            checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
+            checked(certificate, sign(found, [SIGNER]))
 
 
 def test_a_settled_request_has_a_log_and_no_restart() -> None:
     with History.in_memory() as history:
-        engine = simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        engine = everybody(10)
         federation = Revocable(history, engine)
         federation.train(Rounds(3))
-        numbers = [history.requests.ask([name], Budget(8.0, 0.01)) for name in ("clinic-3", "clinic-4")]
+        numbers = [history.requests.ask([name], BUDGET) for name in ("clinic-3", "clinic-4")]
         federation.forget(Scratch(), Rounds(2))
         certificate = build_statement(history, numbers[1])
         found = build_annex(history, certificate)
         assert found.predicate.restart is None
-        checked(certificate, sign(found, [CryptoSigner(PRIVATE)]))
+        checked(certificate, sign(found, [SIGNER]))
 
 
 # What does not fit
@@ -218,7 +215,7 @@ def no_reason(document: dict[str, Any]) -> None:
 
 def enveloped(payload: bytes) -> bytes:
     pae = b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
-    signature = {"keyid": KEY.keyid, "sig": base64.b64encode(PRIVATE.sign(pae)).decode()}
+    signature = {"keyid": KEY.keyid, "sig": base64.b64encode(bytes.fromhex(SIGNER.sign(pae).signature)).decode()}
     document = {
         "payload": base64.b64encode(payload).decode(),
         "payloadType": PAYLOAD_TYPE,
@@ -308,7 +305,7 @@ def test_a_log_that_contradicts_its_certificate_is_refused_although_both_are_sig
         }
     )
     with pytest.raises(AnnexMismatchError, match="deletion log"):
-        checked(lying, sign(told, [CryptoSigner(PRIVATE)]))
+        checked(lying, sign(told, [SIGNER]))
 
 
 def changed(log: str, name: str, value: object) -> str:
@@ -323,22 +320,22 @@ def test_it_is_read_as_strictly_as_a_certificate(issued: tuple[History, Statemen
         b"{}",
         enveloped(canonical(document)),
         enveloped(json.dumps(json.loads(found.payload()), indent=1).encode()),
-        sign(certificate, [CryptoSigner(PRIVATE)]),
+        sign(certificate, [SIGNER]),
     ):
         with pytest.raises(AnnexMismatchError, match="cannot be used"):
             checked(certificate, content)
     with pytest.raises(NotACertificateError):
-        verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY])
+        verify(sign(found, [SIGNER]), [KEY])
     with pytest.raises(AnnexMismatchError, match="have to have signed an annex"):
-        checked(certificate, sign(found, [CryptoSigner(STRANGER)]))
+        checked(certificate, sign(found, [STRANGER]))
 
 
 def test_with_the_history_at_hand_it_has_to_say_what_the_history_says(
     issued: tuple[History, Statement, Annex],
 ) -> None:
     history, certificate, found = issued
-    content = sign(certificate, [CryptoSigner(PRIVATE)])
-    verify(content, [KEY], history=history, annex=sign(found, [CryptoSigner(PRIVATE)]))
+    content = sign(certificate, [SIGNER])
+    verify(content, [KEY], history=history, annex=sign(found, [SIGNER]))
     document = json.loads(found.payload())
     document["predicate"]["restart"]["method"] = "another one"
     with pytest.raises(AnnexMismatchError, match="the history says something else"):

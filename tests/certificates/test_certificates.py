@@ -32,7 +32,6 @@ from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Names,
 from rescind.certificates.verification import explain, verify
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.participants import blind_name
@@ -40,6 +39,7 @@ from rescind.ledger.commitments import canonical
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch, Sifu
 from rescind.testing.small import simulation
+from tests.builders import BUDGET, everybody
 
 PASSPHRASE = "correct horse battery"  # noqa: S105
 Change = Callable[[dict[str, Any]], None]
@@ -55,10 +55,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def served(history: History, method: Method, *names: str, secret: bool = True) -> int:
     """Train, let somebody leave, and give the request's number."""
-    engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=secret)
+    engine = everybody(30, secret_noise=secret)
     federation = Revocable(history, engine, seed=None if secret else b"s")
     federation.train(Rounds(12))
-    number = history.requests.ask(list(names or ("clinic-3",)), Budget(8.0, 0.01))
+    number = history.requests.ask(list(names or ("clinic-3",)), BUDGET)
     federation.forget(method, Rounds(2))
     return number
 
@@ -158,7 +158,7 @@ def test_without_model_and_history_it_says_what_is_not_checked(content: bytes, k
 
 def test_the_requester_finds_itself_by_its_receipt(history: tuple[History, int], content: bytes) -> None:
     made, number = history
-    assert made.ledger.pseudonyms(["clinic-3"]) == {}
+    assert "clinic-3" not in made.participants.all()
     (own,) = build_statement(made, number).predicate.forgotten
     assert blind_name(bytes.fromhex(made.participants.receipt("clinic-3")), "clinic-3") == own
     assert blind_name(bytes.fromhex(made.participants.receipt("clinic-4")), "clinic-4") != own
@@ -436,10 +436,10 @@ def test_noise_that_does_not_suffice_is_noticed_while_the_numbers_are_there(
     keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with History.in_memory() as made:
-        engine = simulation(30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+        engine = everybody(30)
         federation = Revocable(made, engine)
         federation.train(Rounds(12))
-        number = made.requests.ask(["clinic-3"], Budget(8.0, 0.01))
+        number = made.requests.ask(["clinic-3"], BUDGET)
         federation.forget(Last(), Rounds(1), level=ErasureLevel.OUTPUT)
         content = sign(build_statement(made, number), [load_signer(keys["operator"], PASSPHRASE)])
         assert checked(content, keys, history=made).unchecked == ("which model it is about: give the model's file",)

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History, LocalTraining
 from rescind.certificates.envelope import sign
@@ -25,7 +23,7 @@ from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts_of
 from rescind.core.calibration import Budget
-from rescind.core.facts import Mode, Sampling
+from rescind.core.facts import Mode
 from rescind.core.noise import GRID
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
@@ -35,15 +33,14 @@ from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, Last, StrictSifu
 from rescind.pages.certificate import render_certificate
 from rescind.testing.small import TRAINING, simulation
+from tests.builders import KEY, SIGNER, everybody
 
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
 NOISED = NoisedAverage(clip=0.5, denominator=10.0, noise_multiplier=8.0)
 
 
 def served(history: History, *, noised: bool) -> Statement:
     options: dict[str, Any] = {"public": NOISED.facts, "public_schedule": True} if noised else {}
-    engine = simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, **options)
+    engine = everybody(10, **options)
     federation = Revocable(history, engine, **({"server": NOISED} if noised else {}))
     federation.train(Rounds(6))
     number = history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
@@ -74,7 +71,7 @@ def fitting(found: Statement, **changes: Any) -> Statement:
 
 
 def checked(found: Statement, **options: Any) -> VerifiedCertificate:
-    return verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY], **options)
+    return verify(sign(found, [SIGNER]), [KEY], **options)
 
 
 def test_float32_by_code_of_the_clients_own_proves_nothing(instance: tuple[History, Statement]) -> None:
@@ -224,7 +221,7 @@ def test_whoever_took_part_in_no_round_before_the_restart_is_exact_in_dp_fedavg(
         with History.in_memory() as history:
             federation = Revocable(history, engine, NOISED)
             federation.train(Rounds(12))
-            names = sorted(history.ledger.identities())[:6]
+            names = sorted(history.participants.all())[:6]
             numbers = [history.requests.ask([name], Budget(0.7, 1e-5)) for name in names]
             federation.forget(StrictSifu(), Rounds(2), level=ErasureLevel.OUTPUT, together=True)
             served = {each.restart.branch for each in history.outcomes() if each.restart is not None}

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
 from rescind.certificates.envelope import sign
@@ -18,30 +16,25 @@ from rescind.certificates.predicate import Predicate, Sha256, Statement
 from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.checkpoints.tensors import save
-from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
-from rescind.core.facts import PrivacyScope, PublicHead, Sampling
+from rescind.core.facts import PrivacyScope, PublicHead
 from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.history.events import ErasureFinished, TrainingDoubted, record
+from rescind.history.events import ErasureFinished, TrainingDoubted
 from rescind.history.outcomes import find_outcomes, outcome_of
 from rescind.ledger.commitments import NO_HEAD
-from rescind.ledger.records import ErasureLevel, Span
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last, Method, Scratch, Sifu, StrictSifu
 from rescind.testing.small import simulation
+from tests.builders import BUDGET, KEY, SIGNER, entries_of, everybody, rounds_of
 
-PRIVATE = Ed25519PrivateKey.generate()
-OPERATOR, KEY = CryptoSigner(PRIVATE), SSlibKey.from_crypto(PRIVATE.public_key())
-BUDGET = Budget(8.0, 0.01)
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 
 
 @pytest.fixture
 def federation() -> Iterator[Revocable]:
-    engine = simulation(
-        30, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public=HEAD, public_schedule=True
-    )
+    engine = everybody(30, public=HEAD, public_schedule=True)
     with History.in_memory() as history:
         made = Revocable(history, engine)
         made.train(Rounds(12))
@@ -55,7 +48,7 @@ def forgotten(federation: Revocable, name: str, method: Method) -> int:
 
 
 def certified(federation: Revocable, number: int) -> bytes:
-    return sign(build_statement(federation.history, number), [OPERATOR])
+    return sign(build_statement(federation.history, number), [SIGNER])
 
 
 def checked(content: bytes, federation: Revocable) -> VerifiedCertificate:
@@ -173,7 +166,7 @@ def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revo
     found = build_statement(federation.history, number)
     federation.train(Rounds(5))
     later = build_statement(federation.history, number)
-    asked = next(federation.history.ledger.entries("request"))
+    asked = entries_of(federation.history, "request")[0]
     for model, head in (
         (later.subject[0].digest.sha256, found.subject[1].digest.sha256),
         (found.subject[0].digest.sha256, "0" * 64),
@@ -185,9 +178,9 @@ def test_another_model_or_head_is_still_found_after_more_rounds(federation: Revo
             for each, digest in zip(found.subject, (model, head), strict=True)
         )
         lie = found.model_copy(update={"subject": subjects})
-        verify(sign(lie, [OPERATOR]), [KEY])
+        verify(sign(lie, [SIGNER]), [KEY])
         with pytest.raises(HistoryMismatchError):
-            checked(sign(lie, [OPERATOR]), federation)
+            checked(sign(lie, [SIGNER]), federation)
 
 
 def test_every_head_since_it_was_served_gives_the_same_again(federation: Revocable) -> None:
@@ -295,7 +288,7 @@ def test_a_model_that_was_trained_on_under_doubt_does_not_pass_for_the_certified
     number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
     content = certified(federation, number)
     federation.train(Rounds(4))
-    record(history.ledger, TrainingDoubted(1, 3, "updates were too long"), "2026-01-01T00:00:00+00:00")
+    history.journal.record(TrainingDoubted(1, 3, "updates were too long"))
     with pytest.raises(ModelMismatchError):
         verify(content, [KEY], model=saved(federation, tmp_path), history=history)
 
@@ -312,7 +305,7 @@ def test_only_models_that_a_claim_is_about_are_certified(federation: Revocable) 
     # Whoever signs something else is found out.
     for lie in ("1.2", "1.4", "1.5", "0.3"):
         predicate = chosen.predicate.model_copy(update={"model": lie})
-        content = sign(chosen.model_copy(update={"predicate": predicate}), [OPERATOR])
+        content = sign(chosen.model_copy(update={"predicate": predicate}), [SIGNER])
         with pytest.raises(HistoryMismatchError):
             checked(content, federation)
 
@@ -321,7 +314,7 @@ def test_a_forgotten_client_that_trains_behind_the_noise_is_found(federation: Re
     """A server that lets the leaver train on after it was hidden; its certificate does not verify."""
     number, history = forgotten(federation, "clinic-3", Sifu()), federation.history
     (leaver,) = history.timeline.requests[0].request.group
-    (present,) = [round_.participants for round_ in history.ledger.rounds(Span(1, 2, 2))]
+    (present,) = [round_.participants for round_ in rounds_of(history, 1, 2, 2)]
     assert leaver not in present["client"]
     claim = outcome_of(history.timeline, number)
     assert has_touched(history, history.head, claim, ModelId(1, 2)) is False

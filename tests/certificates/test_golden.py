@@ -5,7 +5,6 @@ Written anew by ``python tests/certificates/test_golden.py``, after a change tha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,106 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
 from rescind.certificates.envelope import sign
-from rescind.certificates.issue import build_guarantee, describe_facts, describe_noised_rounds, describe_training
 from rescind.certificates.keys import load_public_key
-from rescind.certificates.predicate import (
-    CERTIFICATE_TYPE,
-    REPORT_TYPE,
-    STATEMENT_TYPE,
-    Erasure,
-    Evidence,
-    Names,
-    Noise,
-    Predicate,
-    Sha256,
-    Solving,
-    Statement,
-    Subject,
-)
 from rescind.certificates.verification import verify
-from rescind.certificates.wording import NOISE_SOURCE, write_texts
-from rescind.core.calibration import Budget
-from rescind.core.facts import Facts, Mode, PrivacyScope, Sampling
-from rescind.core.noise import GRID
-from rescind.core.regularity import SoftmaxL2
-from rescind.core.summary import Request
-from rescind.core.training import LocalTraining
+from rescind.core.facts import Mode
+from tests.certificates.golden_statements import MODES, golden
 
 FOLDER = Path(__file__).parent / "golden"
 # Published on purpose: it signs nothing but these.
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-MODES = list(Mode)
-TRAINING = LocalTraining(5, 0.5, SoftmaxL2(0.01, 1.0))
-FACTS = Facts(TRAINING, Sampling.POISSON, True, False, True, sample=0.3, frozen="e" * 64, solved=True)
-
-
-def golden(mode: Mode) -> Statement:
-    # The strict one is of DP-FedAvg, which is never solved, so that every part is in one of the files.
-    facts = describe_facts(replace(FACTS, solved=mode is not Mode.STRICT), 7850)
-    training = describe_training(TRAINING)
-    noised = mode in (Mode.INSTANCE, Mode.HEURISTIC)
-    noise = Noise(sigma=0.125, grid=GRID, source=NOISE_SOURCE, earlier=1) if noised else None
-    rounds = describe_noised_rounds(0.5, 0.5, 10.0, 40, 36) if mode is Mode.STRICT else None
-    request = Request(frozenset({1}), Budget(5.0, 1e-5))
-    proven = mode in (Mode.STRICT, Mode.INSTANCE)
-    solving = (
-        Solving(tolerance=1e-5, most_bytes=16_000_000, most_rounds=100, solved=True) if mode is Mode.EXACT else None
-    )
-    texts = write_texts(
-        mode,
-        PrivacyScope.GROUP,
-        facts,
-        training,
-        frozen=FACTS.frozen,
-        noised_rounds=rounds is not None,
-        solved=solving is not None,
-    )
-    return Statement(
-        type_=STATEMENT_TYPE,
-        subject=(
-            Subject(name="model", digest=Sha256(sha256="a" * 64)),
-            Subject(name="head of the history", digest=Sha256(sha256="b" * 64)),
-        ),
-        predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
-        predicate=Predicate(
-            **texts,
-            version=1,
-            run="0123456789abcdef",
-            model="1.5",
-            names=Names(operator="City Hospitals", federation="heart", model=None),
-            request=23,
-            asked="2026-11-01T12:00:00+00:00",
-            asked_by="the operator",
-            signed_request=None,
-            first_deadline="2026-12-01T12:00:00+00:00",
-            approved=None,
-            deadline="2026-12-01T12:00:00+00:00",
-            forgotten=("c" * 64, "d" * 64),
-            rows=(),
-            mode=mode.value,
-            scope="group",
-            facts=facts,
-            guarantee=build_guarantee(request, facts.parameters, noise, rounds) if proven else None,
-            noise=noise,
-            rounds=rounds,
-            trained=("head.bias", "head.weight"),
-            frozen=FACTS.frozen,
-            training=training,
-            solving=solving,
-            erasure=Erasure(
-                level="purge",
-                completed="2026-11-02T12:00:00+00:00",
-                log="f" * 64,
-                stays=("a digest",),
-                unreachable=(),
-            ),
-            body=None,
-            reasons=("the rounds were drawn again",) if mode is Mode.HEURISTIC else (),
-            evidence=()
-            if mode is Mode.EXACT
-            else (Evidence(what="an attack", found="epsilon at least 0.1, with 95 %", bound="epsilon 5"),),
-        ),
-    )
 
 
 def written(mode: Mode) -> bytes:

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
 from rescind.certificates.envelope import sign
@@ -18,22 +16,18 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Erasure, Evidence, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Last
 from rescind.pages.certificate import render_certificate
-from rescind.testing.small import simulation
-
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+from tests.builders import KEY, SIGNER, everybody
 
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[Statement]:
     with History.in_memory() as history:
-        federation = Revocable(history, simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
+        federation = Revocable(history, everybody(10))
         federation.train(Rounds(6))
         number = history.requests.ask(["clinic-1"], Budget(5.0, 1e-5))
         federation.forget(Last(), Rounds(2), level=ErasureLevel.OUTPUT)
@@ -47,7 +41,7 @@ def altered(found: Statement, part: str = "", **changes: Any) -> Statement:
 
 
 def checked(found: Statement) -> VerifiedCertificate:
-    return verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY])
+    return verify(sign(found, [SIGNER]), [KEY])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rescind.core.facts import Mode
 from rescind.pages.certificate import render_certificate
 from rescind.pages.drawings import draw_chances, draw_days
 from rescind.pages.summary import day_of, summarise
-from tests.certificates.test_golden import MODES, golden
+from tests.certificates.golden_statements import MODES, golden
 
 SIGNED = "signed by " + "5" * 64
 

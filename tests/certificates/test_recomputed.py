@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History
 from rescind import forgetting as forgetting_module
@@ -20,29 +18,26 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import VerifiedCertificate, verify
 from rescind.checkpoints.tensors import digest
 from rescind.core.calibration import Budget
-from rescind.core.facts import Facts, Mode, Sampling
+from rescind.core.facts import Facts, Mode
 from rescind.core.planning import Candidate
 from rescind.core.sensitivity import first_joined, group_sensitivity
 from rescind.core.summary import Request, Summary
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
-from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled, record
+from rescind.history.events import BranchRetrained, ErasureFinished, RequestSettled
 from rescind.history.participants import Participants
 from rescind.history.recorder import Recorder
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
-from rescind.testing.small import simulation
 from rescind.views.knowledge import find_known
-
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
+from tests.builders import KEY, SIGNER, everybody, skip_checks
 
 
 def engine(clients: int = 10) -> Simulation:
-    return simulation(clients, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(clients)
 
 
 @pytest.fixture
@@ -60,13 +55,13 @@ def forgotten(federation: Revocable, method: Method, level: ErasureLevel = Erasu
 
 def audited(federation: Revocable, number: int = 1) -> VerifiedCertificate:
     history = federation.history
-    return verify(sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), [KEY], history=history)
+    return verify(sign(build_statement(history, number), [SIGNER]), [KEY], history=history)
 
 
 @pytest.fixture
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the recorder write down whatever it is told."""
-    monkeypatch.setattr(Recorder, "_check_restart", lambda *_: None)
+    skip_checks(monkeypatch)
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, **lies: Any) -> None:
@@ -112,7 +107,7 @@ def test_who_came_after_the_noise_and_leaves_takes_nothing_from_who_left_before(
 def test_a_request_is_not_settled_while_the_model_knows_its_clients(federation: Revocable) -> None:
     history = federation.history
     (filed,) = history.timeline.requests
-    record(history.ledger, RequestSettled(filed.number), filed.time)
+    history.journal.record(RequestSettled(filed.number))
     history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
     with pytest.raises(HistoryMismatchError, match="never to have seen them"):
         audited(federation)
@@ -166,11 +161,10 @@ def test_the_model_that_a_restart_led_to_is_the_recorded_one(
     federation: Revocable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = digest(federation.history.model(federation.history.newest))
-    time = next(federation.history.ledger.entries("request")).time
 
     def record_retrained(recorder: Recorder) -> None:
         event = BranchRetrained(recorder.model_id.branch, recorder.model_id.round, old)
-        record(federation.history.ledger, event, time)
+        federation.history.journal.record(event)
 
     monkeypatch.setattr(Recorder, "record_retrained", record_retrained)
     forgotten(federation, Scratch())

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from rescind import History
 from rescind.checkpoints.tensors import chunks, digest, read, read_remarks, save
 from rescind.cli import app
-from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.errors import DamagedCheckpointError
 from rescind.forgetting import Revocable
@@ -27,6 +26,7 @@ from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.views.remarks import describe_release
 from rescind.views.remarks import read_remarks as read_own
+from tests.builders import BUDGET
 
 SMALL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with History(folder / "history") as history:
         federation = Revocable(history, simulation(4, rate=1.0), seed=b"s")
         federation.train(Rounds(2))
-        history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+        history.requests.ask(["clinic-1"], BUDGET)
         federation.forget(Scratch(), Rounds(1))
         federation.release(folder / "model")
     with pytest.MonkeyPatch.context() as patch:

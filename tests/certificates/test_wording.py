@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.certificates.envelope import sign
@@ -42,9 +40,8 @@ from rescind.methods.method import Certifying
 from rescind.pages.certificate import render_certificate
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, simulation
+from tests.builders import BUDGET, KEY, SIGNER, everybody
 
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
 HEAD = PublicHead(initial_norm=0.0, parameters=21, batch=15)
 NOISED = NoisedAverage(clip=0.5, denominator=10.0, noise_multiplier=8.0)
 LISTED = ("title", "claim", "counterfactual", "sampling", "constants", "public", "assumptions", "not_claimed")
@@ -53,10 +50,9 @@ LISTED = ("title", "claim", "counterfactual", "sampling", "constants", "public",
 def made(history: History, method: Method, *, level: ErasureLevel = ErasureLevel.OUTPUT, **options: Any) -> int:
     """Train ten clients, let one leave, and return the request's number."""
     server = {"server": NOISED} if options.get("public") == NOISED.facts else {}
-    chosen: dict[str, Any] = {"sampling": Sampling.EVERYBODY, "rate": None, "secret_noise": True} | options
-    federation = Revocable(history, simulation(10, **chosen), **server)
+    federation = Revocable(history, everybody(10, **options), **server)
     federation.train(Rounds(6))
-    number = history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+    number = history.requests.ask(["clinic-1"], BUDGET)
     federation.forget(method, Rounds(2), level=level)
     return number
 
@@ -87,7 +83,7 @@ def altered(found: Statement, **changes: Any) -> Statement:
 
 
 def checked(found: Statement, **options: Any) -> VerifiedCertificate:
-    return verify(sign(found, [CryptoSigner(PRIVATE)]), [KEY], **options)
+    return verify(sign(found, [SIGNER]), [KEY], **options)
 
 
 def fitting(found: Statement, mode: Mode, **changes: Any) -> Statement:
@@ -338,7 +334,7 @@ def test_each_scope_counts_the_largest_sum(scope: str, sums: tuple[int, int]) ->
         federation = Revocable(history, engine, server)
         federation.train(Rounds(6))
         for names, counted in zip((["clinic-1", "clinic-2"], ["clinic-3"]), sums, strict=True):
-            number = history.requests.ask(names, Budget(8.0, 0.01), scope=PrivacyScope(scope))
+            number = history.requests.ask(names, BUDGET, scope=PrivacyScope(scope))
             federation.forget(Dp(), Rounds(2), level=ErasureLevel.OUTPUT)
             rounds = checked(build_statement(history, number), history=history).statement.predicate.rounds
             assert rounds is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,13 @@ from rescind.core.facts import PrivacyScope
 from rescind.engines.complaints import Complaint, recognise
 from rescind.engines.rows import check_row, find_left_out, to_numpy
 from rescind.flower.server.grid import describe
-from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.builders import rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(3).shards
 Load = Callable[[str], tuple[Any, ...]]
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def rows(name: str) -> tuple[Any, Any]:
@@ -115,7 +109,7 @@ def test_every_message_of_ours_is_known_again(complaint: Complaint) -> None:
 
 
 def participants(history: History) -> list[int]:
-    return [len(each.clients) for each in history.ledger.rounds(Span(0, 1, history.newest.round))]
+    return [len(each.clients) for each in rounds_of(history, 0, 1, history.newest.round)]
 
 
 @pytest.mark.parametrize("names", [["clinic-0"], ["clinic-0", "clinic-1"]])
@@ -195,7 +189,7 @@ def test_rows_can_be_named_by_a_tensor(history: History, removed: Any) -> None:
     run(history, grid(in_torch, ["clinic-0"]), 1)
     history.requests.ask(["clinic-0"], Budget(1.0, 1e-5), scope=PrivacyScope.RECORDS)
     run(history, grid(in_torch, ["clinic-0"], removed=removed, request=1), 1)
-    (round_,) = history.ledger.rounds(Span(1, 1, 1))
+    (round_,) = rounds_of(history, 1, 1, 1)
     assert round_.participants["weight"].tolist() == [len(rows("clinic-0")[1]) - 2]
 
 

@@ -6,14 +6,13 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
@@ -28,7 +27,6 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
-from securesystemslib.signer import CryptoSigner, SSlibKey
 
 import rescind.flower
 import rescind.flower.server.run as run_module
@@ -48,86 +46,26 @@ from rescind.flower.server.run import ModelFile
 from rescind.flower.server.servers import raise_distances
 from rescind.forgetting import Revocable
 from rescind.history.naming import name_key
+from rescind.history.requests import Requests
 from rescind.history.witnesses import LOGGED, read_heads
-from rescind.ledger.records import ErasureLevel, Span
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine
 from rescind.testing.grid import InProcessGrid
-from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
-from tests.recording import wrap
-
-CLINICS = federation(6).shards
-TRAINED = ["head.bias", "head.weight"]
-SEED = b"a federation for tests 0"
-Change = Callable[[RecordDict, Context], None]
-
-
-def accuracy(arrays: ArrayRecord, name: str) -> float:
-    rows, labels = CLINICS[name].features, CLINICS[name].labels
-    rows = rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
-    logits = rows @ arrays["head.weight"].numpy().T + arrays["head.bias"].numpy()
-    return float((logits.argmax(axis=1) == labels).mean())
-
-
-def client_app(change: Change | None = None) -> ClientApp:
-    """Return an app that trains with our helper; ``change`` alters what it sends."""
-    app = ClientApp()
-
-    @app.query()
-    def query(msg: Message, context: Context) -> Message:
-        return rescind.flower.identify(msg, context)
-
-    @app.train()
-    def train(msg: Message, context: Context) -> Message:
-        shard = CLINICS[str(context.node_config["client-id"])]
-        reply = rescind.flower.train_head(
-            msg, context, shard.features, shard.labels, limits=rescind.flower.Limits(batch=4)
-        )
-        if change is not None:
-            change(reply.content, context)
-        return reply
-
-    @app.evaluate()
-    def evaluate(msg: Message, context: Context) -> Message:
-        told = rescind.flower.report_distance(msg, context)
-        if told is not None:
-            return told
-        (arrays,) = msg.content.array_records.values()
-        name = str(context.node_config["client-id"])
-        metrics = MetricRecord({"accuracy": accuracy(arrays, name), "num-examples": len(CLINICS[name].labels)})
-        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
-
-    return app
-
-
-def grid(change: Change | None = None, clients: int = 6, authenticated: bool = False) -> InProcessGrid:
-    nodes = {name: {"client-id": name} for name in list(CLINICS)[:clients]}
-    return InProcessGrid(client_app(change), nodes, authenticated=authenticated)
-
-
-def initial() -> ArrayRecord:
-    return ArrayRecord(
-        {
-            "body": Array(np.arange(5, dtype=np.float32)),
-            "head.weight": Array(np.zeros((CLASSES, FEATURES))),
-            "head.bias": Array(np.zeros(CLASSES)),
-        }
-    )
-
-
-def recorded(history: History, strategy: Any = None, **options: Any) -> Recorded:
-    chosen = {"training": TRAINING, "trained": TRAINED, "seed": SEED} | options
-    return wrap(strategy or fedavg(), history, **chosen)
-
-
-def fedavg(**options: Any) -> FedAvg:
-    return FedAvg(**({"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1} | options))
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
+from rescind.testing.small import CLASSES, FEATURES, TRAINING, simulation
+from tests import recording
+from tests.builders import BUDGET, KEY, SIGNER, entries_of, labels_of, register, rounds_of
+from tests.recording import (
+    CLINICS,
+    SEED,
+    TRAINED,
+    Change,
+    client_app,
+    fedavg,
+    grid,
+    initial,
+    recorded,
+)
 
 
 def engine_of(strategy: Recorded, on: InProcessGrid) -> Any:
@@ -187,8 +125,8 @@ def test_a_grid_and_the_simulator_leave_the_same_history(history: History, optio
         own, simulated = history.model(history.newest), other.model(other.newest)
         for name, tensor in simulated.items():
             np.testing.assert_allclose(own[f"head.{name}"], tensor, rtol=1e-12, atol=1e-15)
-        rounds, expected = (list(each.ledger.rounds(Span(0, 1, 8))) for each in (history, other))
-        names = [each.ledger.identities() for each in (history, other)]
+        rounds, expected = (rounds_of(each, 0, 1, 8) for each in (history, other))
+        names = [each.participants.all() for each in (history, other)]
         for one, two in zip(rounds, expected, strict=True):
             distances = [
                 {name: each.participants["distance"][each.clients == known[name]].tolist() for name in known}
@@ -202,12 +140,12 @@ def test_a_grid_and_the_simulator_leave_the_same_history(history: History, optio
 def test_what_is_forgotten_on_a_grid_is_forgotten_as_in_the_simulator(history: History) -> None:
     strategy = recorded(history, level=ErasureLevel.OUTPUT)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
-    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], BUDGET)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
     with History.in_memory() as other:
         revocable = Revocable(other, simulation(6, sampling=Sampling.EVERYBODY, rate=None), seed=SEED)
         revocable.train(rescind.flower.Rounds(12))
-        other.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+        other.requests.ask(["clinic-2"], BUDGET)
         revocable.forget(Sifu(), rescind.flower.Rounds(12), level=ErasureLevel.OUTPUT)
         (own,), (simulated,) = history.outcomes(), other.outcomes()
         assert own.restart is not None
@@ -244,7 +182,7 @@ def test_with_equal_weights_what_clients_tell_is_checked_and_weighs_nothing(hist
     assert replies.batch == 1000
     # Nothing is made of what it tells, so that may change; what is no number of examples is refused as ever.
     rescind.flower.run(strategy, grid(tell), initial(), num_rounds=3)
-    recorded_rounds = list(history.ledger.rounds(Span(0, 1, 3)))
+    recorded_rounds = rounds_of(history, 0, 1, 3)
     assert [len(each.clients) for each in recorded_rounds] == [6, 6, 5]
     assert all((each.participants["weight"] == 1).all() for each in recorded_rounds)
 
@@ -272,7 +210,7 @@ def test_nodes_that_do_not_come_are_an_error_after_the_timeout(history: History)
 def test_empty_and_small_rounds_are_rounds_and_are_not_drawn_again(history: History) -> None:
     strategy = recorded(history, rate=0.1)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=12)
-    sizes = [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 12))]
+    sizes = [len(each.clients) for each in rounds_of(history, 0, 1, 12)]
     assert 0 in sizes
     assert len(sizes) == 12
 
@@ -283,14 +221,14 @@ def test_a_silent_client_is_absent_and_its_return_is_nothing_special(history: Hi
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     on.failing.clear()
     rescind.flower.run(strategy, on, initial(), num_rounds=4)
-    assert [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 4))] == [5, 5, 6, 6]
+    assert [len(each.clients) for each in rounds_of(history, 0, 1, 4)] == [5, 5, 6, 6]
 
 
 def test_all_silent_is_an_empty_round(history: History) -> None:
     on = grid(authenticated=True)
     on.failing.update(CLINICS)
     rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
-    assert [len(each.clients) for each in history.ledger.rounds(Span(0, 1, 2))] == [0, 0]
+    assert [len(each.clients) for each in rounds_of(history, 0, 1, 2)] == [0, 0]
 
 
 # Names
@@ -300,9 +238,9 @@ def test_an_authenticated_client_is_its_key_and_is_called_by_its_name(history: H
     on = grid(authenticated=True)
     rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
     keys = {name: name_key(InProcessGrid.key(name)) for name in CLINICS}
-    known = history.ledger.identities()
+    known = history.participants.all()
     assert set(known) == set(keys.values())
-    assert history.ledger.labels() == {known[key]: name for name, key in keys.items()}
+    assert labels_of(history) == {known[key]: name for name, key in keys.items()}
     assert history.participants.find(["clinic-4"]) == {known[keys["clinic-4"]]}
     assert history.run.facts.sources.identity is Source.CHECKED
     # They are asked once whether they want to leave, not who they are.
@@ -311,7 +249,7 @@ def test_an_authenticated_client_is_its_key_and_is_called_by_its_name(history: H
 
 def test_who_is_not_authenticated_is_what_it_says(history: History) -> None:
     rescind.flower.run(recorded(history), grid(), initial(), num_rounds=1)
-    assert set(history.ledger.identities()) == set(CLINICS)
+    assert set(history.participants.all()) == set(CLINICS)
     assert history.run.facts.sources.identity is Source.REPORTED
 
 
@@ -350,7 +288,7 @@ def test_a_client_that_is_silent_when_asked_who_it_is_does_not_take_part_under_a
     rescind.flower.run(strategy, again, initial(), num_rounds=2)
     again.failing.clear()
     rescind.flower.run(strategy, again, initial(), num_rounds=4)
-    assert set(history.ledger.identities()) == set(CLINICS) - {"clinic-1"}
+    assert set(history.participants.all()) == set(CLINICS) - {"clinic-1"}
 
 
 def test_an_unregistered_node_has_no_place_where_the_others_are_registered(history: History) -> None:
@@ -361,19 +299,19 @@ def test_an_unregistered_node_has_no_place_where_the_others_are_registered(histo
     on = Mixed(client_app(), {name: {"client-id": name} for name in CLINICS})
     rescind.flower.run(recorded(history), on, initial(), num_rounds=2)
     assert history.run.facts.sources.identity is Source.CHECKED
-    assert len(history.ledger.identities()) == 6
+    assert len(history.participants.all()) == 6
 
 
 def test_labels_are_written_for_clients_that_are_drawn_later_too(history: History) -> None:
     on = grid(authenticated=True)
     rescind.flower.run(recorded(history, rate=0.3), on, initial(), num_rounds=15)
-    assert sorted(history.ledger.labels()) == sorted(history.ledger.identities().values())
-    assert len(history.ledger.labels()) == 6
+    assert sorted(labels_of(history)) == sorted(history.participants.all().values())
+    assert len(labels_of(history)) == 6
 
 
 def test_a_request_by_label_is_about_every_key_that_was_called_so(history: History) -> None:
     rescind.flower.run(recorded(history), grid(authenticated=True), initial(), num_rounds=1)
-    history.ledger.register(["an old key"], "2026-11-01T12:00:00+00:00")
+    register(history, "an old key")
     history.participants.label({"an old key": "clinic-4"})
     assert len(history.participants.find(["clinic-4"])) == 2
 
@@ -658,10 +596,10 @@ def test_a_hostile_reply_is_rejected_recorded_and_changes_nothing(history: Histo
     rescind.flower.run(strategy, on, initial(), num_rounds=1)
     hostile_now = True
     rescind.flower.run(strategy, on, initial(), num_rounds=3)
-    rounds = list(history.ledger.rounds(Span(0, 1, 3)))
+    rounds = rounds_of(history, 0, 1, 3)
     assert [len(each.clients) for each in rounds] == [6, 5, 5]
-    entries = list(history.ledger.entries("rejection"))
-    pseudonym = history.ledger.pseudonyms(["clinic-2"])["clinic-2"]
+    entries = entries_of(history, "rejection")
+    pseudonym = history.participants.all()["clinic-2"]
     assert [entry.model_id for entry in entries] == [ModelId(0, 2), ModelId(0, 3)]
     for entry in entries:
         ((client, told),) = entry.body["rejected"]
@@ -697,13 +635,13 @@ def test_where_half_of_the_clients_train_otherwise_the_declaration_is_doubted(
     assert "since model 0.3: 3 of 6 replies" in doubt
     assert sum(doubt in record.getMessage() for record in caplog.records if record.levelname == "WARNING") == 1
     liars.clear()
-    history.requests.ask(["clinic-0"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-0"], BUDGET)
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     # Where nobody says how to forget it is done so that it can be certified.
-    history.requests.ask(["clinic-1"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-1"], BUDGET)
     rescind.flower.run(strategy, on, initial(), num_rounds=2)
     history.lift_doubts("three clinics trained by an old app")
-    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], BUDGET)
     rescind.flower.run(strategy, on, initial(), num_rounds=1, **last)
     modes = [outcome.restart.planned and outcome.restart.planned.candidate.mode for outcome in history.outcomes()]
     assert modes == [Mode.HEURISTIC, Mode.EXACT, Mode.INSTANCE]
@@ -718,7 +656,7 @@ def test_what_was_begun_goes_on_by_its_own_method_though_it_is_doubted_since(his
 
     on, strategy = grid(by_some), recorded(history)
     rescind.flower.run(strategy, on, initial(), num_rounds=12)
-    history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    history.requests.ask(["clinic-2"], BUDGET)
     liars.update(["clinic-3", "clinic-4", "clinic-5"])
 
     def die(round_: int, arrays: ArrayRecord) -> None:
@@ -786,7 +724,7 @@ def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds
     strategy = recorded(history, Telling(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1))
     rescind.flower.run(strategy, grid(clients=5), initial(), num_rounds=4)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=6)
-    history.requests.ask([list(CLINICS)[5]], Budget(8.0, 0.01))
+    history.requests.ask([list(CLINICS)[5]], BUDGET)
     evaluated: list[int] = []
     result = rescind.flower.run(
         strategy,
@@ -800,7 +738,7 @@ def test_after_an_exact_forgetting_strategy_and_clients_are_told_how_many_rounds
     assert told == [1, 2, 3, 4, 5, 6, 5, 6]
     assert evaluated == sorted(result.train_metrics_clientapp) == [5, 6]
     # After noise, and by a rule about a branch, they are the branch's.
-    history.requests.ask([next(iter(CLINICS))], Budget(8.0, 0.01))
+    history.requests.ask([next(iter(CLINICS))], BUDGET)
     rescind.flower.run(strategy, grid(), initial(), num_rounds=2, method=Last())
     rescind.flower.run(strategy, grid(), initial(), until=Rounds(3))
     assert told[8:] == [1, 2, 3]
@@ -1020,9 +958,8 @@ def test_of_a_networks_training_nothing_need_be_stated(history: History) -> None
     assert (statement.predicate.mode, statement.predicate.model) == ("exact", "1.3")
     stated = statement.predicate.training
     assert (stated.loss, stated.steps, stated.learning_rate) == ("NetworkLoss", None, None)
-    key = Ed25519PrivateKey.generate()
-    content = sign(statement, [CryptoSigner(key)])
-    verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
+    content = sign(statement, [SIGNER])
+    verify(content, [KEY], history=history)
 
 
 @pytest.mark.parametrize(
@@ -1042,7 +979,7 @@ def test_what_a_network_can_be_made_of_is_told_before_anything_is_recorded(
     strategy = Recorded(fedavg(), history, trained=trained)
     if words is None:
         rescind.flower.run(strategy, on, arrays, num_rounds=1)
-        assert len(next(iter(history.ledger.rounds(Span(0, 1, 1)))).participants) == 2
+        assert len(rounds_of(history, 0, 1, 1)[0].participants) == 2
         return
     with pytest.raises(ValueError, match=words):
         rescind.flower.run(strategy, on, arrays, num_rounds=1)
@@ -1110,7 +1047,7 @@ def test_the_head_that_a_client_logs_was_committed_before(tmp_path: Path, caplog
     def look(content: RecordDict, context: Context) -> None:
         (told,) = context.state.config_records["rescind.witnessed"].values()
         with History(tmp_path / "history", create=False) as elsewhere:
-            committed = [entry.head.hex() for entry in elsewhere.ledger.entries()]
+            committed = [entry.head.hex() for entry in entries_of(elsewhere)]
         assert told in committed
 
     with History(tmp_path / "history") as history, caplog.at_level(logging.INFO):
@@ -1139,7 +1076,7 @@ def test_clients_whose_updates_are_masked_tell_their_distances(history: History)
     assert history.run.facts.sources.distances is Source.REPORTED
     with History.in_memory() as plain:
         rescind.flower.run(recorded(plain), InProcessGrid(client_app(), nodes), initial(), num_rounds=3)
-        for one, two in zip(*(each.ledger.rounds(Span(0, 1, 3)) for each in (history, plain)), strict=True):
+        for one, two in zip(*(rounds_of(each, 0, 1, 3) for each in (history, plain)), strict=True):
             np.testing.assert_allclose(one.participants["distance"], two.participants["distance"], rtol=1e-8)
             np.testing.assert_allclose(one.update_norm, two.update_norm, rtol=1e-9)
 
@@ -1155,7 +1092,7 @@ def test_a_client_that_does_not_tell_its_distance_counts_as_far_away(history: Hi
 
     nodes = {name: {"client-id": name} for name in list(CLINICS)[:2]}
     rescind.flower.run(recorded(history, masked=True), InProcessGrid(app, nodes), initial(), num_rounds=1)
-    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    (round_,) = rounds_of(history, 0, 1, 1)
     longest = TRAINING.longest_update(0.0)
     assert longest is not None
     np.testing.assert_allclose(round_.participants["distance"], longest + round_.update_norm)
@@ -1164,7 +1101,7 @@ def test_a_client_that_does_not_tell_its_distance_counts_as_far_away(history: Hi
     on = InProcessGrid(echoing(), {"a": {}, "b": {}})
     with History.in_memory() as other:
         rescind.flower.run(recorded(other, training=network, masked=True), on, initial(), num_rounds=1)
-        (round_,) = other.ledger.rounds(Span(0, 1, 1))
+        (round_,) = rounds_of(other, 0, 1, 1)
         assert list(round_.participants["distance"]) == [NO_BOUND] * 2
 
 
@@ -1254,7 +1191,7 @@ def test_strict_constants_that_promise_too_little_are_refused(history: History) 
         rescind.flower.run(recorded(history, public=few), grid(), initial(), num_rounds=1)
     small = PublicHead(0.0, CLASSES * (FEATURES + 1), 13)
     rescind.flower.run(recorded(history, public=small), grid(), initial(), num_rounds=1)
-    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    (round_,) = rounds_of(history, 0, 1, 1)
     assert round_.participants["weight"].max() <= 13
 
 
@@ -1359,7 +1296,7 @@ def test_who_asks_while_a_run_trains_is_forgotten_in_the_same_run(
     on = grid(asking.on_reply(ModelId(0, 4)))
     with caplog.at_level("INFO", "flwr"):
         result = asking.run(on, num_rounds=6, method=Scratch())
-    assert asking.history.ledger.last_round(0) == 4
+    assert asking.history.newest_of(0).round == 4
     check_forgotten(asking, result, branch=1, rounds=6)
     assert asking.files
     assert f"request {asking.number} is planned (exact)" in caplog.text
@@ -1423,12 +1360,12 @@ def test_who_asks_while_clients_evaluate_is_not_in_what_the_server_evaluates(ask
 
 def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_same_run(asking: Asking) -> None:
     asking.run(grid(), num_rounds=2)
-    first = asking.history.requests.ask(["clinic-2"], Budget(8.0, 0.01))
+    first = asking.history.requests.ask(["clinic-2"], BUDGET)
     result = asking.run(grid(asking.on_reply(ModelId(1, 2))), num_rounds=3, method=Last())
     assert [each.asked.number for each in asking.history.outcomes()] == [first, asking.number]
     # The first one's branch knows who asked, and so it is finished and not looked at.
     assert asking.evaluated == [ModelId(2, 1), ModelId(2, 2), ModelId(2, 3)]
-    assert asking.history.ledger.last_round(1) == 3
+    assert asking.history.newest_of(1).round == 3
     assert sorted(result.evaluate_metrics_serverapp) == [1, 2, 3]
     assert asking.files
     assert not any(asking.files)
@@ -1440,7 +1377,7 @@ def test_who_asks_while_somebody_else_is_being_forgotten_is_forgotten_in_the_sam
 def test_a_request_about_clients_whom_the_model_does_not_know_interrupts_no_run(asking: Asking) -> None:
     """The stranger was heard of, and never took part."""
     asking.run(grid(), num_rounds=2)
-    asking.history.ledger.register(["stranger"], "2026-11-01T12:00:00+00:00")
+    register(asking.history, "stranger")
 
     def ask(content: RecordDict, context: Context) -> None:
         if asking.history.newest == ModelId(0, 2) and not asking.number:
@@ -1489,7 +1426,7 @@ sys.exit(bool({heavy} & sys.modules.keys() or servers))
 def test_an_accuracy_that_ends_no_training_is_not_logged_as_if_it_did(
     history: History, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(globals(), "accuracy", lambda *_: 0.76999)
+    monkeypatch.setattr(recording, "accuracy", lambda *_: 0.76999)
     rescind.flower.run(recorded(history), grid(), initial(), until=Accuracy(0.77, most=2))
     assert "have a mean accuracy of 76.9%" in caplog.text
     assert "77.0" not in caplog.text
@@ -1511,11 +1448,14 @@ def test_what_people_call_a_client_is_written_with_its_first_round(
     joining = grid(ask, authenticated=True)
     seen: list[str] = []
 
-    def die(*_: object) -> None:
+    record_plan = Requests.record_plan
+
+    def die(*given: Any) -> None:
+        record_plan(*given)
         seen.append("a plan")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "_tell_plan", die)
+    monkeypatch.setattr(Requests, "record_plan", die)
     with pytest.raises(KeyboardInterrupt):
         rescind.flower.run(recorded(history), joining, initial(), num_rounds=2)
     assert asked

@@ -6,7 +6,6 @@ import copy
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -43,15 +42,9 @@ from rescind.engines.engine import TOO_LONG, Replies
 from rescind.engines.server import norm
 from rescind.flower.server.arrays import is_usable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import Span
+from tests.builders import labels_of, rounds_of
 
 EVIL, HONEST = NAMES[4], NAMES[:4]
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def nothing(rng: np.random.Generator, reply: Message, msg: Message) -> None:
@@ -67,10 +60,8 @@ def run(history: History, kind: str, on: Hostile, rounds: int = 3, **options: An
 
 
 def participants(history: History, rounds: int = 3) -> list[set[str]]:
-    labels = history.ledger.labels()
-    return [
-        {labels[each] for each in round_.clients.tolist()} for round_ in history.ledger.rounds(Span(0, 1, rounds))
-    ]
+    labels = labels_of(history)
+    return [{labels[each] for each in round_.clients.tolist()} for round_ in rounds_of(history, 0, 1, rounds)]
 
 
 def reasons(history: History) -> list[str]:
@@ -298,7 +289,7 @@ def test_no_told_distance_raises_another_clients_bound(history: History, told: A
     assert attacked == pytest.approx(calm, rel=1e-4)
     # Whoever tells what cannot be counts as far away as it can be.
     (client,) = history.participants.find([EVIL])
-    for round_ in history.ledger.rounds(Span(0, 1, 1)):
+    for round_ in rounds_of(history, 0, 1, 1):
         distance = float(round_.participants["distance"][round_.clients == client][0])
         assert distance == HEAD32.longest_update(0.0) + round_.update_norm
 
@@ -345,7 +336,7 @@ def test_rounding_follows_what_is_added_up_behind_masks(history: History) -> Non
         arrays_of(reply)["head.bias"] = Array(np.full(3, large, np.float32))
 
     run(history, "masked", grid(attack), rounds=1)
-    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    (round_,) = rounds_of(history, 0, 1, 1)
     assert round_.rounding > large * 2.0**-24
 
 

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.certificates.envelope import read_content
-from rescind.certificates.leaving import check_request, open_request, sign_request
+from rescind.certificates.leaving import SignedRequest, check_request, open_request, sign_request
 from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
 from rescind.cli import app
 from rescind.core.calibration import Budget
@@ -36,13 +36,13 @@ from rescind.core.facts import PrivacyScope
 from rescind.flower import Recorded
 from rescind.flower.server import run as run_module
 from rescind.flower.server.nodes import Nodes
-from rescind.flower.server.wishes import NodeWish, answer_wish, read_wish
+from rescind.flower.server.wishes import answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
 from rescind.history.naming import name_key
-from rescind.history.recorder import Recorder
 from rescind.history.senders import Asker, Sender
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.builders import delay_writing
 
 NAME = "Six clinics"
 CLINICS = federation(6).shards
@@ -154,7 +154,7 @@ def signed_by(folder: Path, name: str = "clinic-2", **options: Any) -> str:
     return str(file)
 
 
-def wish_of(file: str) -> NodeWish:
+def wish_of(file: str) -> SignedRequest:
     wish = read_wish({"rescind-leave": Path(file).read_text()})
     assert wish is not None
     return wish
@@ -342,12 +342,8 @@ def test_a_wish_is_heard_although_its_node_was_silent_at_first(place: Path, monk
 
 
 def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, on, node = Recorder._write, grid(), InProcessGrid.send_and_receive
+    on, node = grid(), InProcessGrid.send_and_receive
     asking, signed = on.ids["clinic-2"], signed_by(tmp_path)
-
-    def write_slowly(*given: Any) -> None:
-        threading.Event().wait(0.3)
-        write(*given)
 
     def start_again(own: InProcessGrid, messages: Any, **options: Any) -> Any:
         replies = node(own, messages := list(messages), **options)
@@ -363,7 +359,7 @@ def test_who_asks_while_its_first_round_is_written_is_heard(tmp_path: Path, monk
         return nodes
 
     shown = InProcessGrid.get_nodes
-    monkeypatch.setattr(Recorder, "_write", write_slowly)
+    delay_writing(monkeypatch, lambda: threading.Event().wait(0.3))
     monkeypatch.setattr(InProcessGrid, "send_and_receive", start_again)
     monkeypatch.setattr(InProcessGrid, "get_nodes", show_nodes)
     with History(tmp_path / "history") as history:
@@ -733,5 +729,6 @@ def test_a_sender_without_a_fitting_proof_is_none(asker: Any, proof: str) -> Non
 
 def test_what_is_checked_before_a_request_is_recorded_can_be_called(place: Path) -> None:
     with History(place / "history") as history:
-        request = check_request(history, read_content(leave(place)), timedelta(days=1), datetime.now(UTC))
+        request = open_request(read_content(leave(place)))
+        check_request(history, request, timedelta(days=1), datetime.now(UTC))
         assert request.client == KEYS["clinic-2"]

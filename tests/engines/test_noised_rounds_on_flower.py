@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
@@ -21,7 +20,6 @@ from flwr.serverapp.strategy import (
     FedProx,
     Result,
 )
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind.flower
@@ -40,17 +38,18 @@ from rescind.flower import Accuracy, Recorded
 from rescind.flower.wire import Instructions
 from rescind.forgetting import Revocable
 from rescind.history.events import RepliesRejected
-from rescind.ledger.records import ErasureLevel, RoundRecord, Span
+from rescind.ledger.contract import Ledger
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, Exact, Solve
 from rescind.serving import choose_method
 from rescind.simulation import Federation, Network, Shard, Simulation
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation, simulation
+from tests.builders import BUDGET, KEY, SIGNER, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
 SEED = b"a federation for tests 0"
-BUDGET = Budget(8.0, 0.01)
 NOISED = NoisedAverage(clip=0.5, denominator=4.0, noise_multiplier=4.0)
 SEEDED = replace(NOISED, seed=SEED)
 # What reaches a client's own code is altered by it, if it is there.
@@ -137,22 +136,11 @@ def start(history: History, num_rounds: int, grid: InProcessGrid | None = None, 
     )
 
 
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
-
-
 def certified(history: History, number: int) -> Predicate:
     """Sign what became of a request, verify it against the history, and return what it says."""
-    key = Ed25519PrivateKey.generate()
-    content = sign(build_statement(history, number), [CryptoSigner(key)])
-    verified = verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
+    content = sign(build_statement(history, number), [SIGNER])
+    verified = verify(content, [KEY], history=history)
     return verified.statement.predicate
-
-
-def rounds_of(history: History, branch: int = 0) -> list[RoundRecord]:
-    return list(history.ledger.rounds(Span(branch, 1, history.ledger.last_round(branch))))
 
 
 # The simulator's models and claims
@@ -196,7 +184,7 @@ def test_a_grid_and_the_simulator_make_the_same_noised_rounds_and_claims(history
         assert own.restart.planned.public_plan
         assert own.restart.branch.participations == simulated.restart.branch.participations
         for branch in (0, 1):
-            names = [{number: name for name, number in each.ledger.identities().items()} for each in (history, other)]
+            names = [{number: name for name, number in each.participants.all().items()} for each in (history, other)]
             took_part = [
                 [{known.get(client) for client in each.clients.tolist()} for each in rounds_of(kept, branch)]
                 for kept, known in zip((history, other), names, strict=True)
@@ -440,20 +428,18 @@ def test_a_round_that_breaks_off_leaves_nothing_and_is_made_again_with_fresh_noi
             strategy = recorded(history, rate=None)
             rescind.flower.run(strategy, on_grid(), head(), num_rounds=rounds, evaluate_fn=evaluate, save_to=path)
 
-    with History(tmp_path / "history") as history:
-        ledger = type(history.ledger)
-    commit = ledger.commit_round
+    commit = Ledger.commit_round
 
     def broken(self: Any, *arguments: Any, **options: Any) -> Any:
         if when == "while it is recorded" and len(made) == 3:
             raise KilledError
         return commit(self, *arguments, **options)
 
-    monkeypatch.setattr(ledger, "commit_round", broken)
+    monkeypatch.setattr(Ledger, "commit_round", broken)
     with pytest.raises(KilledError):
         go(4)
     assert not path.exists()
-    monkeypatch.setattr(ledger, "commit_round", commit)
+    monkeypatch.setattr(Ledger, "commit_round", commit)
     assert len(seen) == 2
     go(4)
     # Five were made, and the third was seen by nobody: neither evaluated, nor saved, nor recorded.
@@ -551,7 +537,7 @@ def test_nobody_is_advised_to_give_up_a_strict_claim(history: History, caplog: p
     history.requests.ask(["clinic-1"], BUDGET)
     with caplog.at_level("INFO", "flwr"):
         start(history, 1, rate=None)
-    assert "request 1 is served (strict): back to model 0.2, noise 0, 1 rounds of retraining" in caplog.text
+    assert "request 1 is served (strict): back to model 0.2, 1 rounds since" in caplog.text
     assert "until=Accuracy" not in caplog.text
     assert "Solve()" not in caplog.text
 

@@ -16,10 +16,10 @@ from rescind.core.edges import ModelId
 from rescind.core.regularity import NetworkLoss, SquaredL2
 from rescind.flower import Stages
 from rescind.flower.wire import DISTANCE, NONCE, PASSWORD, Instructions, seal, tell_password
-from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
 from rescind.texts import is_digest
+from tests.builders import labels_of, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(3).shards
@@ -168,8 +168,8 @@ def test_a_client_that_lost_its_password_is_asked_again() -> None:
 
     with History.in_memory() as history:
         train(history, Losing(client_app()), 4)
-        labels = history.ledger.labels()
-        took_part = [{labels[each] for each in one.clients.tolist()} for one in history.ledger.rounds(Span(0, 1, 4))]
+        labels = labels_of(history)
+        took_part = [{labels[each] for each in one.clients.tolist()} for one in rounds_of(history, 0, 1, 4)]
     assert [VICTIM in each for each in took_part] == [True, False, True, True]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,6 @@ CLINICS = federation(6).shards
 SEED = b"a seed for tests"
 BUDGET = Budget(1.0, 1e-5)
 RECORDS = PrivacyScope.RECORDS
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def start_app(history: History, app: ClientApp, least: int = 1, **settings: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ import rescind.flower
 from rescind import History
 from rescind.core.facts import Source
 from rescind.flower.server.grid import PROMPT, Backoff
-from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.builders import labels_of, rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -123,15 +123,9 @@ def fedavg(**options: Any) -> FedAvg:
     return FedAvg(**({"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1} | options))
 
 
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
-
-
 def took_part(history: History, rounds: int) -> list[set[str]]:
-    called = history.ledger.labels()
-    return [{called[each] for each in one.clients.tolist()} for one in history.ledger.rounds(Span(0, 1, rounds))]
+    called = labels_of(history)
+    return [{called[each] for each in one.clients.tolist()} for one in rounds_of(history, 0, 1, rounds)]
 
 
 # Who hangs
@@ -441,7 +435,7 @@ def test_once_keys_are_registered_nobody_without_one_takes_part(
         train(history, on, 6)
     everybody, three, one = set(clinics), set(clinics[:3]), set(clinics[:1])
     assert took_part(history, 6) == [everybody, everybody, three, three, one, one]
-    assert set(history.ledger.identities()) == everybody
+    assert set(history.participants.all()) == everybody
     assert history.run.facts.sources.identity is Source.REPORTED
     assert "keys are registered by now" in caplog.text
     # And it goes on where they are registered from the beginning.
@@ -466,7 +460,7 @@ def test_a_name_that_cannot_be_shown_takes_no_part(
     on = grid(called=name, authenticated=False)
     with caplog.at_level("INFO", "flwr"):
         train(history, on, 1)
-    assert set(history.ledger.identities()) == set(CLINICS) - {HANGS}
+    assert set(history.participants.all()) == set(CLINICS) - {HANGS}
     assert f"node {on.ids[HANGS]} does not take part" in caplog.text
 
 
@@ -479,7 +473,7 @@ def test_an_odd_name_at_the_superlink_becomes_a_label_that_can_be_shown(history:
 
     on = Odd(app(), {name: {"client-id": name} for name in CLINICS})
     train(history, on, 1)
-    called = set(history.ledger.labels().values())
+    called = set(labels_of(history).values())
     assert {r"\x1b[2J\u202e", "x" * 256} < called
     assert all(0 < len(each) <= 256 and each.isprintable() for each in called)
 
@@ -509,5 +503,5 @@ def test_the_log_holds_no_text_of_a_client(
     assert "could not be combined: KeyError" in said
     assert "clients evaluate model 0.3: 2 metrics, accuracy 0.5" in said
     assert "is not used: its num-examples" in said
-    for needle in ("Jane", "diagnosis", "clinic", *history.ledger.identities()):
+    for needle in ("Jane", "diagnosis", "clinic", *history.participants.all()):
         assert needle not in said

@@ -12,11 +12,11 @@ from rescind.core.training import LocalTraining
 from rescind.engines.seeds import client_seed, random_stream, toss_coin
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.ledger.records import Span
 from rescind.simulation import Federation, Network, Shard, Simulation, SoftmaxHead
 from rescind.simulation.fast import fast
 from rescind.simulation.loop import Loop
 from rescind.testing.engines import EngineConformance, relative_difference, train
+from tests.builders import entries_of, rounds_of
 
 HEAD = LocalTraining(4, 0.3, SoftmaxL2(l2=0.05, row_norm=2.0))
 NETWORK = LocalTraining(2, 0.05, NetworkLoss())
@@ -537,16 +537,14 @@ def test_the_loop_and_the_fast_path_leave_the_same_history() -> None:
         history = History.in_memory()
         Revocable(history, engine).train(Rounds(50))
         histories.append(history)
-    one, other = ([entry.kind for entry in history.ledger.entries()] for history in histories)
+    one, other = ([entry.kind for entry in entries_of(history)] for history in histories)
     assert one == other
-    span = Span(0, 1, 50)
-    rounds = zip(*(history.ledger.rounds(span) for history in histories), strict=True)
-    for here, there in rounds:
+    for here, there in zip(*(rounds_of(history, 0, 1, 50) for history in histories), strict=True):
         assert here.clients.tolist() == there.clients.tolist()
         for field in ("weight", "steps"):
             assert (here.participants[field] == there.participants[field]).all()
         np.testing.assert_allclose(here.participants["distance"], there.participants["distance"], rtol=1e-9)
-    assert list(histories[0].ledger.kept()) == list(histories[1].ledger.kept())
+    assert list(histories[0].kept()) == list(histories[1].kept())
     models = [history.model(history.newest) for history in histories]
     for name in models[0]:
         np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-10, atol=1e-12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,6 @@ def client_app(change: Change | None = None) -> ClientApp:
         return reply
 
     return app
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 def start(

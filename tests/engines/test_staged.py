@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedMedian
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from typer.testing import CliRunner
 
 import rescind.flower
@@ -40,14 +38,15 @@ from rescind.core.summary import Request
 from rescind.engines.server import NoisedAverage
 from rescind.flower import Recorded, Stages, run
 from rescind.flower.wire import SUMS
-from rescind.history.events import BodyTrained, RepliesRejected, record
+from rescind.history.events import BodyTrained, RepliesRejected
 from rescind.history.journal import Journal
 from rescind.history.lineage import find_body
 from rescind.history.recorder import Recorder
-from rescind.ledger.records import Span
 from rescind.methods import FineTuning, Sifu, Solve
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, federation
+from rescind.views.clients import ClientState, list_clients
+from tests.builders import KEY, SIGNER, rounds_of, skip_checks
 from tests.recording import wrap
 
 CLINICS = federation(6).shards
@@ -322,7 +321,6 @@ def test_stages_that_cannot_be_are_refused(change: Callable[[], Stages], words: 
 
 def test_the_certificate_says_which_stage_knows_whom(history: History) -> None:
     start(history)
-    key = Ed25519PrivateKey.generate()
     for leaver, model, anchors in (("clinic-0", f"0.{BODY_ROUNDS}", 2), (ANCHORS[0], f"2.{BODY_ROUNDS}", 1)):
         number = history.requests.ask([leaver], BUDGET)
         start(history)
@@ -334,8 +332,8 @@ def test_the_certificate_says_which_stage_knows_whom(history: History) -> None:
         assert predicate.body is not None
         assert (predicate.body.model, predicate.body.anchors) == (model, anchors)
         assert "in both worlds anchors alone train the body" in predicate.counterfactual
-        content = sign(statement, [CryptoSigner(key)])
-        verify(content, [SSlibKey.from_crypto(key.public_key())], history=history)
+        content = sign(statement, [SIGNER])
+        verify(content, [KEY], history=history)
 
 
 @pytest.mark.parametrize(
@@ -358,10 +356,9 @@ def test_a_body_that_does_not_fit_its_head_is_noticed(changed: dict[str, Any], w
     forged = Predicate.model_validate(document | {"facts": document["facts"] | facts} | changed)
     # Its texts follow from the lie.
     forged = forged.model_copy(update=write_texts_of(forged))
-    key = Ed25519PrivateKey.generate()
-    content = sign(statement.model_copy(update={"predicate": forged}), [CryptoSigner(key)])
+    content = sign(statement.model_copy(update={"predicate": forged}), [SIGNER])
     with pytest.raises(InconsistentCertificateError, match=words):
-        verify(content, [SSlibKey.from_crypto(key.public_key())])
+        verify(content, [KEY])
 
 
 def test_status_and_plan_tell_who_the_anchors_are_and_what_they_cost(tmp_path: Path) -> None:
@@ -398,11 +395,11 @@ def test_a_ridge_head_takes_one_round_and_forgets_to_the_last_bit(history: Histo
     expected = np.linalg.solve(normal, extended.T @ targets / len(rows)).T
     found = np.column_stack([model["head.weight"], model["head.bias"]])
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    statement, key = build_statement(history, 1), Ed25519PrivateKey.generate()
+    statement = build_statement(history, 1)
     stages = statement.predicate.facts.stages
     assert stages is not None
     assert (statement.predicate.mode, stages.loss) == ("exact", "SquaredL2")
-    verify(sign(statement, [CryptoSigner(key)]), [SSlibKey.from_crypto(key.public_key())], history=history)
+    verify(sign(statement, [SIGNER]), [KEY], history=history)
 
 
 @pytest.mark.parametrize(
@@ -522,7 +519,7 @@ def test_a_body_may_be_trained_on_fewer_rows_than_the_head_is_solved_on() -> Non
 
 def test_a_body_that_others_trained_or_changed_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer refuses it; whoever changes the writer is found out by the history."""
-    monkeypatch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+    skip_checks(monkeypatch)
     with History.in_memory() as history:
         start(history)
         with history.recording(history.run.facts, history.model(ModelId(0, 0))) as recorder:
@@ -545,7 +542,7 @@ def name_later(patch: pytest.MonkeyPatch) -> None:
         finish(self)
 
     patch.setattr(Recorder, "name_anchors", lambda _, *told: named.append(told))
-    patch.setattr(Recorder, "_check_stage", lambda *_, **__: None)
+    skip_checks(patch)
     patch.setattr(Recorder, "finish_body", finish_body)
 
 
@@ -557,10 +554,12 @@ def stop_early(patch: pytest.MonkeyPatch) -> None:
 def tell_others(patch: pytest.MonkeyPatch) -> None:
     """Let the writer name one anchor twice in place of both."""
 
+    record = Journal.record
+
     def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
             event = BodyTrained(event.branch, event.round, event.clients[:1] * 2)
-        return record(journal.ledger, event, journal.now())
+        return record(journal, event)
 
     patch.setattr(Journal, "record", write)
 
@@ -568,10 +567,12 @@ def tell_others(patch: pytest.MonkeyPatch) -> None:
 def put_on_no_branch(patch: pytest.MonkeyPatch) -> None:
     """Let the writer tell of a body somewhere else, too."""
 
+    record = Journal.record
+
     def write(journal: Journal, event: Any) -> Any:
         if isinstance(event, BodyTrained):
-            record(journal.ledger, BodyTrained(7, event.round, event.clients), journal.now())
-        return record(journal.ledger, event, journal.now())
+            record(journal, BodyTrained(7, event.round, event.clients))
+        return record(journal, event)
 
     patch.setattr(Journal, "record", write)
 
@@ -624,7 +625,7 @@ def test_who_was_silent_before_a_restart_is_asked_after_it(authenticated: bool) 
         strategy = Recorded(averaging, history, stages=STAGES, anchors=ANCHORS)
         run(strategy, grid, initial(), timeout=5.0, evaluate_fn=look)
         (client,) = history.participants.find(["clinic-3"])
-        first, *_ = history.ledger.rounds(Span(1, 1, 1))
+        first, *_ = rounds_of(history, 1, 1, 1)
         assert client in first.clients
 
 
@@ -735,7 +736,20 @@ def test_a_body_that_cannot_be_is_noticed_without_the_history(body: str) -> None
     predicate = statement.predicate
     assert predicate.body is not None
     forged = predicate.model_copy(update={"body": predicate.body.model_copy(update={"model": body}), "model": "1.3"})
-    key = Ed25519PrivateKey.generate()
-    content = sign(statement.model_copy(update={"predicate": forged}), [CryptoSigner(key)])
+    content = sign(statement.model_copy(update={"predicate": forged}), [SIGNER])
     with pytest.raises(InconsistentCertificateError, match="can be whole at"):
-        verify(content, [SSlibKey.from_crypto(key.public_key())])
+        verify(content, [KEY])
+
+
+def test_while_a_body_is_trained_only_anchors_can_be_silent() -> None:
+    with History.in_memory() as history:
+        start(history)
+        assert {client.called for client in list_clients(history)} == set(CLINICS)
+        assert all(client.state is not ClientState.SILENT for client in list_clients(history))
+        # An anchor leaves, and the other one fails when the body is to be trained again.
+        history.requests.ask([ANCHORS[0]], BUDGET)
+        with pytest.raises(ValueError, match="could be used"):
+            start(history, failing=(ANCHORS[1],))
+        assert history.newest.branch == 1
+        silent = [client.called for client in list_clients(history) if client.state is ClientState.SILENT]
+        assert silent == [ANCHORS[1]]

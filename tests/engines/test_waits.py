@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,13 @@ from flwr.serverapp.strategy import FedAvg
 
 import rescind.flower
 from rescind import Budget, History
-from rescind.ledger.records import Span
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
+from tests.builders import rounds_of
 from tests.recording import wrap
 
 CLINICS = federation(4).shards
 BUDGET = Budget(1.0, 1e-5)
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as history:
-        yield history
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +53,7 @@ def run(history: History, on: InProcessGrid, least: int, rounds: int = 1, timeou
 
 
 def sizes(history: History, branch: int) -> list[int]:
-    rounds = history.ledger.rounds(Span(branch, 1, history.newest_of(branch).round))
+    rounds = rounds_of(history, branch, 1, history.newest_of(branch).round)
     return [len(round_.clients) for round_ in rounds]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
@@ -31,12 +31,6 @@ LEAVER = "clinic-5"
 
 def plain(**options: Any) -> FedAvg:
     return FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1, **options)
-
-
-@pytest.fixture
-def history() -> Iterator[History]:
-    with History.in_memory() as opened:
-        yield opened
 
 
 def on_the_servers_word(predicate: Predicate) -> str:

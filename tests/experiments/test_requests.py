@@ -31,6 +31,12 @@ CONFIGURATION = {
 }
 
 
+def train_anew(patch: pytest.MonkeyPatch) -> None:
+    """Let this process have trained nothing so far."""
+    patch.setattr(requests, "_trained", {})
+    patch.setattr(requests, "_references", {})
+
+
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count the trainings of a small federation that no file is needed for."""
@@ -44,7 +50,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     shards = {f"client-{at:04}": shard(at % 3) for at in range(6)}
     federation = Federation(shards, shard(0), 3)
     monkeypatch.setattr(requests, "federation_of", lambda _: federation)
-    monkeypatch.setattr(requests, "_trained", {})
+    train_anew(monkeypatch)
     found: list[str] = []
     train = requests.Revocable.train
 
@@ -74,7 +80,7 @@ def test_who_trains_alike_trains_once(trainings: list[str], monkeypatch: pytest.
     assert len(trainings) == 3
     alone = []
     for configuration in asked:
-        monkeypatch.setattr(requests, "_trained", {})
+        train_anew(monkeypatch)
         alone.append(requests.run(configuration))
     assert together == alone
     assert len(trainings) == 3 + len(asked)
@@ -116,8 +122,7 @@ def test_networks_are_attacked_beside_their_claim(monkeypatch: pytest.MonkeyPatc
     shards = {f"client-{at:04}": shard(at % 3) for at in range(6)}
     test = together([shard(0), shard(1), shard(2)])
     monkeypatch.setattr(requests, "federation_of", lambda _: Federation(shards, test, 3))
-    monkeypatch.setattr(requests, "_trained", {})
-    monkeypatch.setattr(requests, "_references", {})
+    train_anew(monkeypatch)
     network = {"features": "images", "width": 1, "hidden": 4, "batch": 4, "reference": 4, "learning_rate": 0.1}
     dp = {"clip": 0.5, "noise_multiplier": 4.5, "capacity": 4}
     modes = {}

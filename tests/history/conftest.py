@@ -3,9 +3,15 @@ import os
 import pytest
 from moto.server import ThreadedMotoServer
 
-from benchmarks._postgresql import server
+from rescind import History
+from tests.builders import server
 
 pytest.register_assert_rewrite("tests.history.ledger_suite")
+
+
+@pytest.fixture
+def history(stored_history: History) -> History:
+    return stored_history
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -13,26 +12,33 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, train
 from rescind.checkpoints import tensors
 from rescind.core.edges import ModelId
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history import bounds as module
 from rescind.history import recorder as recorders
-from rescind.history.bounds import read_bounds
 from rescind.history.history import History
+from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ErasureLevel
-from tests.history.test_history_machine import check_kept_bounds, flat_bounds
+from rescind.ledger.sql import SqlLedger
+from tests.builders import (
+    FACTS,
+    bounds_of,
+    check_kept_bounds,
+    federation,
+    flat_bounds,
+    has_bounds,
+    kept_bounds,
+    put_back_bounds,
+    run_sql,
+    seal_bounds,
+    sealed_bounds,
+    train,
+)
 
 CLIENTS = federation(seed=4, clients=5, rate=0.6)
 START = {"theta": CLIENTS.start}
 Arrays = dict[str, np.ndarray]
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
 
 
 def record(history: History, rounds: int) -> None:
@@ -49,22 +55,16 @@ def cut_off(history: History, rounds: int) -> None:
 
 def rounds_read(history: History) -> int:
     """Return how many rounds are read in full to go on recording."""
-    read, original = [], history.ledger.rounds
+    read, original = [], SqlLedger.rounds
 
     def counted(*arguments: object) -> Iterator[object]:
         for round_ in original(*arguments):  # type: ignore[arg-type]
             read.append(round_)
             yield round_
 
-    with patch.object(history.ledger, "rounds", counted):
-        read_bounds(history.ledger, history.timeline)
+    with patch.object(SqlLedger, "rounds", counted):
+        bounds_of(history)
     return len(read)
-
-
-def execute(history: History, *statements: str) -> None:
-    with closing(sqlite3.connect(Path(history.location) / "ledger.sqlite")) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def test_whoever_goes_on_reads_only_the_rounds_since_then(history: History) -> None:
@@ -83,7 +83,7 @@ def test_a_long_run_keeps_them_on_its_way(history: History, monkeypatch: pytest.
         train(recorder, CLIENTS, 13, range(5))
         assert rounds_read(history) == 3
     # Whoever has read many rounds keeps what follows from them at once.
-    history.ledger.erase_rounds([])
+    run_sql(history.location, "DELETE FROM bounds")
     assert rounds_read(history) == 13
     cut_off(history, 0)
     assert rounds_read(history) == 0
@@ -115,10 +115,10 @@ def test_a_public_schedule_keeps_them_too(tmp_path: Path) -> None:
 )
 def test_what_somebody_changed_is_told_and_not_used(history: History, change: str) -> None:
     record(history, 6)
-    expected = flat_bounds(read_bounds(history.ledger, history.timeline))
+    expected = flat_bounds(bounds_of(history))
     assert history.integrity.verify() == []
-    execute(history, change)
-    assert flat_bounds(read_bounds(history.ledger, history.timeline)) == expected
+    run_sql(history.location, change)
+    assert flat_bounds(bounds_of(history)) == expected
     assert rounds_read(history) == 6
     assert [problem for problem in history.integrity.verify() if "derived" in problem] != []
     record(history, 1)
@@ -128,7 +128,7 @@ def test_what_somebody_changed_is_told_and_not_used(history: History, change: st
 
 def test_a_second_row_is_told(history: History) -> None:
     record(history, 3)
-    execute(history, "INSERT INTO bounds SELECT sequence + 1, seal, content FROM bounds")
+    run_sql(history.location, "INSERT INTO bounds SELECT sequence + 1, seal, content FROM bounds")
     assert "table bounds has 2 rows, not one: all others may hold erased values" in history.integrity.verify()
     record(history, 1)
     assert history.integrity.verify() == []
@@ -137,40 +137,36 @@ def test_a_second_row_is_told(history: History) -> None:
 def test_those_of_fewer_rounds_are_as_good_and_those_of_another_history_are_none(history: History) -> None:
     """An older row has a genuine seal: whoever puts it back changes only how many rounds are read."""
     record(history, 4)
-    kept = history.ledger._read_bounds()
-    assert kept is not None
-    sequence, _, seal, content = kept
+    old = sealed_bounds(history)
     record(history, 3)
-    with history.ledger._transaction():
-        history.ledger._replace_bounds((sequence, seal, content))
+    put_back_bounds(history, old)
     assert rounds_read(history) == 3
     check_kept_bounds(history)
     assert history.integrity.verify() == []
     with History(Path(history.location).with_name("other")) as other:
         record(other, 7)
-        with other.ledger._transaction():
-            other.ledger._replace_bounds((sequence, seal, content))
+        put_back_bounds(other, old)
         assert rounds_read(other) == 7
 
 
 def test_a_seal_that_changed_rounds_got_is_told(history: History) -> None:
     """Whoever changes rounds, waits until they were read, and changes them back, leaves a genuine seal behind."""
     record(history, 6)
-    execute(
-        history,
+    run_sql(
+        history.location,
         "CREATE TABLE aside AS SELECT sequence, rounding FROM round",
         "UPDATE round SET rounding = rounding + 1",
         "DELETE FROM bounds",
     )
     record(history, 0)
-    execute(
-        history,
+    run_sql(
+        history.location,
         "UPDATE round SET rounding = (SELECT rounding FROM aside WHERE aside.sequence = round.sequence)",
         "DROP TABLE aside",
     )
     (problem,) = history.integrity.verify()
     assert "does not follow from them" in problem
-    execute(history, "DELETE FROM bounds")
+    run_sql(history.location, "DELETE FROM bounds")
     record(history, 0)
     assert history.integrity.verify() == []
 
@@ -182,7 +178,7 @@ def test_a_round_whose_bounds_cannot_be_kept_is_not_recorded_twice(
     monkeypatch.setattr(recorders, "_ROUNDS_REPLAYED", 3)
     with history.recording(FACTS, START, capacity=4) as recorder:
         with monkeypatch.context() as patched:
-            patched.setattr(history.ledger, "keep_bounds", lambda *_: 1 / 0)
+            patched.setattr(Ledger, "keep_bounds", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 train(recorder, CLIENTS, 3, range(5))
         with pytest.raises(HistoryError, match="open the history again"):
@@ -194,21 +190,18 @@ def test_a_round_whose_bounds_cannot_be_kept_is_not_recorded_twice(
 
 def test_a_round_that_is_gone_is_missed_at_once(history: History) -> None:
     record(history, 6)
-    execute(history, "DELETE FROM round WHERE round = 3")
+    run_sql(history.location, "DELETE FROM round WHERE round = 3")
     with pytest.raises(BrokenHistoryError, match="gone"):
         record(history, 1)
 
 
 def test_an_erasure_takes_them_along(history: History) -> None:
     record(history, 6)
-    kept = history.ledger._read_bounds()
-    assert kept is not None
+    old = sealed_bounds(history)
     plan = history.plan_erasure(ErasureLevel.OUTPUT)
     history.erase(plan)
-    assert history.ledger.bounds_since() is None
-    sequence, _, seal, content = kept
-    with history.ledger._transaction():
-        history.ledger._replace_bounds((sequence, seal, content))
+    assert not has_bounds(history)
+    put_back_bounds(history, old)
     assert rounds_read(history) == 6
     (problem,) = history.integrity.verify()
     assert "still there: what was derived from all rounds" in problem
@@ -221,7 +214,7 @@ def test_a_recorder_whose_run_was_let_go_brings_nothing_back(history: History) -
         raise KeyError
     history.erase(history.plan_erasure())
     recorder.keep_bounds()
-    assert history.ledger.bounds_since() is None
+    assert not has_bounds(history)
     with pytest.raises(HistoryError, match="let go"):
         train(recorder, CLIENTS, 1, range(5))
 
@@ -281,32 +274,26 @@ def test_even_under_the_right_seal_only_what_can_be_is_used(
     history: History, change: Callable[[bytes], bytes]
 ) -> None:
     record(history, 6)
-    expected = flat_bounds(read_bounds(history.ledger, history.timeline))
-    stored = history.ledger.bounds()
-    assert stored is not None
-    content = stored[1].removeprefix(module._VERSION)
+    expected = flat_bounds(bounds_of(history))
+    content = kept_bounds(history).removeprefix(module._VERSION)
     changed = change(content)
     assert changed != content
-    history.ledger.keep_bounds(ModelId(0, 6), module._VERSION + changed)
+    seal_bounds(history, module._VERSION + changed)
     assert rounds_read(history) == 6
-    assert flat_bounds(read_bounds(history.ledger, history.timeline)) == expected
+    assert flat_bounds(bounds_of(history)) == expected
 
 
 @pytest.mark.parametrize(("by", "problems"), [(1 + 2.0**-40, 0), (0.5, 1)])
 def test_what_another_machine_rounded_otherwise_is_no_problem(history: History, by: float, problems: int) -> None:
     record(history, 6)
-    stored = history.ledger.bounds()
-    assert stored is not None
-    changed = edit("tracker.psi", lambda array: array * by)(stored[1].removeprefix(module._VERSION))
-    history.ledger.keep_bounds(ModelId(0, 6), module._VERSION + changed)
+    changed = edit("tracker.psi", lambda array: array * by)(kept_bounds(history).removeprefix(module._VERSION))
+    seal_bounds(history, module._VERSION + changed)
     assert len(history.integrity.verify()) == problems
 
 
 def test_those_of_another_version_are_not_used(history: History) -> None:
     record(history, 3)
-    stored = history.ledger.bounds()
-    assert stored is not None
-    history.ledger.keep_bounds(ModelId(0, 3), stored[1].replace(b"bounds 2\n", b"bounds 3\n"))
+    seal_bounds(history, kept_bounds(history).replace(b"bounds 2\n", b"bounds 3\n"))
     assert rounds_read(history) == 3
     assert history.integrity.verify() == []
 
@@ -314,6 +301,6 @@ def test_those_of_another_version_are_not_used(history: History) -> None:
 def test_more_than_fits_is_not_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_BOUNDS", 100)
     record(history, 3)
-    assert history.ledger.bounds_since() is None
+    assert not has_bounds(history)
     record(history, 2)
     assert rounds_read(history) == 5

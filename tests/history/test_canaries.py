@@ -15,9 +15,6 @@ import numpy as np
 import psycopg
 import pytest
 
-from benchmarks._objects import keep_objects
-from benchmarks._postgresql import server
-from benchmarks.recorded import FACTS
 from rescind.checkpoints import tensors
 from rescind.checkpoints.tensors import digest
 from rescind.core.aggregation import Aggregator
@@ -30,7 +27,8 @@ from rescind.core.sensitivity import client_deltas
 from rescind.core.summary import Node, Request
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
-from rescind.ledger.records import ErasureLevel, Span
+from rescind.ledger.records import ErasureLevel
+from tests.builders import FACTS, entries_of, keep_objects, kept_bounds, rounds_of, salts_of, server
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEAVER, OTHERS = "canary-hospital", ["second-hospital", "third-hospital", "fourth-hospital"]
@@ -81,7 +79,7 @@ class Federation:
                 "model": self.models[at + 1],
                 "norm": [self.measured[at].update_norm],
             }
-            (stored,) = self.history.ledger.rounds(Span(0, at + 1, at + 1))
+            (stored,) = rounds_of(self.history, 0, at + 1, at + 1)
             found[f"salt of round {at + 1}"] = stored.salt
             for kind, values in numbers.items():
                 for index, value in enumerate(values):
@@ -100,16 +98,15 @@ class Federation:
 
     def derived(self) -> dict[str, bytes]:
         """Return the leaver's Psi at the newest model, which the ledger keeps for whoever records next."""
-        stored = self.history.ledger.bounds()
-        assert stored is not None
-        arrays = dict(tensors.read(io.BytesIO(stored[1][stored[1].index(b"\n") + 1 :])))
+        _, _, content = kept_bounds(self.history).partition(b"\n")
+        arrays = dict(tensors.read(io.BytesIO(content)))
         (client,) = self.history.participants.find([LEAVER])
         (at,) = np.flatnonzero(arrays["tracker.clients"] == client)
         return {"Psi": struct.pack("<d", arrays["tracker.psi"][at])}
 
     def identity(self) -> dict[str, bytes]:
         (client,) = self.history.participants.find([LEAVER])
-        key = self.history.ledger.keys(np.array([client]))[client]
+        key = salts_of(self.history, [client])[client]
         return {"name": LEAVER.encode(), "label": LABEL.encode(), "key": key}
 
 
@@ -212,7 +209,7 @@ def test_purge_leaves_no_byte(stores: tuple[Federation, Search], caplog: pytest.
     logged = "\n".join(each.getMessage() for each in caplog.records if each.name != "werkzeug")
     assert present(canaries, search() + logged.encode()) == set()
     assert federation.history.integrity.verify() == []
-    (begun,), (log,) = (federation.history.ledger.entries(kind) for kind in ("erasure", "erased"))
+    (begun,), (log,) = (entries_of(federation.history, kind) for kind in ("erasure", "erased"))
     assert (begun.body["models"], begun.body["updates"], log.body["rounds"]) == (4, 1, 4)
 
 
@@ -236,7 +233,7 @@ def deltas_from_gram(history: History, leaver: int) -> dict[ModelId, float]:
     """G p = 0: the leaver's row is minus the weighted sum of the others', so its distance follows."""
     found = {}
     for number in range(2):
-        for round_ in history.ledger.rounds(Span(number, 1, 9)):
+        for round_ in rounds_of(history, number, 1, 9):
             (at,) = np.flatnonzero(round_.clients == leaver)
             others = np.arange(len(round_.clients)) != at
             weights = round_.participants["weight"]
@@ -253,16 +250,13 @@ def test_a_reconstruction_succeeds_after_output_and_fails_after_purge(tmp_path: 
         federation = Federation(history)
         federation.train(4)
         (leaver,) = history.participants.find([LEAVER])
-        truth = {
-            each.model_id: client_deltas(each.edge(FACTS.training))[0]
-            for each in history.ledger.rounds(Span(0, 1, 2))
-        }
+        truth = {each.model_id: client_deltas(each.edge(FACTS.training))[0] for each in rounds_of(history, 0, 1, 2)}
         forgotten(federation, level)
         recovered = deltas_from_gram(history, leaver)
         if level is ErasureLevel.PURGE:
             assert recovered == {}
-            assert [entry.kind for entry in history.ledger.entries()].count("round") == 4
-            assert list(history.ledger.rounds(Span(0, 1, 9))) == []
+            assert [entry.kind for entry in entries_of(history)].count("round") == 4
+            assert rounds_of(history, 0, 1, 9) == []
             assert history.objects.digests() == {digest(federation.own[name]) for name in OTHERS}
         else:
             assert recovered == pytest.approx(truth, rel=1e-6)

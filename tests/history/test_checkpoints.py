@@ -15,6 +15,7 @@ import boto3
 import fsspec
 import numpy as np
 import pytest
+import s3fs
 from aiobotocore.session import AioSession
 from fsspec.registry import _registry
 
@@ -573,14 +574,14 @@ class TestBucket:
 
     @pytest.mark.parametrize("error", [PermissionError("Access Denied"), OSError(38, "Not implemented")])
     def test_versions_that_may_not_be_listed_are_told_as_unknown(self, versioned, monkeypatch, error):
-        real = versioned._place._fs.call_s3
+        real = s3fs.S3FileSystem.call_s3
 
-        def call(method, **options):
+        def call(fs, method, **options):
             if method == "list_object_versions":
                 raise error
-            return real(method, **options)
+            return real(fs, method, **options)
 
-        monkeypatch.setattr(versioned._place._fs, "call_s3", call)
+        monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", call)
         versioned.delete(DIGEST)
         assert DIGEST not in versioned
         (said,) = versioned.kept_versions()
@@ -590,33 +591,33 @@ class TestBucket:
         assert versioned.digests() == set()
 
     def test_other_errors_are_not_swallowed(self, versioned, monkeypatch):
-        def call(method, **_options):
+        def call(fs, method, **_options):
             if method == "list_object_versions":
                 raise OSError(5, "broken")
             return {}
 
-        monkeypatch.setattr(versioned._place._fs, "call_s3", call)
+        monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", call)
         for use in (versioned.kept_versions, versioned.remove, lambda: versioned.delete(DIGEST)):
             with pytest.raises(OSError, match="broken"):
                 use()
 
     def test_an_object_that_may_not_be_deleted_is_an_error(self, bucket, monkeypatch):
         errors = {"Errors": [{"Key": f"models/{DIGEST}.safetensors", "Code": "AccessDenied"}]}
-        monkeypatch.setattr(bucket._place._fs, "call_s3", lambda *_arguments, **_options: errors)
+        monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", lambda *_arguments, **_options: errors)
         with pytest.raises(HistoryError, match=f"refuses to delete models/{DIGEST}.safetensors"):
             bucket.delete(DIGEST)
 
     def test_listings_of_many_pages_are_read_to_the_end(self, versioned, s3, monkeypatch):
-        real = versioned._place._fs.call_s3
+        real = s3fs.S3FileSystem.call_s3
         pages = []
 
-        def call(method, *arguments, **options):
+        def call(fs, method, *arguments, **options):
             if method.startswith("list_object"):
                 pages.append(method)
                 options["MaxKeys"] = 1
-            return real(method, *arguments, **options)
+            return real(fs, method, *arguments, **options)
 
-        monkeypatch.setattr(versioned._place._fs, "call_s3", call)
+        monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", call)
         monkeypatch.setattr("rescind.checkpoints.bucket._MOST_KEYS", 1)
         third = versioned.put({"third": np.ones(1)})
         assert versioned.digests() == {DIGEST, format_.digest(OTHER), third}
@@ -629,7 +630,7 @@ class TestBucket:
         keys = [f"models/{number:064x}.safetensors" for number in range(3)]
         aborted = []
 
-        def call(method, **options):
+        def call(fs, method, **options):
             if method == "abort_multipart_upload":
                 aborted.append((options["Key"], options["UploadId"]))
                 if len(aborted) == 2:
@@ -644,7 +645,7 @@ class TestBucket:
                 page |= {"NextKeyMarker": keys[start], "NextUploadIdMarker": f"id {keys[start]}"}
             return page
 
-        monkeypatch.setattr(bucket._place._fs, "call_s3", call)
+        monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", call)
         assert bucket.remove_unfinished() == 3
         assert aborted == [(key, f"id {key}") for key in keys]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from securesystemslib.signer import CryptoSigner
 
 from rescind import History, LocalTraining, SoftmaxL2
 from rescind.certificates.envelope import sign
@@ -21,12 +19,12 @@ from rescind.engines.server import NoisedAverage
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.lineage import branch_exits
-from rescind.ledger.records import ErasureLevel, Span
+from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp
 from rescind.simulation import Simulation, SoftmaxHead
 from rescind.testing.small import CLASSES, FEATURES, federation
+from tests.builders import SIGNER, rounds_of
 
-SIGNER = CryptoSigner(Ed25519PrivateKey.generate())
 SERVER = NoisedAverage(clip=0.5, denominator=8.0, noise_multiplier=20.0)
 TRAINING = LocalTraining(steps=1, learning_rate=0.5, loss=SoftmaxL2(0.02, 1.0))
 Joined = dict[ModelId, set[int]]
@@ -49,7 +47,7 @@ def engine(seed: int = 0, clients: int = 8) -> Simulation:
 def look(history: History, joined: Joined) -> None:
     """Note who took part in which round, as long as that is there."""
     for number in history.timeline.branches:
-        for round_ in history.ledger.rounds(Span(number, 1, history.ledger.last_round(number))):
+        for round_ in rounds_of(history, number, 1, history.newest_of(number).round):
             joined[round_.model_id] = set(round_.clients.tolist())
 
 
@@ -82,7 +80,7 @@ def test_mu_is_never_below_what_it_is_without_a_purge(seed: int) -> None:
         remaining = [f"clinic-{at}" for at in range(8)]
         for _ in range(3):
             look(history, joined)
-            leaving = sorted(rng.choice([name for name in remaining if history.ledger.pseudonyms([name])], 2, False))
+            leaving = sorted(rng.choice([name for name in remaining if name in history.participants.all()], 2, False))
             remaining = [name for name in remaining if name not in leaving]
             scope = PrivacyScope.SEQUENCE if rng.integers(2) else PrivacyScope.GROUP
             # Some go back to where nobody of them was, or nearly so.

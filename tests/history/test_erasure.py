@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, forget, name, train
-from rescind.core.calibration import Budget
 from rescind.core.edges import ROOT, ErasedStretch, ModelId, NoiseEdge, RoundEdge
 from rescind.core.facts import Mode
-from rescind.core.planning import candidates
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
-from rescind.core.summary import Request
 from rescind.errors import ForgottenClientError
 from rescind.history.erasure import Eraser
-from rescind.history.events import RecordedPlan
 from rescind.history.history import History
+from rescind.ledger.contract import Ledger
 from rescind.ledger.records import ErasureLevel
+from tests.builders import (
+    FACTS,
+    START,
+    entries_of,
+    federation,
+    name,
+    restarted,
+    rounds_of,
+    run_sql,
+    salts_of,
+    stretches_of,
+    train,
+)
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-START = {"theta": np.zeros(12)}
-
-
-def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
-    """Serve a request up to its restart and give the branch."""
-    request = Request(history.participants.find(leavers), Budget(5.0, 1e-3))
-    number = history.requests.ask(leavers, request.budget)
-    found = candidates(history.summary(request.group), request)
-    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
-    model = history.model(parent)
-    with history.recording(FACTS, START) as recorder:
-        if not chosen.sigma:
-            return recorder.restart(parent, model, requests=(number,)).number
-        return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -54,7 +46,7 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 6, range(6))
     leaver = history.participants.find([name(0)])
-    others = sorted(history.ledger.identities().values())[1:]
+    others = sorted(history.participants.all().values())[1:]
     branch = restarted(history, [name(0)], ModelId(0, 4))
     before = history.lineage()
     plan = history.plan_erasure()
@@ -73,10 +65,10 @@ def test_purge_leaves_one_number_for_each_remaining_client(history: History) -> 
     assert (client_sensitivities(after.edges, others, [1])[0] >= expected).all()
     assert group_sensitivity(after.edges, leaver).tolist() == [0, np.inf]
     assert (group_sensitivity(after.edges, others[:2])[-1] >= group_sensitivity(before.edges, others[:2])[-1]).all()
-    assert list(history.ledger.kept()) == [ROOT, ModelId(branch, 0)]
-    assert history.models.digests() == set(history.ledger.kept().values())
-    assert history.ledger.names(np.array(sorted(leaver))) == {}
-    assert history.ledger.keys(np.array(sorted(leaver))) == {}
+    assert list(history.kept()) == [ROOT, ModelId(branch, 0)]
+    assert history.models.digests() == set(history.kept().values())
+    assert history.participants.names(leaver) == []
+    assert salts_of(history, leaver) == {}
     assert history.integrity.verify() == []
     with history.recording(FACTS, START) as recorder, pytest.raises(ForgottenClientError, match=name(0)):
         train(recorder, clients, 1, range(6))
@@ -101,12 +93,12 @@ def test_rounds_before_the_leavers_first_stay(history: History) -> None:
     assert [type(edge) for edge in after.edges] == [RoundEdge] * 3 + [ErasedStretch]
     assert after.model_ids == (*(ModelId(0, at) for at in range(4)), ModelId(branch, 0))
     assert after.trained == (0, 1, 2, 3, 5)
-    everybody = sorted(history.ledger.identities().values())
+    everybody = sorted(history.participants.all().values())
     nodes = client_sensitivities(after.edges, everybody, range(5))
     np.testing.assert_array_equal(nodes[:4], client_sensitivities(before.edges, everybody, range(4)))
     np.testing.assert_allclose(nodes[4], client_sensitivities(before.edges, everybody, [6])[0], rtol=1e-8)
-    assert ModelId(0, 3) in history.ledger.kept()
-    assert ModelId(0, 4) not in history.ledger.kept()
+    assert ModelId(0, 3) in history.kept()
+    assert ModelId(0, 4) not in history.kept()
     assert history.integrity.verify() == []
 
 
@@ -120,8 +112,8 @@ def test_an_exact_restart_erases_nothing_that_is_retained(history: History) -> N
     assert plan.stretch == ()
     history.erase(plan)
     assert [type(edge) for edge in history.lineage().edges] == [RoundEdge] * 3
-    assert history.ledger.last_round(0) == 5
-    assert list(history.ledger.rounds(plan.abandoned[0])) == []
+    assert history.newest_of(0).round == 5
+    assert [rounds_of(history, span.branch, span.first, span.last) for span in plan.abandoned] == [[]]
     assert history.integrity.verify() == []
     view = history.summary(history.participants.find([name(1)]))
     (owed,) = view.owed
@@ -144,11 +136,11 @@ def test_a_second_purge_takes_the_first_ones_remains_along(history: History) -> 
     assert isinstance(edge, ErasedStretch)
     assert len(edge.sigmas) == 2
     assert history.lineage().trained == (0, 5)
-    assert sorted(history.ledger.stretches()) == [second]
+    assert sorted(stretches_of(history)) == [second]
     infinite = edge.clients[np.isinf(edge.sensitivities)].tolist()
     assert len(infinite) == 2
     assert gone < set(infinite)
-    others = sorted(history.ledger.identities().values())
+    others = sorted(history.participants.all().values())
     expected = client_sensitivities(before.edges, others, [len(before.edges)])[0]
     np.testing.assert_allclose(client_sensitivities(history.lineage().edges, others, [1])[0], expected, rtol=1e-8)
     view = history.summary(others[:1])
@@ -170,14 +162,14 @@ def test_output_keeps_the_prefix_and_says_so(history: History) -> None:
     np.testing.assert_array_equal(
         group_sensitivity(history.lineage().edges, leaver), group_sensitivity(before.edges, leaver)
     )
-    assert ModelId(0, 5) not in history.ledger.kept()
-    assert history.ledger.names(np.array(leaver)) == {}
+    assert ModelId(0, 5) not in history.kept()
+    assert history.participants.names(leaver) == []
     assert history.integrity.verify() == []
     # The numbers that stay are still covered by the chain, so their salts have to stay as well.
-    assert set(history.ledger.keys(np.array(leaver))) == set(leaver)
+    assert set(salts_of(history, leaver)) == set(leaver)
     restarted(history, [name(2)], ModelId(0, 2))
     history.erase(history.plan_erasure())
-    assert history.ledger.keys(np.array(leaver)) == {}
+    assert salts_of(history, leaver) == {}
     assert history.integrity.verify() == []
 
 
@@ -192,7 +184,7 @@ def test_an_erasure_that_was_cut_off_is_finished(
     clients = federation(1)
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 4, range(6))
-    leaver = np.array(sorted(history.participants.find([name(0)])))
+    leaver = history.participants.find([name(0)])
     restarted(history, [name(0)], ModelId(0, 3))
     whole = Eraser.steps
 
@@ -213,10 +205,11 @@ def test_an_erasure_that_was_cut_off_is_finished(
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 1, range(1, 6))
     assert history.timeline.unfinished_deletions == []
-    assert len(list(history.ledger.entries("erased"))) == 1
+    assert len(entries_of(history, "erased")) == 1
     assert [type(edge) for edge in history.lineage().edges] == [ErasedStretch, RoundEdge]
-    assert history.ledger.names(leaver) == history.ledger.keys(leaver) == {}
-    assert history.models.digests() == set(history.ledger.kept().values())
+    assert history.participants.names(leaver) == []
+    assert salts_of(history, leaver) == {}
+    assert history.models.digests() == set(history.kept().values())
     assert history.integrity.verify() == []
 
 
@@ -228,15 +221,13 @@ def test_what_is_left_of_a_stretch_cannot_be_made_smaller(tmp_path: Path) -> Non
         restarted(history, [name(0)], ModelId(0, 3))
         history.erase(history.plan_erasure())
         assert history.integrity.verify() == []
-        (stretch,) = history.ledger.stretches().values()
+        (stretch,) = stretches_of(history).values()
     remaining = stretch.remaining.copy()
     remaining["sensitivity"] /= 2
     for change, value in (("remaining", remaining.tobytes()), ("common_factor", 0), ("origin_round", 1)):
         copy = tmp_path / change
         shutil.copytree(tmp_path / "history", copy)
-        with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
-            database.execute(f"update stretch set {change} = ?", (value,))  # noqa: S608
-            database.commit()
+        run_sql(copy, (f"update stretch set {change} = ?", value))  # noqa: S608
         with History(copy) as tampered:
             assert tampered.integrity.verify() == ["what is left before model 1.0 is not what an erasure left"]
 
@@ -254,12 +245,12 @@ def test_an_erasure_that_was_cut_off_says_once_what_remains(
 
     plan = history.plan_erasure()
     with monkeypatch.context() as cut:
-        cut.setattr(history.ledger, "erase_rounds", dying)
+        cut.setattr(Ledger, "erase_rounds", dying)
         with pytest.raises(KeyboardInterrupt):
             history.erase(plan)
     with history.recording(FACTS, START):
         pass
-    assert [entry.kind for entry in history.ledger.entries("erasure", "remains", "erased")] == [
+    assert [entry.kind for entry in entries_of(history, "erasure", "remains", "erased")] == [
         "erasure",
         "remains",
         "erased",

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
 from rescind.core.edges import ROOT, AbsentRound, ModelId, NoiseEdge, RoundEdge, RoundKind
@@ -34,16 +33,20 @@ from rescind.errors import (
     UnknownClientError,
     UnsafePermissionsError,
 )
+from rescind.history.erasure import Eraser
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
 from rescind.history.run import Goal
 from rescind.history.timeline import Timeline
+from rescind.ledger.contract import Ledger
+from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Entry
+from rescind.ledger.sql import SqlLedger
+from tests.builders import FACTS, START, entries_of, federation, forget, name, train
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-START = {"theta": np.zeros(12)}
 Opened = Callable[[], History]
 
 
@@ -103,7 +106,7 @@ def test_the_path_is_what_was_trained(reopened: Opened) -> None:
     clients, history = federation(2, rate=0.4), reopened()
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 8, range(6))
-    known = history.ledger.identities()
+    known = history.participants.all()
     theta = clients.start
     whole = history.lineage()
     assert whole.model_ids == tuple(ModelId(0, at) for at in range(9))
@@ -141,7 +144,7 @@ def test_recording_gives_each_participants_bound(reopened: Opened) -> None:
         replies = Replies(names, weights, (3,) * 3, {}, batch=0)
         recorder.record(RoundResult(replies, {"theta": theta}, measured, edge.rounding))
         psi = recorder.sensitivities(names)
-    numbers = [history.ledger.identities()[each] for each in names]
+    numbers = [history.participants.all()[each] for each in names]
     expected = client_sensitivities(history.lineage().edges, numbers, [4])[0]
     np.testing.assert_allclose(psi, expected, rtol=1e-12)
 
@@ -150,7 +153,7 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     clients, history = federation(1), reopened()
     with history.recording(FACTS, START, goal=None) as recorder:
         train(recorder, clients, 6, range(6))
-    first, second = ({history.ledger.identities()[name(client)]} for client in (0, 4))
+    first, second = ({history.participants.all()[name(client)]} for client in (0, 4))
     model_id = ModelId(0, 3)
     branch = served(history, frozenset(first), model_id)
     with history.recording(FACTS, START) as recorder:
@@ -171,7 +174,7 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     view = history.summary({*second, 3})
     assert list(map(view.protected_from, view.owed)) == [3, 3]
     # Back to the start: nobody needs noise any more.
-    third = served(history, frozenset({history.ledger.identities()[name(5)]}), ROOT)
+    third = served(history, frozenset({history.participants.all()[name(5)]}), ROOT)
     assert [(each.mode, each.branch) for each in find_obligations(history.timeline)] == [(Mode.EXACT, None)] * 3
     assert history.newest == ModelId(third, 0)
     assert history.integrity.verify() == []
@@ -204,7 +207,7 @@ def test_a_request_can_arrive_while_training_runs(reopened: Opened) -> None:
         request = Request(beside.participants.find([name(1)]), BUDGET)
         beside.requests.file(request, NOON)
         train(recorder, clients, 2, range(6))
-    assert [entry.kind for entry in beside.ledger.entries()][-3:] == ["request", "round", "round"]
+    assert [entry.kind for entry in entries_of(beside)][-3:] == ["request", "round", "round"]
     assert beside.integrity.verify() == []
 
 
@@ -261,7 +264,7 @@ def test_a_round_that_makes_no_sense_is_not_recorded(change: dict[str, object], 
     assert history.integrity.verify() == []
     with history.recording(FACTS, START) as recorder:
         assert recorder.model_id == ROOT
-    assert history.models.digests() == set(history.ledger.kept().values())
+    assert history.models.digests() == set(history.kept().values())
 
 
 def test_a_folder_is_private_and_only_ever_a_history(tmp_path: Path) -> None:
@@ -314,14 +317,15 @@ def test_what_was_known_at_a_head_is_found_by_looking_for_the_head_once(
     history = reopened()
     with pytest.raises(ValueError, match="is not in the chain"):
         history.newest_at(bytes(32))
-    whole, read = 0, history.ledger.entries
+    whole = 0
+    for kind in (MemoryLedger, SqlLedger):
 
-    def entries(*kinds: str, after: int = 0) -> Iterator[Entry]:
-        nonlocal whole
-        whole += not kinds and not after
-        return read(*kinds, after=after)
+        def entries(ledger: Ledger, *kinds: str, after: int = 0, read: Any = kind.entries) -> Iterator[Entry]:
+            nonlocal whole
+            whole += not kinds and not after
+            return read(ledger, *kinds, after=after)
 
-    monkeypatch.setattr(history.ledger, "entries", entries)
+        monkeypatch.setattr(kind, "entries", entries)
     assert history.newest_at(head) == ModelId(0, 2)
     assert history.timeline_at(head).branches.keys() == {0}
     assert history.newest_at(head) == ModelId(0, 2)
@@ -335,7 +339,7 @@ def test_tampering_is_seen(tmp_path: Path) -> None:
         with history.recording(FACTS, START) as recorder:
             train(recorder, clients, 3, range(6))
         head = history.head
-        kept = history.ledger.kept()
+        kept = history.kept()
     changes = {
         "update round set update_norm = 0 where round = 2": "numbers of model 0.2",
         "update round set rounding = rounding + 1 where round = 2": "numbers of model 0.2",
@@ -424,27 +428,27 @@ def test_two_threads_that_read_a_timeline_at_once_read_no_event_twice(
             train(recorder, federation(1), 1, range(6))
         assert history.timeline.requests == ()
         history.requests.file(Request(history.participants.find([name(1)]), BUDGET), NOON)
-        read, other = history.ledger.entries, list[Timeline]()
+        read, other = SqlLedger.entries, list[Timeline]()
 
-        def entries(*kinds: str, after: int = 0) -> list[Entry]:
-            found = list(read(*kinds, after=after))
-            monkeypatch.setattr(history.ledger, "entries", read)
+        def entries(ledger: SqlLedger, *kinds: str, after: int = 0) -> list[Entry]:
+            found = list(read(ledger, *kinds, after=after))
+            monkeypatch.setattr(SqlLedger, "entries", read)
             # The other thread reads after this one has, and before this one has used what it read.
             other.append(history.timeline)
             return found
 
-        monkeypatch.setattr(history.ledger, "entries", entries)
+        monkeypatch.setattr(SqlLedger, "entries", entries)
         assert len(history.timeline.requests) == len(other[0].requests) == len(history.timeline.requests) == 1
 
 
 def test_a_run_that_stopped_before_its_first_model_is_no_broken_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: History) -> None:
+    def stop(_: Eraser) -> None:
         raise OSError("no room")
 
     with History(tmp_path / "history") as history:
-        monkeypatch.setattr(History, "_recover", stop)
+        monkeypatch.setattr(Eraser, "sweep", stop)
         with pytest.raises(OSError, match="no room"), history.recording(FACTS, {"weight": np.zeros(2)}):
             pass
         assert history.integrity.entry_times()

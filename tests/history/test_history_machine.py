@@ -6,7 +6,6 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -17,17 +16,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from benchmarks.recorded import FACTS
 from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
-from rescind.core.edges import Edge, ErasedStretch, RoundEdge, sorted_group
+from rescind.core.edges import Edge, ErasedStretch, RoundEdge
 from rescind.core.facts import Mode
 from rescind.core.planning import Candidate
 from rescind.core.rounds import Replies, RoundResult
 from rescind.core.sensitivity import first_joined
 from rescind.core.summary import Node, Request
 from rescind.history import recorder as recorders
-from rescind.history.bounds import Bounds, read_bounds
+from rescind.history.bounds import Bounds
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
@@ -35,6 +33,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.run import Goal
 from rescind.ledger.commitments import KEY_BYTES
 from rescind.ledger.records import ErasureLevel
+from tests.builders import FACTS, bounds_of, check_kept_bounds, entries_of, flat_bounds
 
 NAMES = [f"client {number}" for number in range(6)]
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -51,21 +50,6 @@ def flat(edge: Edge) -> tuple[object, ...]:
     if isinstance(edge, ErasedStretch):
         return (arrays, edge.sensitivities.tolist(), edge.largest_weights.tolist(), edge.common_factor, edge.sigmas)
     return (edge,)
-
-
-def flat_bounds(bounds: Bounds) -> list[object]:
-    states = (bounds.tracker.state(), bounds.retention.state())
-    numbers = [
-        (field.name, np.asarray(getattr(state, field.name)).tolist()) for state in states for field in fields(state)
-    ]
-    return [*numbers, bounds.index, bounds.joined, bounds.erased]
-
-
-def check_kept_bounds(history: History) -> None:
-    """Whatever happened: read from where they are kept, they are bit for bit those that all rounds give."""
-    kept = flat_bounds(read_bounds(history.ledger, history.timeline))
-    with patch.object(history.ledger, "bounds", lambda: None):
-        assert kept == flat_bounds(read_bounds(history.ledger, history.timeline))
 
 
 class CutOffError(Exception):
@@ -122,8 +106,7 @@ class Histories(RuleBasedStateMachine):
         ):
             result = act(recorder)
             live = Bounds(recorder._tracker, recorder._retention, recorder._index, recorder._joined, recorder._erased)
-            with patch.object(history.ledger, "bounds", lambda: None):
-                assert flat_bounds(live) == flat_bounds(read_bounds(history.ledger, history.timeline))
+            assert flat_bounds(live) == flat_bounds(bounds_of(history, kept=False))
             if self.cut_off:
                 raise CutOffError
         return result
@@ -160,7 +143,7 @@ class Histories(RuleBasedStateMachine):
         """Return who may ask, by name: nobody asks twice."""
         filed = [asked.request.group for asked in self.memory.timeline.requests if not asked.dropped]
         taken = frozenset[int]().union(*filed)
-        return {name: client for name, client in self.memory.ledger.identities().items() if client not in taken}
+        return {name: client for name, client in self.memory.participants.all().items() if client not in taken}
 
     @precondition(lambda self: self.not_asked())
     @rule(data=st.data())
@@ -180,9 +163,9 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), level=st.sampled_from([None, *ErasureLevel]))
     def go_back(self, data: st.DataObject, level: ErasureLevel | None) -> None:
         asked = next(filed for filed in self.memory.timeline.requests if filed.open)
-        names = set(self.memory.ledger.names(sorted_group(asked.request.group)).values())
+        names = set(self.memory.participants.names(asked.request.group))
         path = self.memory.lineage()
-        place = data.draw(st.sampled_from([kept for kept in self.memory.ledger.kept() if kept in path.index]))
+        place = data.draw(st.sampled_from([kept for kept in self.memory.kept() if kept in path.index]))
         node, noise = path.index[place], self.stream.normal(size=3)
         touched = first_joined(path.edges, asked.request.group) < node
         hidden = [
@@ -228,10 +211,10 @@ class Histories(RuleBasedStateMachine):
     def equal(self) -> None:
         one, two = self.memory, self.disk
         assert one.head == two.head
-        assert list(one.ledger.entries()) == list(two.ledger.entries())
-        assert one.ledger.kept() == two.ledger.kept()
-        assert one.models.digests() == two.models.digests() == set(one.ledger.kept().values())
-        assert one.ledger.identities() == two.ledger.identities()
+        assert entries_of(one) == entries_of(two)
+        assert one.kept() == two.kept()
+        assert one.models.digests() == two.models.digests() == set(one.kept().values())
+        assert one.participants.all() == two.participants.all()
         assert find_obligations(one.timeline) == find_obligations(two.timeline)
         first, second = one.lineage(), two.lineage()
         assert (first.model_ids, first.trained, first.behind_noise) == (

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescind import Budget, History, Revocable, Rounds, Sampling
+from rescind import History, Revocable, Rounds
 from rescind.certificates.issue import build_statement
 from rescind.errors import BrokenHistoryError, HistoryError
 from rescind.history.events import EVENTS, read_event
@@ -25,11 +25,10 @@ from rescind.ledger.contract import STAMPS
 from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
-from rescind.testing.small import simulation
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import open_requests, overview
+from tests.builders import BUDGET, entries_of, everybody, outside_secret
 
-BUDGET = Budget(8.0, 0.01)
 WRONG: tuple[Any, ...] = (
     None,
     True,
@@ -62,7 +61,7 @@ class Made(NamedTuple):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("hostile") / "history"
-    engine = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    engine = everybody(6)
     with History(folder) as history:
         federation = Revocable(history, engine)
         federation.train(Rounds(2))
@@ -73,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         history.requests.withdraw(history.requests.ask(["clinic-2"], BUDGET))
         history.requests.ask(["clinic-3"], BUDGET)
         mode = build_statement(history, 1).predicate.mode
-        return Made(folder, history.ledger.outside_secret(STAMPS), list(history.ledger.entries()), mode)
+        return Made(folder, outside_secret(history, STAMPS), entries_of(history), mode)
 
 
 def find_places(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

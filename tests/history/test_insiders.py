@@ -16,12 +16,9 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from psycopg import sql
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from sqlalchemy import make_url
 
-from benchmarks._objects import keep_objects
 from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import HistoryMismatchError
@@ -29,20 +26,18 @@ from rescind.certificates.issue import build_statement
 from rescind.certificates.verification import verify
 from rescind.cli.examination import examine
 from rescind.core.calibration import Budget
-from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
 from rescind.ledger.commitments import canonical, next_entry, round_root, stamp
 from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
-from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel, Span
+from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel
 from rescind.methods import Last, Scratch, Sifu
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
+from tests.builders import KEY, SIGNER, entries_of, everybody, keep_objects, outside_secret, rounds_of, salts_of
 
-PRIVATE = Ed25519PrivateKey.generate()
-KEY = SSlibKey.from_crypto(PRIVATE.public_key())
 TABLES = ("client", "client_object", "identity", "kept", "participation", "round")
 
 
@@ -57,21 +52,21 @@ class Made:
 
 
 def engine() -> Simulation:
-    return simulation(10, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(10)
 
 
 def forgotten(history: History, backup: Callable[[], object]) -> tuple[bytes, tuple[bytes, ...]]:
     """Train, ask, copy, forget and erase; return the certificate and heads that were committed on the way."""
     federation = Revocable(history, engine())
     federation.train(Rounds(6))
-    names = history.ledger.identities()
+    names = history.participants.all()
     keep_objects(history, {name: {"own": np.full(4, number)} for name, number in names.items()})
     heads = [history.head]
     number = history.requests.ask(["clinic-6"], Budget(5.0, 1e-5))
     backup()
     federation.forget(Last(), Rounds(4))
     heads.append(history.head)
-    return sign(build_statement(history, number), [CryptoSigner(PRIVATE)]), tuple(heads)
+    return sign(build_statement(history, number), [SIGNER]), tuple(heads)
 
 
 @pytest.fixture(scope="module")
@@ -394,7 +389,7 @@ def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: 
 def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"", *, stamped: bool = True) -> None:
     """Append an entry that follows from the last one, as whoever may write can; who has the secret can stamp it."""
     with History(history, create=False) as opened:
-        secret = opened.ledger.outside_secret(STAMPS) if stamped else bytes(32)
+        secret = outside_secret(opened, STAMPS) if stamped else bytes(32)
     with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
         query = "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1"
         sequence, head = database.execute(query).fetchone()
@@ -419,7 +414,7 @@ def test_nobody_adds_an_entry_without_the_secret(
     kind: str, body: dict[str, Any] | None, made: Made, copy: Path
 ) -> None:
     with History(copy, create=False) as history:
-        body = body or dict(next(history.ledger.entries(kind)).body)
+        body = body or dict(entries_of(history, kind)[0].body)
     appended(copy, kind, body, stamped=False)
     assert "added without the secret" in " ".join(told(copy))
     with History(copy, create=False) as history:
@@ -560,10 +555,10 @@ def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> Non
 
 def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        (round_,) = history.ledger.rounds(Span(1, 4, 4))
+        (round_,) = rounds_of(history, 1, 4, 4)
         smaller = round_.participants.copy()
         smaller["distance"] /= 1e4
-        root = round_root(replace(round_, participants=smaller), history.ledger.keys(round_.clients))
+        root = round_root(replace(round_, participants=smaller), salts_of(history, round_.clients))
     edited_bytes = smaller.tobytes()
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
         database.execute("UPDATE round SET participants = ? WHERE branch = 1 AND round = 4", (edited_bytes,))
@@ -576,7 +571,7 @@ def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Pat
 @pytest.mark.parametrize("kind", ["run", "branch", "retrained", "erased"])
 def test_what_is_said_once_more_is_noticed(kind: str, made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        *_, last = history.ledger.entries(kind)
+        *_, last = entries_of(history, kind)
     appended(copy, kind, dict(last.body))
     with History(copy, create=False) as history:
         assert "once more" in refused(history, made)
@@ -584,7 +579,7 @@ def test_what_is_said_once_more_is_noticed(kind: str, made: Made, copy: Path) ->
 
 def test_an_erasure_of_whoever_did_not_ask_is_noticed(made: Made, copy: Path) -> None:
     with History(copy, create=False) as history:
-        (plan,) = history.ledger.entries("erasure")
+        (plan,) = entries_of(history, "erasure")
     appended(copy, "erasure", {**plan.body, "clients": [1]})
     with History(copy, create=False) as history:
         assert any("about other clients" in each for each in history.integrity.verify())
@@ -613,7 +608,7 @@ def test_two_erased_names_in_one_row_are_noticed(made: Made, copy: Path) -> None
 def rechained(copy: Path) -> None:
     """Compute the chain and its stamps anew, as only somebody can who has the secret."""
     with History(copy, create=False) as opened:
-        secret = opened.ledger.outside_secret(STAMPS)
+        secret = outside_secret(opened, STAMPS)
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
         previous = None
         query = "SELECT sequence, kind, time, body, root FROM journal ORDER BY sequence"
@@ -709,7 +704,7 @@ def test_an_edit_on_postgresql_is_noticed(
 @pytest.mark.parametrize("goal", [None, Goal(Budget(5.0, 1e-5), 0.5)])
 def test_an_honest_history_keeps_what_has_to_be_kept(goal: Goal | None, public: bool, capacity: int) -> None:
     """Restarts from anywhere, erasures of both levels and training on between them: nothing is missed."""
-    run = simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True, public_schedule=public)
+    run = everybody(6, public_schedule=public)
     with History.in_memory() as history:
         federation = Revocable(history, run, capacity=capacity, goal=goal, scored=False)
         for left, (method, level) in enumerate(

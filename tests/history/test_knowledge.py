@@ -14,8 +14,7 @@ from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
 from rescind.views.knowledge import find_known
-
-BUDGET = Budget(8.0, 0.01)
+from tests.builders import BUDGET
 
 
 def federation(history: History, clients: int = 4) -> Revocable:

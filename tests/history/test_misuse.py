@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.recorded import FACTS, federation, forget, name, train
 from rescind.core.calibration import Budget
 from rescind.core.edges import ErasedStretch, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
@@ -26,18 +25,25 @@ from rescind.history.erasure import _coarse
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
+from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Span
+from tests.builders import (
+    FACTS,
+    START,
+    append_entry,
+    entries_of,
+    federation,
+    forget,
+    name,
+    one_turn,
+    run_sql,
+    stretches_of,
+    train,
+)
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-START = {"theta": np.zeros(12)}
 CLIENTS = federation(1)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
 
 
 def trained(history: History, rounds: int, present: object = range(6)) -> None:
@@ -131,11 +137,11 @@ def test_a_stale_plan_of_an_erasure_is_refused(history: History) -> None:
     restarted(history, planned(history, 0, ModelId(0, 4)))
     old = history.plan_erasure()
     restarted(history, planned(history, 1, ModelId(0, 3)))
-    entries = list(history.ledger.entries())
+    entries = entries_of(history)
     for wrong in (old, replace(history.plan_erasure(), abandoned=(Span(0, 1, 6),))):
         with pytest.raises(ValueError, match="has changed since this erasure was planned"):
             history.erase(wrong)
-    assert list(history.ledger.entries()) == entries
+    assert entries_of(history) == entries
 
 
 def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> None:
@@ -277,10 +283,10 @@ def test_the_leavers_number_of_examples_cannot_be_computed(history: History) -> 
     """Exact weights of the others, p_c = n_c / n_S, would give n_S and with it n_W."""
     trained(history, 4)
     everybody = sum(each.examples for each in CLIENTS.objectives)
-    others = {history.ledger.identities()[name(each)]: CLIENTS.objectives[each].examples for each in range(1, 6)}
+    others = {history.participants.all()[name(each)]: CLIENTS.objectives[each].examples for each in range(1, 6)}
     restarted(history, planned(history, 0, ModelId(0, 3)))
     history.erase(history.plan_erasure())
-    (stretch,) = history.ledger.stretches().values()
+    (stretch,) = stretches_of(history).values()
     for client, _, weight in stretch.remaining.tolist():
         if client in others:
             assert others[client] / everybody <= weight <= others[client] / everybody * 2**0.25 * (1 + 1e-8)
@@ -315,7 +321,7 @@ def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> N
     assert client in plan.clients
     assert client in plan.keys
     history.erase(plan)
-    assert history.ledger.forgotten([name(5)]) == {name(5)}
+    assert history.participants.remaining([name(5)]) == []
     assert history.integrity.verify() == []
 
 
@@ -355,7 +361,7 @@ def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monk
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 2, range(6))
         with monkeypatch.context() as patched:
-            patched.setattr(type(history.ledger), "commit_round", lambda *_, **__: 1 / 0)
+            patched.setattr(Ledger, "commit_round", lambda *_, **__: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 train(recorder, CLIENTS, 1, range(6))
         with pytest.raises(HistoryError, match="open the history again"):
@@ -377,17 +383,15 @@ def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_pat
         "update stretch set remaining = substr(remaining, 2)": "cannot be read",
         "update journal set body = 'no json' where kind = 'erasure'": "cannot be read",
     }
-    history.ledger.compact()
+    run_sql(tmp_path / "history", "PRAGMA wal_checkpoint(TRUNCATE)")
     for at, (statement, expected) in enumerate(changes.items()):
         copy = tmp_path / f"copy {at}"
         shutil.copytree(tmp_path / "history", copy)
-        with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
-            database.execute(statement)
-            database.commit()
+        run_sql(copy, statement)
         with History(copy) as tampered:
             assert any(expected in problem for problem in tampered.integrity.verify()), statement
-    (remains,) = history.ledger.entries("remains")
-    history.ledger.append("remains", dict(remains.body), "2026")
+    (remains,) = entries_of(history, "remains")
+    append_entry(history, "remains", remains.body)
     assert history.integrity.verify() == [f"entry {remains.sequence + 5} changes what an erasure left"]
 
 
@@ -416,7 +420,7 @@ def test_a_branch_that_serves_nobody_is_not_ended_and_one_that_does_is_not_left(
 
 def test_what_was_rolled_back_is_not_remembered(history: History) -> None:
     def ask_twice() -> None:
-        with history.ledger.turn():
+        with one_turn(history):
             history.requests.ask([name(1)], BUDGET)
             history.requests.ask([name(1)], BUDGET)
 

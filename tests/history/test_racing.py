@@ -14,6 +14,7 @@ from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.testing.small import simulation
+from tests.builders import entries_of
 
 # Opens the history, says so, and acts when it is told to.
 PROGRAM = """
@@ -79,9 +80,9 @@ def test_of_processes_that_ask_at_once_for_one_client_one_makes_a_request(place:
 def test_a_request_that_processes_take_back_or_refuse_at_once_ends_once(place: Place) -> None:
     with opened(place) as history:
         history.requests.ask(["clinic-1"], Budget(1.0, 1e-5))
-        before = len(list(history.ledger.entries()))
+        before = len(entries_of(history))
     act = 'history.requests.withdraw(1) if __import__("os").getpid() % 2 else history.requests.refuse(1, "Ann", "no")'
     said = race(place, act)
     assert said.count("done") == 1
     with opened(place) as history:
-        assert len(list(history.ledger.entries())) == before + 1
+        assert len(entries_of(history)) == before + 1

@@ -17,9 +17,11 @@ from rescind.errors import ForgottenClientError, UnknownClientError
 from rescind.forgetting import Revocable
 from rescind.history.erasure import Eraser
 from rescind.history.participants import LONGEST_REASON
+from rescind.ledger.contract import Ledger
 from rescind.methods import Exact, FineTuning, Last, Method, Scratch
 from rescind.simulation import Simulation, SoftmaxHead
 from rescind.testing import small
+from tests.builders import entries_of, register
 
 LEAVER, LABEL, WHY = "clinic-2", "Clinic of the North", "a new contract"
 BUDGET = Budget(5.0, 1e-5)
@@ -73,7 +75,7 @@ def test_a_readmitted_client_is_a_new_one_that_can_leave_again(history: History,
     assert history.participants.readmit(name, WHY) == (old,)
     assert history.participants.remaining([LEAVER]) == [LEAVER]
     assert history.participants.barred({LEAVER: "x", "a new key": LABEL}) == set()
-    (entry,) = history.ledger.entries("readmission")
+    (entry,) = entries_of(history, "readmission")
     assert entry.body == {"clients": [old], "reason": WHY}
     assert history.timeline.readmitted(number) == entry.sequence
     federation(history).train(Rounds(3))
@@ -85,7 +87,7 @@ def test_a_readmitted_client_is_a_new_one_that_can_leave_again(history: History,
     assert history.participants.remaining([LEAVER]) == []
     assert history.timeline.readmitted(second) is None
     with pytest.raises(ForgottenClientError, match=LEAVER):
-        history.ledger.register([LEAVER], "2026-11-01T12:00:00+00:00")
+        register(history, LEAVER)
     assert history.participants.readmit(LEAVER, WHY) == (new,)
     assert history.integrity.verify() == []
 
@@ -180,7 +182,7 @@ def test_a_short_name_within_other_words_is_no_name(history: History) -> None:
 
 def test_a_readmission_that_was_cut_off_is_done_or_not(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     forget(history, LEAVER)
-    written = history.ledger.append
+    written = Ledger.append
     for done in (False, True):
         with monkeypatch.context() as cut:
 
@@ -189,7 +191,7 @@ def test_a_readmission_that_was_cut_off_is_done_or_not(history: History, monkeyp
                     written(*entry)  # type: ignore[arg-type]
                 raise KeyboardInterrupt
 
-            cut.setattr(history.ledger, "append", append)
+            cut.setattr(Ledger, "append", append)
             with pytest.raises(KeyboardInterrupt):
                 history.participants.readmit(LEAVER, WHY)
         assert history.participants.remaining([LEAVER]) == [LEAVER] * done
@@ -231,7 +233,7 @@ def test_rows_that_left_before_their_client_did_are_not_claimed_of_what_it_train
     federation(history).train(Rounds(2))
     forget(history, LEAVER)
     history.participants.readmit(LEAVER, WHY)
-    (entry,) = history.ledger.entries("readmission")
+    (entry,) = entries_of(history, "readmission")
     assert history.timeline.readmitted(rows) == entry.sequence
     federation(history).train(Rounds(3))
     assert build_statement(history, rows).predicate.model == "2.1"
@@ -246,7 +248,7 @@ def test_who_comes_back_under_another_key_and_leaves_again_is_barred_by_all_it_w
     assert history.participants.remaining([LEAVER]) == []
     assert history.participants.barred({LEAVER: "x", "a third key": LABEL}) == {LEAVER, "a third key"}
     with pytest.raises(ForgottenClientError, match=LEAVER):
-        history.ledger.register([LEAVER], "2026-11-01T12:00:00+00:00")
+        register(history, LEAVER)
     for name in (LEAVER, LABEL, "a new key"):
         with pytest.raises(ValueError, match=f"by request {second} this client was not forgotten exactly"):
             history.participants.readmit(name, WHY)
@@ -260,9 +262,9 @@ def test_that_many_come_back_at_once_is_looked_up_once(history: History, monkeyp
         history.participants.readmit(name, WHY)
     forget(history, "clinic-3")
     looked: list[object] = []
-    linked = type(history.ledger).linked
-    monkeypatch.setattr(type(history.ledger), "linked", lambda *of: looked.append(of) or linked(*of))
-    assert history.ledger.forgotten([*names, "clinic-3"], names) == {"clinic-3"}
+    linked = Ledger.linked
+    monkeypatch.setattr(Ledger, "linked", lambda *of: looked.append(of) or linked(*of))
+    assert history.participants.barred({name: name for name in [*names, "clinic-3"]}) == {"clinic-3"}
     assert len(looked) == 1
 
 
@@ -293,7 +295,7 @@ def test_two_keys_under_one_label_are_readmitted_together(history: History) -> N
     history.participants.label({"clinic-1": LABEL})
     numbers = [forget(history, LEAVER), forget(history, "clinic-1")]
     assert len(history.participants.readmit(LEAVER, WHY)) == 2
-    (entry,) = history.ledger.entries("readmission")
+    (entry,) = entries_of(history, "readmission")
     assert [history.timeline.readmitted(number) for number in numbers] == [entry.sequence] * 2
     assert history.participants.remaining([LEAVER, "clinic-1"]) == [LEAVER, "clinic-1"]
     assert history.integrity.verify() == []

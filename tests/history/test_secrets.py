@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.recorded import FACTS, federation, name, train
 from rescind.cli import app
 from rescind.cli.examination import examine
 from rescind.cli.shared import open_history
@@ -30,14 +28,23 @@ from rescind.history.history import History
 from rescind.history.participants import blind_name
 from rescind.ledger.commitments import name_leaf, round_root
 from rescind.ledger.contract import RETURNING, derive_secret, name_digest
-from rescind.ledger.records import ErasureLevel, RoundRecord, Span
-from tests.history.test_erasure import START, restarted
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
+from rescind.ledger.records import ErasureLevel, RoundRecord
+from tests.builders import (
+    FACTS,
+    START,
+    entries_of,
+    federation,
+    name,
+    name_leaf_of,
+    outside_secret,
+    register,
+    restarted,
+    rounds_of,
+    run_sql,
+    salts_of,
+    stretches_of,
+    train,
+)
 
 
 def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) -> None:
@@ -47,17 +54,17 @@ def test_no_root_of_an_erased_round_opens_with_what_is_left(history: History) ->
         train(recorder, clients, 2, range(6))
         train(recorder, clients, 2, range(1, 6))
         train(recorder, clients, 1, range(6))
-    known = list(history.ledger.rounds(Span(0, 1, 5)))
+    known = rounds_of(history, 0, 1, 5)
     restarted(history, [name(0)], ModelId(0, 4))
     history.erase(history.plan_erasure())
     with history.recording(FACTS, START) as recorder:
         train(recorder, clients, 2, range(1, 6))
-    roots = {entry.model_id: entry.root for entry in history.ledger.entries("round")}
-    there = [*history.ledger.rounds(Span(1, 1, 9)), *history.ledger.stretches().values()]
+    roots = {entry.model_id: entry.root for entry in entries_of(history, "round")}
+    there = [*rounds_of(history, 1, 1, 9), *stretches_of(history).values()]
     salts = {b"", bytes(32), *(each.salt for each in there)}
     missed = 0
     for round_ in known:
-        keys = history.ledger.keys(round_.clients)
+        keys = salts_of(history, round_.clients)
         missed += len(keys) == len(round_.clients)
         with_keys = _with_keys(round_, keys)
         assert all(round_root(replace(with_keys, salt=salt), keys) != roots[round_.model_id] for salt in salts)
@@ -98,7 +105,7 @@ def test_names_are_those_that_were_registered(history: History, tmp_path: Path, 
     number = history.requests.ask([name(4)], Budget(5.0, 1e-3))
     history.requests.withdraw(number)
     statements, told = EDITS[edit]
-    _edit(tmp_path / "history", statements)
+    run_sql(tmp_path / "history", *statements)
     assert any(told in problem for problem in history.integrity.verify())
     before = history.head
     with pytest.raises(BrokenHistoryError, match=f"{told}.*restore it from a backup"):
@@ -109,7 +116,7 @@ def test_names_are_those_that_were_registered(history: History, tmp_path: Path, 
 def test_a_client_that_nobody_registered_cannot_be_forgotten(history: History, tmp_path: Path) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 1, range(6))
-    _edit(tmp_path / "history", ["INSERT INTO identity VALUES (99, 'new', NULL, zeroblob(32))"])
+    run_sql(tmp_path / "history", "INSERT INTO identity VALUES (99, 'new', NULL, zeroblob(32))")
     assert "client 99 was never registered" in history.integrity.verify()
     with pytest.raises(BrokenHistoryError, match="client 99 was never registered"):
         history.requests.ask(["new"], Budget(5.0, 1e-3))
@@ -118,9 +125,9 @@ def test_a_client_that_nobody_registered_cannot_be_forgotten(history: History, t
 def test_a_name_that_goes_without_an_erasure_is_missed(history: History, tmp_path: Path) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 1, range(6))
-    leaf = history.ledger.name_leaves(2, 2)[2].hex()
+    leaf = name_leaf_of(history, 2).hex()
     kept = f"UPDATE client SET name_leaf = x'{leaf}' WHERE pseudonym = 2"  # noqa: S608
-    _edit(tmp_path / "history", [kept, "DELETE FROM identity WHERE pseudonym = 2"])
+    run_sql(tmp_path / "history", kept, "DELETE FROM identity WHERE pseudonym = 2")
     assert history.integrity.verify() == ["the name of client 2 is gone, and no erasure says so"]
 
 
@@ -129,24 +136,24 @@ def test_names_that_were_swapped_after_the_request_are_not_erased(history: Histo
         train(recorder, federation(1), 4, range(6))
     restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
-    _edit(tmp_path / "history", EDITS["two names swapped"][0])
+    run_sql(tmp_path / "history", *EDITS["two names swapped"][0])
     with pytest.raises(BrokenHistoryError, match=REGISTERED):
         history.erase(plan)
-    assert len(history.ledger.identities()) == 6
+    assert len(history.participants.all()) == 6
 
 
 def test_an_erased_name_is_hidden_and_the_others_still_verify(history: History) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, federation(1), 4, range(6))
     (leaver,) = history.participants.find([name(0)])
-    before = history.ledger.name_leaves(leaver, leaver)
+    before = name_leaf_of(history, leaver)
     restarted(history, [name(0)], ModelId(0, 3))
     history.erase(history.plan_erasure(ErasureLevel.OUTPUT))
     assert history.integrity.verify() == []
-    assert history.ledger.name_leaves(leaver, leaver) == before
+    assert name_leaf_of(history, leaver) == before
     # The key is still there, and does not open it: what hid the name lay beside it.
-    (key,) = history.ledger.keys(np.array([leaver])).values()
-    assert before[leaver] not in (name_leaf(each, leaver, name(0)) for each in (key, b"", bytes(32)))
+    (key,) = salts_of(history, [leaver]).values()
+    assert before not in (name_leaf(each, leaver, name(0)) for each in (key, b"", bytes(32)))
     assert history.requests.ask([name(1)], Budget(5.0, 1e-3))
 
 
@@ -170,7 +177,9 @@ def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History
     (asked,) = history.timeline.requests
     there = everything(tmp_path / "history")
     listed = next(
-        each for each in there if len(each) == 64 and name_digest(_key(history), name(0)).hex().encode() == each
+        each
+        for each in there
+        if len(each) == 64 and name_digest(outside_secret(history, RETURNING), name(0)).hex().encode() == each
     )
     keys = [each for each in there if len(each) == 32]
     assert len(keys) > 10
@@ -179,7 +188,7 @@ def test_an_erased_name_cannot_be_guessed_with_the_ledger_alone(history: History
         guessed = blind_name(hmac.digest(key, name(0).encode(), "sha256"), name(0))
         assert guessed not in asked.forgotten
     # Whoever has the file as well can.
-    assert history.ledger.forgotten([name(0), name(1)]) == {name(0)}
+    assert history.participants.remaining([name(0), name(1)]) == [name(1)]
     assert blind_name(bytes.fromhex(history.participants.receipt(name(0))), name(0)) in asked.forgotten
     assert history.participants.receipt(name(0)) == receipt
     assert any("secret file" in each and "guess" in each for each in plan.stays)
@@ -268,7 +277,7 @@ def test_without_its_secret_a_history_is_read_and_nothing_else(history: History,
             lambda: opened.requests.ask([name(1)], Budget(5.0, 1e-3)),
             lambda: opened.erase(opened.plan_erasure()),
             lambda: opened.participants.receipt(name(1)),
-            lambda: opened.ledger.register(["new"], "now"),
+            lambda: register(opened, "new"),
         ):
             with pytest.raises(HistoryError, match=f"{file}.*(backup|put the right file|chmod 600)"):
                 refused()
@@ -298,7 +307,7 @@ def test_a_history_on_a_server_is_told_where_its_secret_lies(
         receipt = history.participants.receipt("ann")
     # A signer reads, and has no use for it.
     with History(postgresql, **place) as history:
-        assert history.ledger.identities() == {}
+        assert history.participants.all() == {}
         with pytest.raises(HistoryError, match=r"not named.*RESCIND_SECRET"):
             history.participants.receipt("ann")
     monkeypatch.setenv("RESCIND_SECRET", str(tmp_path / "secret"))
@@ -322,17 +331,6 @@ def test_what_a_server_sends_elsewhere_is_said_before_anything_is_erased(
     assert "Out of reach: 0 logical replication slots and 1 publications" in result.output
     told = {each.what: each for each in examine(postgresql, [])}
     assert (told["server"].verdict, told["secret"].detail.split(",")[0]) == ("note", str(tmp_path / "secret"))
-
-
-def _key(history: History) -> bytes:
-    return history.ledger.outside_secret(RETURNING)
-
-
-def _edit(folder: Path, statements: list[str]) -> None:
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
-        for each in statements:
-            database.execute(each)
-        database.commit()
 
 
 def _with_keys(round_: RoundRecord, keys: dict[int, bytes]) -> RoundRecord:

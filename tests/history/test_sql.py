@@ -16,7 +16,6 @@ import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
-from benchmarks._postgresql import server
 from rescind.core.edges import ModelId
 from rescind.errors import (
     HistoryError,
@@ -31,6 +30,7 @@ from rescind.ledger.commitments import broken_links
 from rescind.ledger.records import Span
 from rescind.ledger.schema import SCHEMA_VERSION
 from rescind.ledger.sql import SqlLedger
+from tests.builders import server
 from tests.history.ledger_suite import NOW, a_round, a_stretch, digest, group, readable
 
 
@@ -226,7 +226,7 @@ def test_a_history_is_not_made_twice(home):
 
 def test_a_creation_that_is_cut_off_leaves_nothing_and_can_be_done_again(home, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "insert", lambda _table: 1 / 0)
+        patch.setattr(schema, "insert", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             home.open(create=True)
     with pytest.raises(IncompleteHistoryError if isinstance(home, InAFile) else NoHistoryError):

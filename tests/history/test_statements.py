@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.recorded import FACTS, federation, train
 from rescind.core.calibration import Budget
 from rescind.history.history import History
 from rescind.views.gauges import read_gauges
 from rescind.views.overview import overview
+from tests.builders import FACTS, federation, train
 
 CLIENTS = federation(seed=6, clients=8, rate=0.4)
 

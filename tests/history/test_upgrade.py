@@ -49,15 +49,15 @@ from rescind.errors import (
     SchemaVersionError,
 )
 from rescind.forgetting import Revocable
-from rescind.history.erasure import Eraser
-from rescind.history.events import write_body
 from rescind.history.upgrading import upgrade_history
 from rescind.ledger import upgrades
+from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
 from rescind.views.overview import overview
+from tests.builders import everybody, rounds_joined, start_branch
 
 SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
 SIGNER = CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -109,7 +109,7 @@ def said(*words: object) -> Result:
 
 
 def engine() -> Any:
-    return simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True)
+    return everybody(6)
 
 
 # Revisions and tables
@@ -210,7 +210,7 @@ def test_nobody_is_forgotten_exactly_from_behind_an_unbounded_beginning(
 ) -> None:
     """In no round up to model 3.0, but what it once sent is in the model that branch 2 began with."""
     (client,) = unbounded.participants.find([name])
-    assert unbounded.ledger.rounds_of(np.array([client])) == rounds
+    assert rounds_joined(unbounded, [client]) == rounds
     assert np.isinf(group_sensitivity(unbounded.lineage().edges, [client])[-1])
     federation = go_on(unbounded)
     number = unbounded.requests.ask([name], Budget(5.0, 1e-5))
@@ -246,7 +246,7 @@ def test_an_unbounded_branch_that_was_cut_off_is_trained_to_its_end(unbounded: H
     federation.plan(FineTuning(), number)
     newest = unbounded.newest
     begun = Branch(4, unbounded.kept()[newest], newest, requests=(number,), unbounded=True)
-    unbounded.ledger.start_branch(4, begun.model, write_body(begun), "2026-11-18T12:00:00+00:00")
+    start_branch(unbounded, begun)
     (outcome,) = federation.forget(Scratch(), Rounds(2))
     assert (outcome.asked.number, outcome.rounds, outcome.mode) == (number, 2, Mode.HEURISTIC)
     assert unbounded.integrity.verify() == []
@@ -270,7 +270,7 @@ def test_a_history_goes_on_after_an_upgrade(frozen: Location) -> None:
             federation.forget(Scratch(), Rounds(2))
             assert verify(sign(build_statement(history, number), [SIGNER]), [KEY], history=history)
             assert history.integrity.verify() == []
-            assert "clinic-4" not in history.ledger.identities()
+            assert "clinic-4" not in history.participants.all()
     with by_hand(frozen) as execute:
         assert execute("SELECT count(*) FROM remark").fetchone()[0] > 0
     with pytest.raises(SchemaVersionError, match=r"has schema 9.*knows up to 8: install a newer rescind"):
@@ -325,7 +325,7 @@ def test_a_linked_history_is_upgraded_where_it_is(folder: Path) -> None:
 
 
 def test_nothing_is_upgraded_while_somebody_writes(frozen: Location) -> None:
-    with frozen.open() as history, history.ledger.writing(), next_schema(), pytest.raises(LockedError):
+    with frozen.open() as history, history.held(), next_schema(), pytest.raises(LockedError):
         upgraded(frozen)
     assert upgraded(frozen) == (8, 8)
 
@@ -454,7 +454,7 @@ def test_an_erasure_that_was_cut_off_is_finished_after_the_upgrade(
 ) -> None:
     with frozen.open() as history, monkeypatch.context() as patch:
         history.requests.ask(["clinic-4"], Budget(5.0, 1e-5))
-        patch.setattr(Eraser, "_erase_rounds", lambda *_: 1 / 0)
+        patch.setattr(Ledger, "erase_rounds", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             Revocable(history, engine(), capacity=2).forget(Last(), Rounds(2))
     with next_schema():

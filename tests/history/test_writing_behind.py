@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 import traceback
@@ -12,18 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
-from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from benchmarks.recorded import FACTS, federation, name, train
-from rescind import History, Sampling
+from rescind import History
 from rescind.checkpoints.store import CheckpointStore
-from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg
 from rescind.core.rounds import RoundResult
@@ -34,14 +31,23 @@ from rescind.errors import HistoryError
 from rescind.forgetting import Revocable
 from rescind.history.recorder import Recorder
 from rescind.ledger.contract import Ledger
-from rescind.ledger.records import Span
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Exact, Last, Solve
 from rescind.testing.small import simulation
+from tests.builders import (
+    BUDGET,
+    FACTS,
+    START,
+    delay_writing,
+    entries_of,
+    everybody,
+    federation,
+    name,
+    rounds_of,
+    train,
+)
 
-START = {"theta": np.zeros(12)}
 CLIENTS = federation(1)
-BUDGET = Budget(8.0, 0.01)
 # What the writer does one after the other.
 STAGES = {
     "checkpoint": (CheckpointStore, "put"),
@@ -49,12 +55,6 @@ STAGES = {
     "inside the transaction": (SqlLedger, "_add_round"),
     "letting go": (CheckpointStore, "delete"),
 }
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "history") as opened:
-        yield opened
 
 
 class Gate:
@@ -104,7 +104,7 @@ def test_the_caller_goes_on_while_a_round_is_written(history: History, monkeypat
     with round_under_way(history, gate) as recorder:
         assert (recorder.model_id, history.newest) == (ModelId(0, 3), ModelId(0, 2))
         # What clients are handed to witness is in the chain.
-        assert recorder.head in [entry.head for entry in history.ledger.entries()]
+        assert recorder.head in [entry.head for entry in entries_of(history)]
         gate.open.set()
         recorder.finish_writing()
         assert recorder.model_id == history.newest == ModelId(0, 3)
@@ -135,7 +135,7 @@ def test_whatever_is_asked_of_the_recorder_waits(
     with round_under_way(history, gate) as recorder:
         threading.Timer(0.05, gate.open.set).start()
         ask(recorder)
-        assert history.ledger.last_round(0) >= 3
+        assert history.newest_of(0).round >= 3
 
 
 def test_leaving_the_run_waits_too(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,6 @@ def test_a_connection_that_is_lost_while_a_round_is_written_ends_the_run(
         return History(postgresql, checkpoints=str(tmp_path / "models"), run=run, secret=tmp_path / "secret")
 
     with opened() as history:
-        ledger = cast(SqlLedger, history.ledger)
 
         def lose(*given: Any, **options: Any) -> Any:
             with psycopg.connect(postgresql, autocommit=True) as other:
@@ -192,8 +191,8 @@ def test_a_connection_that_is_lost_while_a_round_is_written_ends_the_run(
             return original(*given, **options)
 
         with history.recording(FACTS, START, capacity=1) as recorder:
-            (pid,) = cast(Connection, ledger._writer).exec_driver_sql("SELECT pg_backend_pid()").one()
-            cast(Connection, ledger._writer).rollback()
+            with opened() as other:
+                pid = int(re.search(r"PostgreSQL process (\d+)", str(other.writer()))[1])
             train(recorder, CLIENTS, 3, range(6))
             with monkeypatch.context() as patched:
                 patched.setattr(owner, method, lose)
@@ -335,7 +334,7 @@ def test_a_history_is_closed_after_the_round_that_is_being_written(
 
 
 def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, write, used_again, handed = Recorder.record, Recorder._write, threading.Event(), list[float]()
+    record, used_again, handed = Recorder.record, threading.Event(), list[float]()
 
     def record_and_reuse(recorder: Recorder, round_: RoundResult, **options: Any) -> None:
         handed.extend(round_.replies.weights)
@@ -343,33 +342,32 @@ def test_what_was_handed_over_may_be_used_again(history: History, monkeypatch: p
         round_.replies.weights[:] = 1e6
         used_again.set()
 
-    def write_late(*given: Any) -> None:
-        assert used_again.wait(30)
-        write(*given)
-
     monkeypatch.setattr(Recorder, "record", record_and_reuse)
-    monkeypatch.setattr(Recorder, "_write", write_late)
+    delay_writing(monkeypatch, lambda: used_again.wait(30))
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 1, range(6), behind=True)
-    (round_,) = history.ledger.rounds(Span(0, 1, 1))
+    (round_,) = rounds_of(history, 0, 1, 1)
     assert round_.participants["weight"].tolist() == handed
 
 
 def test_who_takes_part_is_known_before_the_round_is_written(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recorder, "_write", lambda *_: None)
+    looked = threading.Event()
+    delay_writing(monkeypatch, lambda: looked.wait(30))
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, 1, range(6), behind=True)
         # Whoever asks is recorded, and whoever is missing is waited for, however slow the writer is.
         assert history.participants.all().keys() == {name(client) for client in range(6)}
+        assert history.newest.round == 0
+        looked.set()
 
 
 def test_the_first_round_since_a_run_was_opened_says_so(history: History) -> None:
     for _ in range(2):
         with history.recording(FACTS, START) as recorder:
             train(recorder, CLIENTS, 2, range(6), behind=True)
-    entries = list(history.ledger.entries("round"))
+    entries = entries_of(history, "round")
     assert [entry.body.get("resumed", False) for entry in entries] == [True, False, True, False]
 
 
@@ -384,10 +382,10 @@ def test_written_behind_a_run_ends_alike(tmp_path: Path) -> None:
             revocable.forget(Last(), Rounds(3))
             history.requests.ask(["clinic-2"], BUDGET)
             revocable.forget(Exact(), Rounds(4))
-            entries = [(entry.kind, entry.body.get("round")) for entry in history.ledger.entries()]
-            spans = [Span(number, 1, 99) for number in history.timeline.branches]
-            rounds = [(round_.model_id, round_.model) for span in spans for round_ in history.ledger.rounds(span)]
-            numbers.append((entries, rounds, history.ledger.kept(), [str(out.mode) for out in history.outcomes()]))
+            entries = [(entry.kind, entry.body.get("round")) for entry in entries_of(history)]
+            branches = (rounds_of(history, number) for number in history.timeline.branches)
+            rounds = [(round_.model_id, round_.model) for branch in branches for round_ in branch]
+            numbers.append((entries, rounds, history.kept(), [str(out.mode) for out in history.outcomes()]))
             assert history.integrity.verify() == []
     assert numbers[0] == numbers[1]
 
@@ -489,7 +487,7 @@ def test_whoever_asks_in_its_first_round_ends_the_training_after_it(
 
     asked = threading.Event()
     monkeypatch.setattr(Ledger, "commit_round", ask_first)
-    engine = Late(simulation(6, sampling=Sampling.EVERYBODY, rate=None, secret_noise=True))
+    engine = Late(everybody(6))
     revocable = Revocable(history, engine)  # type: ignore[arg-type]
     # Otherwise the next round may have begun before anybody asked.
     slow = replace(revocable, after_round=lambda model_id: asked.wait(30) if model_id.round == 2 else None)

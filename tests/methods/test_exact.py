@@ -85,12 +85,12 @@ def test_the_capacity_holds_over_restarts_and_what_is_set_aside_stays(capacity: 
         seen = set[int]()
 
         def watch(model_id: ModelId, model: Mapping[str, Tensor]) -> None:
-            path, kept, known = history.lineage(), history.ledger.kept(), history.timeline.branches
+            path, kept, known = history.lineage(), history.kept(), history.timeline.branches
             there = {path.index[each] for each in kept if each in path.index}
             assert len(there - {0, path.index[model_id]}) <= capacity
             shares = exact_shares(known, capacity)
             for number, share in shares.items():
-                for each in exact_rounds(number, history.ledger.last_round(number), share):
+                for each in exact_rounds(number, history.newest_of(number).round, share):
                     assert ModelId(number, each) not in path.index or ModelId(number, each) in kept
             for node in history.summary([1]).kept:
                 seen.add(node.branch if node.eligible else -1)

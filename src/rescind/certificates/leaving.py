@@ -146,28 +146,21 @@ def open_request(content: bytes) -> SignedRequest:
     return request
 
 
-def check_request(history: History, content: bytes, within: timedelta, now: datetime) -> SignedRequest:
+def check_request(history: History, request: SignedRequest, within: timedelta, now: datetime) -> None:
     """Check whether a signed request is one for this history, from one of its clients, and new.
 
     Args:
         history: where it is to be recorded.
-        content: the file's bytes.
+        request: the request, of which ``open_request`` has checked who signed it.
         within: how old it may be.
         now: today.
 
-    Returns:
-        the request.
-
     Raises:
-        NotACertificateError: the file is no signed request.
-        UnsignedCertificateError: it was not signed by its key, or was changed since.
-        UnusableKeyError: its key is of no kind that nodes are registered by.
         ForeignRequestError: it is for another federation.
         StaleRequestError: it is too old, or its time is still to come.
         ReplayedRequestError: it was handed in before.
         UnregisteredKeyError: no client of this history has its key.
     """
-    request = open_request(content)
     wish, federation = request.predicate, history.timeline.names.federation
     if wish.federation != federation:
         own = f"is called {federation!r}" if federation else "has no name yet (rescind init --federation NAME)"
@@ -195,7 +188,6 @@ def check_request(history: History, content: bytes, within: timedelta, now: date
         raise UnregisteredKeyError(
             f"no client here has the request's key, {request.client}: it never took part, or was forgotten already"
         )
-    return request
 
 
 def scope_of(request: SignedRequest) -> PrivacyScope:

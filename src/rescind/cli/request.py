@@ -82,10 +82,11 @@ def import_(
         from datetime import UTC, datetime, timedelta
 
         from rescind.certificates.envelope import read_content
-        from rescind.certificates.leaving import check_request, scope_of
+        from rescind.certificates.leaving import check_request, open_request, scope_of
         from rescind.core.calibration import Budget
 
-        request = check_request(opened, read_content(file), timedelta(days=days), datetime.now(UTC))
+        request = open_request(read_content(file))
+        check_request(opened, request, timedelta(days=days), datetime.now(UTC))
         group = opened.participants.find([request.client])
         (called,) = opened.participants.describe([group])[0]
         files = _receipt_files([called], [receipt] if receipt else [])

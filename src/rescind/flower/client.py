@@ -14,8 +14,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from numpy.typing import ArrayLike, NDArray
 
 from rescind.core.arrays import Tensor
-from rescind.core.ridge import MOST_ROWS, RidgeSums, fixed_point_bits
-from rescind.core.sums import Sums, flatten, head_names
+from rescind.core.ridge import MOST_ROWS, fixed_point_bits
+from rescind.core.sums import flatten, head_names
 from rescind.engines.complaints import Complaint
 from rescind.engines.heads import sum_head, sum_ridge, train_head_on
 from rescind.engines.rows import commit_rows, find_left_out, to_numpy
@@ -115,22 +115,24 @@ def train_head(
         _witness(context, told, "answered")
     if told.ridge is not None:
         targets, bits = np.eye(len(head["bias"]))[labels], fixed_point_bits(told.ridge, MOST_ROWS)
-        return _answer_ridge(msg, executed, sum_ridge(features, targets, told.ridge, bits))
+        ridge = sum_ridge(features, targets, told.ridge, bits)
+        answer = {"features": _half(ridge.features), "targets": Array(ridge.targets)}
+        return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": ridge.rows})
     if told.wanted is not None:
-        return _answer(msg, executed, sum_head(head, features, labels, told.training.loss, told.wanted))
+        sums = sum_head(head, features, labels, told.training.loss, told.wanted)
+        answer = {"gradient": Array(sums.gradient)}
+        if sums.curvature is not None:
+            answer["curvature"] = _half(sums.curvature)
+        return _reply(msg, executed, SUMS, ArrayRecord(answer), {"num-examples": sums.rows, LOSS: sums.loss})
     size = min(told.batch or len(labels), len(labels))
     chosen = choose_batches(told.seed, len(labels), size, told.training.steps) if told.batch else None
     trained = train_head_on(head, features, labels, told.training, chosen)
-    result = _with(arrays, {weight: trained["weight"], bias: trained["bias"]})
+    own = {weight: Array(trained["weight"]), bias: Array(trained["bias"])}
+    result = ArrayRecord({name: own.get(name, array) for name, array in arrays.items()})
     _witness(context, told, "trained")
     if told.masked:
         keep_own(msg, context, result)
-    records = {
-        next(iter(msg.content.array_records)): result,
-        "metrics": MetricRecord({"num-examples": len(labels)}),
-        EXECUTED: executed,
-    }
-    return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
+    return _reply(msg, executed, next(iter(msg.content.array_records)), result, {"num-examples": len(labels)})
 
 
 def is_question(msg: Message) -> bool:
@@ -291,35 +293,16 @@ def _check(head: Mapping[str, Tensor], features: Tensor, labels: NDArray[np.int6
         raise Complaint.NOT_FINITE.error()
 
 
-def _with(arrays: ArrayRecord, changed: Mapping[str, Tensor]) -> ArrayRecord:
-    return ArrayRecord({name: Array(changed[name]) if name in changed else array for name, array in arrays.items()})
-
-
-def _answer(msg: Message, executed: ConfigRecord, sums: Sums) -> Message:
-    """Return the answer to a solver's question; of a curvature, which is symmetric, one half."""
-    arrays = {"gradient": Array(sums.gradient)}
-    if sums.curvature is not None:
-        arrays["curvature"] = _half(sums.curvature)
-    return _send(msg, executed, arrays, {"num-examples": sums.rows, LOSS: sums.loss})
-
-
-def _answer_ridge(msg: Message, executed: ConfigRecord, sums: RidgeSums) -> Message:
-    """Return the answer to the question for a ridge head."""
-    arrays = {"features": _half(sums.features), "targets": Array(sums.targets)}
-    return _send(msg, executed, arrays, {"num-examples": sums.rows})
-
-
 def _half(matrix: NDArray[Any]) -> Array:
     """Return a symmetric matrix without what is below its diagonal."""
     return Array(matrix[np.triu_indices(len(matrix))])
 
 
-def _send(
-    msg: Message, executed: ConfigRecord, arrays: Mapping[str, Array], metrics: Mapping[str, int | float]
+def _reply(
+    msg: Message, executed: ConfigRecord, name: str, arrays: ArrayRecord, metrics: Mapping[str, int | float]
 ) -> Message:
-    """Return the reply with sums."""
-    records = {SUMS: ArrayRecord(dict(arrays)), "metrics": MetricRecord(dict(metrics)), EXECUTED: executed}
-    return Message(RecordDict(records), reply_to=msg)  # type: ignore[arg-type]
+    content = RecordDict({name: arrays, "metrics": MetricRecord(dict(metrics)), EXECUTED: executed})
+    return Message(content, reply_to=msg)
 
 
 def _keep_receipt(content: str, file: object) -> None:

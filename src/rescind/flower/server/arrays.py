@@ -88,20 +88,18 @@ def copy_record(record: ArrayRecord) -> ArrayRecord:
 
 def is_same_record(one: ArrayRecord, other: ArrayRecord) -> bool:
     """Return whether two records hold the same arrays under the same names, byte by byte and in the same order."""
-    spelt = [
-        [(name, array.dtype, tuple(array.shape), array.stype, array.data) for name, array in record.items()]
-        for record in (one, other)
-    ]
-    return spelt[0] == spelt[1]
+    return list(one.items()) == list(other.items())
 
 
-def pack(tensors: Mapping[str, Tensor], frozen: Mapping[str, Array], order: tuple[str, ...]) -> ArrayRecord:
-    """Return a whole model as Flower sends it: what is trained, and what is frozen, in the order it had at first."""
-    record = ArrayRecord()
-    for name in order:
-        # Code of the user's gets it, and must not reach what is sent later.
-        record[name] = replace(frozen[name]) if name in frozen else Array(np.asarray(tensors[name], order="C"))
-    return record
+def pack(tensors: Mapping[str, Tensor], arrays: ArrayRecord) -> ArrayRecord:
+    """Return a whole model as Flower sends it: the arrays, in their order, with other numbers where there are any."""
+    return ArrayRecord(
+        {
+            # Code of the user's gets it, and must not reach what is sent later.
+            name: Array(np.asarray(tensors[name], order="C")) if name in tensors else replace(array)
+            for name, array in arrays.items()
+        }
+    )
 
 
 # The initial arrays of a run
@@ -183,4 +181,4 @@ def begin_alike(history: History, arrays: ArrayRecord, trained: Sequence[str]) -
             f"Restore it from a backup, give the arrays of the first run, {_NEW}"
         ) from reason
     _LOG.info("rescind: the initial arrays are not those of the first run: the history's own, model 0.0, are used")
-    return pack(first, frozen, tuple(arrays))
+    return pack(first, arrays)

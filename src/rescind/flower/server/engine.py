@@ -100,8 +100,8 @@ class FlowerEngine:
     train_metrics: dict[int, MetricRecord] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     _strategy: Strategy | None = None
-    _branch: int = -1
-    _solving: bool = False
+    # The branch, and whether it is its head that is solved after a body was trained.
+    _line: tuple[int, bool] = (-1, False)
     _weights: dict[str, float] = field(default_factory=dict)
     _named: dict[str, int] = field(default_factory=dict)
     _accepted: list[tuple[Message, Reply]] = field(default_factory=list)
@@ -145,7 +145,7 @@ class FlowerEngine:
 
     def packed(self, model: Mapping[str, Tensor]) -> ArrayRecord:
         """Return a whole model as Flower sends it."""
-        return pack(model, self.frozen, tuple(self.arrays))
+        return pack(model, self.arrays)
 
     def draw(self, model_id: ModelId, present: Sequence[str]) -> list[str]:
         """Choose who takes part: as many as the strategy would sample, or each by its own coin."""
@@ -307,11 +307,10 @@ class FlowerEngine:
     ) -> _Exchange:
         """Send a round's messages; ``question`` is what is told otherwise where a head is solved."""
         self.check_use()
-        solving = bool(question)
-        if model_id.branch != self._branch or (self.facts.stages and solving is not self._solving):
+        line = model_id.branch, bool(question and self.facts.stages)
+        if line != self._line:
             # Whoever leaves out rows since has another weight, and who trains a body may do so with fewer rows.
-            self._branch, self._strategy, self._weights = model_id.branch, None, {}
-        self._solving = solving
+            self._line, self._strategy, self._weights = line, None, {}
         # Else the last round's messages would be held while this one's come in.
         self._accepted = []
         self._backoff.begin_turn()

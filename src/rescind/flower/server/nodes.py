@@ -7,14 +7,16 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from rescind.certificates.leaving import SignedRequest
 from rescind.core.facts import PrivacyScope
 from rescind.flower.server.grid import Backoff, describe, exchange
-from rescind.flower.server.wishes import NodeWish, answer_wish, asks_to_leave, read_wish
+from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
 from rescind.history.naming import name_key
@@ -51,18 +53,12 @@ class Member:
     since: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """How many are connected who may take part, for how many it is waited, and what people call those missing."""
+class _Look(NamedTuple):
+    """How many are connected who may take part, for how many it is waited, and in words who is missing, if known."""
 
     ready: int
     wanted: int
-    absent: Sequence[str] = ()
-
-    @property
-    def missing(self) -> str:
-        """Those missing in words, if they are known."""
-        return f" (missing: {list_some([*map(repr, self.absent)], _MOST_NAMED)})" if self.absent else ""
+    missing: str = ""
 
 
 class Nodes:
@@ -87,7 +83,7 @@ class Nodes:
         # When those were started whose wishes are known, and what they wish.
         self._heard: dict[int, str] = {}
         # None if it is not signed.
-        self._wishes: dict[int, NodeWish | None] = {}
+        self._wishes: dict[int, SignedRequest | None] = {}
         self._passwords: dict[int, str] = {}
         # Who answered and did not say who it is, and how it failed.
         self._nameless: dict[int, str] = {}
@@ -135,10 +131,7 @@ class Nodes:
         def look() -> _Look:
             nonlocal members
             everybody = self._members()
-            barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
-            for name in sorted(barred):
-                self._warn_of(everybody[name].node)
-            members = {name: everybody[name] for name in sorted(everybody.keys() - barred)}
+            members = self._admit(everybody)
             members = {name: members[name] for name in sorted(members.keys() - self._hear(members))}
             self.ready = len(self._stay(list(members)))
             return self._compare(members, nobody=not everybody)
@@ -150,16 +143,32 @@ class Nodes:
         """Wait a little, and record who of those connected asks to be forgotten meanwhile; nobody is waited for."""
         time.sleep(min(_IDLE, self._timeout))
         self.begin_turn()
-        everybody = self._members()
+        self._hear(self._admit(self._members()))
+
+    def _admit(self, everybody: Mapping[str, Member]) -> dict[str, Member]:
+        """Return who of those connected was not forgotten, sorted by name; say who was, without its name."""
         barred = self._history.participants.barred({name: member.label for name, member in everybody.items()})
-        self._hear({name: everybody[name] for name in sorted(everybody.keys() - barred)})
+        for name in sorted(barred):
+            # Flower keeps the log.
+            node = everybody[name].node
+            bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
+            self._say(
+                f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind "
+                "readmit HISTORY NAME --reason REASON"
+            )
+        return {name: everybody[name] for name in sorted(everybody.keys() - barred)}
 
     def _compare(self, members: Mapping[str, Member], *, nobody: bool) -> _Look:
         """Return how those connected compare with those who are waited for; ``nobody`` if none are connected."""
         if self.ready >= self._least:
             return _Look(self.ready, self._least)
-        known, left = self._known(), self._count_left()
-        could = len(self._stay(sorted({*members, *known})))
+        pseudonyms = self._history.participants.all()
+        staying = self._stay(sorted(pseudonyms))
+        could = len(self._stay(sorted({*members, *staying})))
+        # Of those who took part some have left for good, or asked to.
+        requests = [filed.request for filed in self._history.timeline.requests if not filed.dropped]
+        for_good = (request.group for request in requests if request.scope is not PrivacyScope.RECORDS)
+        left = len(frozenset[int]().union(*for_good))
         wanted = min(self._least, max(could, self._least - left))
         if wanted < self._least:
             self._say(
@@ -167,26 +176,15 @@ class Nodes:
                 f"asked to: {wanted} are enough",
                 logging.INFO,
             )
-        absent = [label for name, label in known.items() if name not in members]
+        absent = [[pseudonyms[name]] for name in staying if name not in members]
+        called = [repr(label) for (label,) in self._history.participants.describe(absent)]
+        missing = f" (missing: {list_some(called, _MOST_NAMED)})" if absent else ""
         # If all who are connected have left, nobody is waited for; while nobody is, somebody may come.
-        return _Look(self.ready, max(wanted, int(nobody)), absent)
+        return _Look(self.ready, max(wanted, int(nobody)), missing)
 
     def _stay(self, names: Sequence[str]) -> list[str]:
         """Return who takes part now or, once rows of theirs are forgotten, again: it is worth waiting for them."""
         return self._history.participants.remaining(names, back=True)
-
-    def _known(self) -> dict[str, str]:
-        """Return what people call everybody who took part and stays, by name."""
-        pseudonyms = self._history.participants.all()
-        staying = self._stay(sorted(pseudonyms))
-        called = self._history.participants.describe([[pseudonyms[name]] for name in staying])
-        return {name: label for name, (label,) in zip(staying, called, strict=True)}
-
-    def _count_left(self) -> int:
-        """Return how many have left, or asked to."""
-        requests = [filed.request for filed in self._history.timeline.requests if not filed.dropped]
-        for_good = (request.group for request in requests if request.scope is not PrivacyScope.RECORDS)
-        return len(frozenset[int]().union(*for_good))
 
     def _wait(self, take: Callable[[], _Look]) -> None:
         begun, announced = time.monotonic(), None
@@ -272,48 +270,45 @@ class Nodes:
             the names of those who want to leave and of whom nothing can be recorded: they are left out, too. Whoever
             was refused stays.
         """
-        new = [member for member in members.values() if self._heard.get(member.node) != member.since]
         if not self.authenticated:
-            self._heard |= {member.node: member.since for member in new}
-            for node in (member.node for member in new if member.node in self._wishes):
-                self._say(
-                    f"node {node} asks to be forgotten, and without registered keys nobody knows who asks: ask its "
-                    "owner, then record it (rescind request add)"
-                )
+            for member in members.values():
+                if member.node in self._wishes:
+                    self._say(
+                        f"node {member.node} asks to be forgotten, and without registered keys nobody knows who "
+                        "asks: ask its owner, then record it (rescind request add)"
+                    )
             return set()
+        new = [member.node for member in members.values() if self._heard.get(member.node) != member.since]
         wait = min(_WISH, self._timeout)
-        asked = self._wish_backoff.asked(member.node for member in new)
+        asked = self._wish_backoff.asked(new)
         replies, late = self._query({node: {KEYED: True} for node in asked}, wait)
         # An error is an answer, too: an app without @app.query() has nothing to say.
         answered = {reply.metadata.src_node_id for reply in replies}
         self._wish_backoff.note_replies(asked, answered - late)
-        new = [member for member in new if member.node in answered]
-        self._heard |= {member.node: member.since for member in new}
-        answers = {
-            member: answer_wish(self._history, member.label, wish)
-            for member in members.values()
-            if (wish := self._own_wish(member)) is not None
-        }
-        for answer in answers.values():
+        heard = answered.intersection(new)
+        told, left_out = dict[int, Mapping[str, str]](), set[str]()
+        for member in members.values():
+            if member.node in heard:
+                self._heard[member.node] = member.since
+            if member.node not in self._wishes:
+                continue
+            wish = self._wishes[member.node]
+            if wish is None or wish.client != member.name:
+                self._say(
+                    f"node {member.node} asks to be forgotten, and its own key has not signed that: nothing is "
+                    "recorded. Its owner signs it (rescind leave) and names the file in its node-config "
+                    '(rescind-leave="FILE"), or asks the operator (rescind request add)'
+                )
+                continue
+            answer = answer_wish(self._history, member.label, wish)
             if REFUSED in answer.told:
                 self._say(f"a participant's own request is not taken up: {answer.told[REFUSED]}", logging.INFO)
-        told = {member.node: answers[member].told for member in new if member in answers and answers[member].told}
+            if answer.told and member.node in heard:
+                told[member.node] = answer.told
+            if not answer.stays:
+                left_out.add(member.name)
         self._query({node: {KEYED: True, **words} for node, words in told.items()}, wait)
-        return {member.name for member, answer in answers.items() if not answer.stays}
-
-    def _own_wish(self, member: Member) -> NodeWish | None:
-        """Return what a member asks for, if its own key has signed that."""
-        if member.node not in self._wishes:
-            return None
-        wish = self._wishes[member.node]
-        if wish is not None and wish.request.client == member.name:
-            return wish
-        self._say(
-            f"node {member.node} asks to be forgotten, and its own key has not signed that: nothing is recorded. Its "
-            'owner signs it (rescind leave) and names the file in its node-config (rescind-leave="FILE"), or asks '
-            "the operator (rescind request add)"
-        )
-        return None
+        return left_out
 
     def _query(
         self, questions: Mapping[int, Mapping[str, bool | str]], seconds: float
@@ -338,14 +333,6 @@ class Nodes:
                 if is_digest(password := record.get(PASSWORD)):
                     self._passwords[node] = str(password)
         return replies, late
-
-    def _warn_of(self, node: int) -> None:
-        """Say that a forgotten participant is there, without its name: Flower keeps the log."""
-        bar = f"to bar its key: flwr supernode unregister {node} FEDERATION; " if self.authenticated else ""
-        self._say(
-            f"a forgotten participant is connected (node {node}) and ignored; {bar}to readmit it: rescind readmit "
-            "HISTORY NAME --reason REASON"
-        )
 
     def _say(self, message: str, level: int = logging.WARNING, once: str = "") -> None:
         """Log a message, unless it, or another with the same ``once``, was logged before."""

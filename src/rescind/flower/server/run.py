@@ -31,7 +31,6 @@ from rescind.forgetting import Revocable
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome
-from rescind.history.timeline import Timeline
 from rescind.methods import Method
 from rescind.serving import TotalRounds
 from rescind.serving import serve as serve_federation
@@ -113,8 +112,9 @@ def run(
     hinted = False
 
     def check(model_id: ModelId) -> None:
-        timeline = history.timeline
-        _warn(timeline, model_id)
+        for doubt in history.timeline.standing_doubts:
+            if doubt.model_id == model_id:
+                _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
         # Also after the last round: a run that was in vain does not end as if it were not.
         engine.check_use()
         if _fix_schedule(train_config) != engine.schedule:
@@ -295,13 +295,6 @@ def _warn_of_relative(*paths: str | os.PathLike[str] | None) -> None:
             )
 
 
-def _warn(timeline: Timeline, model_id: ModelId) -> None:
-    """Say in the run's log what was recorded in a round against the run's declarations."""
-    for doubt in timeline.standing_doubts:
-        if doubt.model_id == model_id:
-            _LOG.warning("rescind: %s. Until then forgetting is certified without noise only, as exact", doubt)
-
-
 def _tell_plan(plan: RecordedPlan) -> None:
     """Say in the run's log what is going to be done."""
     candidate, numbers = plan.candidate, " and ".join(map(str, plan.requests))
@@ -335,18 +328,9 @@ def _hint_at_ending(engine: FlowerEngine) -> None:
 
 def _tell(outcome: Outcome, *, keys: bool) -> None:
     """Say in the run's log what became of a request, and what is left to do by hand."""
-    asked, restart = outcome.asked, outcome.restart
-    if restart is None:
-        _LOG.info("rescind: request %d is settled: the model does not know its clients", asked.number)
-    else:
-        candidate = restart.planned.candidate
-        _LOG.info(
-            "rescind: request %d is served (%s): back to model %d.%d, noise %g, %d rounds of retraining",
-            *(asked.number, outcome.mode.value, candidate.node.branch, candidate.node.round),
-            *(candidate.sigma, outcome.rounds),
-        )
+    _LOG.info("rescind: %s", outcome)
     # Without anybody's number: beside a request's it would tell who left, in a log that is kept.
-    if keys and asked.request.scope is not PrivacyScope.RECORDS:
+    if keys and outcome.asked.request.scope is not PrivacyScope.RECORDS:
         _LOG.info(
             "rescind: the keys of those who left are still registered; flwr supernode list FEDERATION shows their "
             "numbers, and flwr supernode unregister NUMBER FEDERATION bars them"

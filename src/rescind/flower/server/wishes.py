@@ -33,19 +33,6 @@ _BETWEEN = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeWish:
-    """A signed request, as its node handed it over."""
-
-    content: bytes
-    request: SignedRequest
-
-    @property
-    def whole(self) -> bool:
-        """True if the client wants to leave with all it has, not with rows only."""
-        return scope_of(self.request) is not PrivacyScope.RECORDS
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What a node is told of its wish, and whether its client takes part as long as nothing of it is recorded."""
 
@@ -58,28 +45,29 @@ def asks_to_leave(record: Mapping[str, Any]) -> bool:
     return any(key.startswith(LEAVE) for key in record)
 
 
-def read_wish(record: Mapping[str, Any]) -> NodeWish | None:
+def read_wish(record: Mapping[str, Any]) -> SignedRequest | None:
     """Return the request in a node's answer; None if there is none that the key in it has signed."""
     text = record.get(LEAVE)
     if not isinstance(text, str) or len(text) > _LONGEST:
         return None
-    content = text.encode(errors="replace")
     try:
-        return NodeWish(content, open_request(content))
+        return open_request(text.encode(errors="replace"))
     except (CertificateError, ValueError):
         return None
 
 
-def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
+def answer_wish(history: History, label: str, wish: SignedRequest) -> Answer:
     """Record what a client asks for, unless that is recorded already, and return what its node is told.
 
     That is its receipt until the request is served, or why nothing is done. A client that never took part has nothing
     to be forgotten: then nothing is recorded, and nothing told.
     """
-    name, now = wish.request.client, datetime.now(UTC)
+    name, scope, now = wish.client, scope_of(wish), datetime.now(UTC)
+    # Of rows only; else the client wants to leave with all it has.
+    rows = scope is PrivacyScope.RECORDS
     pseudonym = history.participants.all().get(name)
     if pseudonym is None:
-        return Answer(stays=not wish.whole)
+        return Answer(stays=rows)
     requests = history.timeline.requests
     # Whoever asked for it, and whatever was refused before.
     for filed in requests:
@@ -92,14 +80,14 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
         again = "to ask again, write to the operator (rescind request add)"
         return Answer({REFUSED: f"request {own[-1].number} was refused: {own[-1].refused}; {again}"})
     for filed in own:
-        if filed.sender == wish.request.sender:
+        if filed.sender == wish.sender:
             done = "withdrawn" if filed.withdrawn else "served"
             again = f"request {filed.number} was {done}: whoever asks again signs a new one (rescind leave)"
             # Rows that were forgotten are not forgotten again, and nobody has to hear of it.
-            return Answer({REFUSED: again} if wish.whole or filed.withdrawn else {})
+            return Answer({REFUSED: again} if filed.withdrawn or not rows else {})
     before = [filed for filed in own if filed.request.scope is PrivacyScope.RECORDS and not filed.withdrawn]
     asked = [parse_time(filed.time) for filed in before if filed.sender.asker is not Asker.OPERATOR]
-    if not wish.whole and asked and (due := asked[-1] + _BETWEEN) > now:
+    if rows and asked and (due := asked[-1] + _BETWEEN) > now:
         waits = (
             f"its rows are forgotten once in {_BETWEEN.days} days, the last were asked for on {asked[-1]:%Y-%m-%d}: "
             f"this request waits until {due:%Y-%m-%d}, and more rows can join it until then; the operator can record "
@@ -107,13 +95,13 @@ def answer_wish(history: History, label: str, wish: NodeWish) -> Answer:
         )
         return Answer({REFUSED: waits})
     try:
-        check_request(history, wish.content, _WITHIN, now)
-        number = history.requests.ask([name], _BUDGET, scope=scope_of(wish.request), sender=wish.request.sender)
+        check_request(history, wish, _WITHIN, now)
+        number = history.requests.ask([name], _BUDGET, scope=scope, sender=wish.sender)
     except (CertificateError, HistoryError, ValueError) as refused:
         # Flower keeps what is logged of it: nobody's name.
         told = shorten(str(refused).replace(name, "of this node"), 1000)
-        return Answer({REFUSED: told}, stays=not wish.whole)
-    asked_for = "it be forgotten" if wish.whole else "some of its rows be forgotten"
+        return Answer({REFUSED: told}, stays=rows)
+    asked_for = "some of its rows be forgotten" if rows else "it be forgotten"
     _LOG.info("rescind: request %d is recorded: a participant's own key asks that %s", number, asked_for)
     return _hand_receipt(history, number, name, label)
 
