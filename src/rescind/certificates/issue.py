@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from rescind.certificates.approvals import find_approval, find_approval_problem, name_approver
 from rescind.certificates.models import find_covered
@@ -40,10 +40,9 @@ from rescind.core import facts as core
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
-from rescind.core.noise import GRID
 from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
-from rescind.core.summary import Request
+from rescind.core.summary import DrawnNoise, Request
 from rescind.core.training import OWN_CODE, LocalTraining
 from rescind.history.clocks import later
 from rescind.history.codec import encode
@@ -207,9 +206,9 @@ def _reasons(outcome: Outcome) -> tuple[str, ...]:
 def build_guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
     """Return all that follows from what was asked for and from the noise that hides, as it is really drawn."""
     drawn, budget = _drawn(parameters, noise, rounds), request.budget
-    if not request.holds(*drawn):
+    if not request.holds(drawn):
         raise ValueError(f"({budget.epsilon:g}, {budget.delta:g}) does not hold for the noise as it is really drawn")
-    epsilons = {delta: request.epsilon_at(delta, *drawn) for delta in DELTAS}
+    epsilons = {delta: request.epsilon_at(delta, drawn) for delta in DELTAS}
     return Guarantee(
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -219,7 +218,7 @@ def build_guarantee(request: Request, parameters: int, noise: Noise | None, roun
             EpsilonAt(delta=delta, epsilon=epsilon) for delta, epsilon in epsilons.items() if epsilon is not None
         ),
         powers=tuple(
-            PowerAt(false_positive_rate=rate, true_positive_rate=request.power_at(rate, *drawn))
+            PowerAt(false_positive_rate=rate, true_positive_rate=request.power_at(rate, drawn))
             for rate in FALSE_POSITIVE_RATES
         ),
     )
@@ -235,24 +234,14 @@ def attack_power_of(predicate: Predicate, false_positive_rate: float) -> float:
     if predicate.guarantee is None:
         raise ValueError(f"the mode {predicate.mode} has no guarantee that an attack could be held against")
     drawn = _drawn(predicate.facts.parameters, predicate.noise, predicate.rounds)
-    return read_request(predicate.guarantee).power_at(false_positive_rate, *drawn)
+    return read_request(predicate.guarantee).power_at(false_positive_rate, drawn)
 
 
-class _Drawn(NamedTuple):
-    """Noise as it was drawn: what ``Request.holds`` asks for."""
-
-    sigma: float
-    parameters: int
-    grid: float
-    missed: float
-    draws: int | None
-
-
-def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> _Drawn:
+def _drawn(parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> DrawnNoise:
     if rounds is not None:
-        return _Drawn(rounds.sigma, parameters, GRID, 0.0, rounds.rounds)
+        return DrawnNoise(rounds.sigma, parameters, draws=rounds.rounds or 1)
     if noise is not None:
-        return _Drawn(noise.sigma, parameters, noise.grid, NORM_MISSED * noise.earlier, None)
+        return DrawnNoise(noise.sigma, parameters, noise.grid, NORM_MISSED * noise.earlier)
     raise ValueError("neither noise on the model nor noise in every round hides anybody")
 
 
