@@ -43,7 +43,7 @@ from rescind.certificates.issue import (
 )
 from rescind.certificates.predicate import CERTIFICATE_TYPE, REPORT_TYPE, Predicate
 from rescind.certificates.verification import VerifiedCertificate, verify
-from rescind.certificates.wording import write_texts_of
+from rescind.certificates.wording import write_texts
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode, PrivacyScope
@@ -367,7 +367,7 @@ def derived(said: dict[str, Any]) -> dict[str, Any]:
             rounds.sigma, rounds.clip, rounds.denominator, rounds.rounds, rounds.participations
         )
     found = found.model_copy(update={"training": describe_training(local), "rounds": rounds})
-    words = write_texts_of(found)
+    words = write_texts(found)
     if found.guarantee is not None:
         asked = read_request(found.guarantee)
         words["guarantee"] = build_guarantee(asked, found.facts.parameters, found.noise, rounds)

@@ -57,8 +57,7 @@ from rescind.history.recorder import Recorder
 from rescind.history.run import Run, describe_model
 from rescind.ledger.records import Branch, ErasureLevel, RoundRecord, Span, pack_participants, round_edge
 from rescind.pages.report import render_report
-from rescind.views.gauges import read_gauges
-from rescind.views.overview import open_requests, overview
+from rescind.views.overview import open_requests, overview, read_gauges
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BUDGET = Budget(3.0, 1e-5)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescind import Exact, History, Revocable, Rounds
-from rescind.certificates.approvals import find_approval_problem, sign_by
+from rescind.certificates.approvals import sign_by, state_approval
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key, load_signer
@@ -195,8 +195,11 @@ def test_an_approval_that_its_key_did_not_sign_is_noticed(keys: Path) -> None:
     location = served_with(keys, "--key", keys / "officer.key")
     with History(location) as history:
         timeline = history.timeline
-        assert find_approval_problem(timeline, history.identifier, 1) is None
-        assert find_approval_problem(timeline, "0" * 16, 1) is not None
+        approval = state_approval(timeline, history.identifier, 1)
+        assert approval is not None
+        assert approval.key is not None
+        with pytest.raises(ValueError, match="is not signed"):
+            state_approval(timeline, "0" * 16, 1)
         ((entry, event),) = timeline.of(PlanApproved)
         for lie in (
             PlanApproved(event.plan, "B. Boss", event.key, event.signature),
@@ -205,7 +208,8 @@ def test_an_approval_that_its_key_did_not_sign_is_noticed(keys: Path) -> None:
             PlanApproved(event.plan, event.by, "zz", "zz"),
         ):
             moments = tuple((one, lie if other is event else other) for one, other in timeline.moments)
-            assert find_approval_problem(type(timeline)(moments), history.identifier, 1) is not None
+            with pytest.raises(ValueError, match="is not signed"):
+                state_approval(type(timeline)(moments), history.identifier, 1)
         assert entry.sequence > event.plan
 
 

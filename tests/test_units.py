@@ -19,11 +19,11 @@ import yaml
 
 from benchmarks._documented import read_units
 from rescind import History
-from rescind.cli.prometheus import render_metrics
+from rescind.cli.status import render_metrics
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
-from rescind.views.gauges import read_gauges
+from rescind.views.overview import read_gauges
 from tests.builders import everybody
 
 ROOT = Path(__file__).parents[1]

@@ -31,8 +31,7 @@ from rescind.ledger.records import Entry
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch
 from rescind.views.clients import ClientState
-from rescind.views.gauges import read_gauges
-from rescind.views.overview import count_days_left, find_overdue
+from rescind.views.overview import count_days_left, find_overdue, read_gauges
 from tests.builders import BUDGET, append_entry, entries_of, everybody, labels_of, rounds_of
 from tests.recording import grid, initial, recorded
 

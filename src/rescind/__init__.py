@@ -21,30 +21,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Accuracies": "rescind.engines.accuracies",
-    "Accuracy": "rescind.engines.stops",
-    "Budget": "rescind.core.calibration",
-    "Curvature": "rescind.core.regularity",
-    "DeclaredLoss": "rescind.core.regularity",
-    "ErasureLevel": "rescind.ledger.records",
-    "Exact": "rescind.methods",
-    "Facts": "rescind.core.facts",
-    "Goal": "rescind.history.run",
-    "History": "rescind.history.history",
-    "Last": "rescind.methods",
-    "LocalTraining": "rescind.core.training",
-    "LogisticL2": "rescind.core.regularity",
-    "ModelId": "rescind.ledger.records",
-    "Revocable": "rescind.forgetting",
-    "Rounds": "rescind.engines.stops",
-    "Sampling": "rescind.core.facts",
-    "Scratch": "rescind.methods",
-    "Sifu": "rescind.methods",
-    "SoftmaxL2": "rescind.core.regularity",
-    "Solve": "rescind.methods",
-    "StrictSifu": "rescind.methods",
-    "NetworkLoss": "rescind.core.regularity",
-    "verify": "rescind.certificates.verification",
+    "rescind.certificates.verification": ("verify",),
+    "rescind.core.calibration": ("Budget",),
+    "rescind.core.facts": ("Facts", "Sampling"),
+    "rescind.core.regularity": ("Curvature", "DeclaredLoss", "LogisticL2", "NetworkLoss", "SoftmaxL2"),
+    "rescind.core.training": ("LocalTraining",),
+    "rescind.engines.accuracies": ("Accuracies",),
+    "rescind.engines.stops": ("Accuracy", "Rounds"),
+    "rescind.forgetting": ("Revocable",),
+    "rescind.history.history": ("History",),
+    "rescind.history.run": ("Goal",),
+    "rescind.ledger.records": ("ErasureLevel", "ModelId"),
+    "rescind.methods": ("Exact", "Last", "Scratch", "Sifu", "Solve", "StrictSifu"),
 }
 
 __all__ = [
@@ -81,11 +69,12 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for: a help text should not have to wait for a database library."""
     if name in ("flower", "simulation"):
         return import_module(f"rescind.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rescind' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(home), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'rescind' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

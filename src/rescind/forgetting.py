@@ -37,7 +37,7 @@ from rescind.history.run import Goal
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.records import Branch, ErasureLevel
 from rescind.methods.method import Certifying, Method
-from rescind.views.remarks import describe_release
+from rescind.views.models import describe_release
 
 _AS_USUAL = Solving()
 
@@ -328,8 +328,8 @@ class Revocable:
         """Return whether a recorded plan claims what follows from the history, and nothing else."""
         if not isinstance(method, Certifying):
             return plan.candidate.mode is Mode.HEURISTIC
-        known = {asked.number: asked for asked in self.history.timeline.requests}
-        summary, requests = self._to_hide([known[number] for number in plan.requests])
+        filed = self.history.timeline.requests
+        summary, requests = self._to_hide([filed[number - 1] for number in plan.requests])
         try:
             worth = self._assess(method, plan.candidate, summary, requests)
         except ValueError:
@@ -378,10 +378,9 @@ class Revocable:
             raise ValueError(f"request {branch.requests[0]} is being served by {plan.method}: go on with that method")
         if plan.candidate.solving:
             self._solve(recorder, plan.candidate.solving)
-            recorder.record_retrained()
-            return
-        # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
-        train(self.engine, recorder, self._present(), until, self.server, self._show(recorder))
+        else:
+            # Who asks meanwhile is served by the next branch: the requests of this one need it trained to its end.
+            train(self.engine, recorder, self._present(), until, self.server, self._show(recorder))
         recorder.record_retrained()
 
     def _solve(
@@ -469,7 +468,9 @@ class Revocable:
     def _scores(self, recorder: Recorder, branch: Branch) -> Scores:
         """Measure the newest model before the names of the forgotten are gone."""
         model = recorder.model()
-        gone = self.history.participants.names(self._leaving(branch.requests))
+        timeline = self.history.timeline
+        leaving = (timeline.requests[number - 1].request.group for number in branch.requests)
+        gone = self.history.participants.names(frozenset[int]().union(*leaving))
         names = [name for name in gone if name in self.engine.clients]
         remaining = self.history.participants.remaining(self.engine.clients)
         return Scores(
@@ -483,11 +484,6 @@ class Revocable:
         timeline = self.history.timeline
         branch = timeline.branches[self.history.newest.branch]
         return branch if branch.requests and branch.number not in timeline.retrained else None
-
-    def _leaving(self, numbers: Sequence[int]) -> set[int]:
-        """Return everybody whom these requests are about."""
-        asked = (filed for filed in self.history.timeline.requests if filed.number in numbers)
-        return {client for filed in asked for client in filed.request.group}
 
     def _recording(self) -> AbstractContextManager[Recorder]:
         return self.history.recording(

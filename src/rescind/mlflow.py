@@ -34,8 +34,7 @@ from rescind.history.history import History
 from rescind.ledger.records import ErasureLevel
 from rescind.serving import find_held
 from rescind.texts import is_plain, shorten
-from rescind.views.knowledge import find_known
-from rescind.views.remarks import DIGEST, MODEL, RUN, describe_release
+from rescind.views.models import DIGEST, MODEL, RUN, describe_release, find_known
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -63,9 +62,9 @@ _SETTINGS = {
 }
 # Places on this machine, or on servers that would get the tracking server's password.
 _NO_BUCKETS = ("", "file", "http", "https", "ftp", "sftp", "mlflow-artifacts", "runs", "models")
-_MODEL_ID = re.compile("([0-9]{1,9})[.]([0-9]{1,9})")
-# What MLflow takes in one message.
-_METRICS_AT_ONCE = 900
+_MODEL_ID = re.compile("[0-9]{1,9}[.][0-9]{1,9}")
+# MLflow takes 1,000 metrics in one message, and a round has three.
+_ROUNDS_AT_ONCE = 300
 # 20,000 versions; a server that goes on and on is not waited for.
 _MOST_PAGES = 100
 _LONGEST_NAME = 250
@@ -144,7 +143,9 @@ def publish(
     with _settings(), history.held():
         newest = history.newest
         with _understood():
-            registry = _Registry(_connect(tracking_uri), history, name, experiment, buckets)
+            from mlflow.tracking import MlflowClient
+
+            registry = _Registry(MlflowClient(tracking_uri, tracking_uri), history, name, experiment, buckets)
             # Also if nothing can be registered now: who was forgotten does not wait for those who still have to.
             registry.archive()
         _check_released(history)
@@ -155,14 +156,16 @@ def publish(
         with _understood():
             run = registry.find_run()
             registry.log_rounds(run)
-            registry.log_certificates(run, statements)
+            for content in statements:
+                registry.log_text(run, content.decode(), f"certificates/{hashlib.sha256(content).hexdigest()}.json")
             version, registered = registry.register(run, newest, Path(model), described)
             if find_held(history):
                 if registered:
                     registry.take_back(run, newest, version)
                 _check_released(history)
             registry.release(version, statements)
-    return registry.tell(version, registered)
+    sentences = (registry.archived, registry.deleted, registry.aliases, registry.left)
+    return Published(name, version, registered, *map(tuple, sentences))
 
 
 def _check_released(history: History) -> None:
@@ -255,12 +258,6 @@ def _shorten(text: str) -> str:
     return shorten(" ".join(re.sub("//[^/@ ]*@", "//", text).split()), 300)
 
 
-def _connect(tracking_uri: str | None) -> MlflowClient:
-    from mlflow.tracking import MlflowClient
-
-    return MlflowClient(tracking_uri, tracking_uri)
-
-
 class _Registry:
     """One registered model on a server, for one history."""
 
@@ -274,22 +271,11 @@ class _Registry:
         self._host = tracking.netloc.rpartition("@")[2]
         self._buckets = [f"{bucket.rstrip('/')}/" for bucket in buckets]
         self._experiment = self._find_experiment(experiment)
-        self._clean: dict[str, bool] = {}
-        self._archived: list[str] = []
-        self._deleted: list[str] = []
-        self._aliases: list[str] = []
-        self._left: list[str] = []
-
-    def tell(self, version: str, registered: bool) -> Published:
-        return Published(
-            self._name,
-            version,
-            registered,
-            tuple(self._archived),
-            tuple(self._deleted),
-            tuple(self._aliases),
-            tuple(self._left),
-        )
+        # In words, for whoever publishes.
+        self.archived: list[str] = []
+        self.deleted: list[str] = []
+        self.aliases: list[str] = []
+        self.left: list[str] = []
 
     # What is there
 
@@ -349,7 +335,7 @@ class _Registry:
         self._check_place(run)
         return get_artifact_repository(run.info.artifact_uri, tracking_uri=self._client.tracking_uri)
 
-    def _log_text(self, run: Run, text: str, file: str) -> None:
+    def log_text(self, run: Run, text: str, file: str) -> None:
         folder, _, name = file.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / name).write_text(text, "utf-8")
@@ -374,11 +360,7 @@ class _Registry:
 
     def _is_clean(self, model: str) -> bool:
         """Return whether the history shows that a model knows nobody who was forgotten."""
-        if model not in self._clean:
-            spelt = _MODEL_ID.fullmatch(model)
-            model_id = ModelId(int(spelt[1]), int(spelt[2])) if spelt else None
-            self._clean[model] = model_id is not None and find_known(self._history, model_id) == ()
-        return self._clean[model]
+        return _MODEL_ID.fullmatch(model) is not None and find_known(self._history, ModelId.read(model)) == ()
 
     def _is_true(self, version: ModelVersion, model: str) -> bool:
         """Return whether a version's tags say that it is this model, which the history has."""
@@ -401,7 +383,7 @@ class _Registry:
             own = next((folder for folder in folders if source.startswith(folder)), None)
             if own is None and version.tags.get(RUN) != self._run_name:
                 if version.tags.get(RUN) is None:
-                    self._left.append(
+                    self.left.append(
                         f"version {shown}, which rescind did not register: nobody here can tell whom it knows"
                     )
                 continue
@@ -413,9 +395,7 @@ class _Registry:
                 continue
             self._archive(version, shown, purged)
             if own is None:
-                self._left.append(
-                    f"the files of version {shown}, which rescind did not put there: {_shorten(source)}"
-                )
+                self.left.append(f"the files of version {shown}, which rescind did not put there: {_shorten(source)}")
         if purged:
             for run in runs:
                 self._delete_files(run, lambda model: not self._is_clean(model))
@@ -425,7 +405,7 @@ class _Registry:
         for alias, points_to in client.get_registered_model(version.name).aliases.items():
             if str(points_to) == number:
                 client.delete_registered_model_alias(version.name, alias)
-                self._aliases.append(f"{_shorten(alias)} of {shown}")
+                self.aliases.append(f"{_shorten(alias)} of {shown}")
         if version.current_stage in ("Staging", "Production"):
             client.transition_model_version_stage(version.name, number, "Archived")
         # Somebody may have written something else there since.
@@ -438,7 +418,7 @@ class _Registry:
         if purged and DIGEST in version.tags:
             # By a digest guesses of what is deleted could be tested.
             client.delete_model_version_tag(version.name, number, DIGEST)
-        self._archived.append(shown)
+        self.archived.append(shown)
 
     def _delete_files(self, run: Run, unwanted: Callable[[str], bool]) -> None:
         """Delete files of models in a run, whether a version names them or not, and look whether they are gone."""
@@ -452,12 +432,12 @@ class _Registry:
             try:
                 place.delete_artifacts(f"{_FOLDER}/{name}")
             except (NotImplementedError, OSError) as refusal:
-                self._left.append(f"the file of model {name}: {_shorten(str(refusal))}")
+                self.left.append(f"the file of model {name}: {_shorten(str(refusal))}")
             else:
-                self._deleted.append(name)
-        for name in set(find()) & set(self._deleted):
-            self._deleted.remove(name)
-            self._left.append(f"the file of model {name}, which the server did not delete")
+                self.deleted.append(name)
+        for name in set(find()) & set(self.deleted):
+            self.deleted.remove(name)
+            self.left.append(f"the file of model {name}, which the server did not delete")
 
     # What is new
 
@@ -468,27 +448,16 @@ class _Registry:
         timeline, told = self._history.timeline, run.data.tags.get(_ROUNDS, "")
         logged = int(told) if told.isdecimal() and len(told) < 10 else 0
         served = sorted(at for filed in timeline.requests if (at := timeline.served_at(filed.number)) is not None)
-        metrics: list[Metric] = []
-        step = 0
-
-        def send() -> None:
+        new = list(enumerate(self._history.round_entries(), start=1))[logged:]
+        for first in range(0, len(new), _ROUNDS_AT_ONCE):
+            metrics = []
+            for step, entry in new[first : first + _ROUNDS_AT_ONCE]:
+                time = int(parse_time(entry.time).timestamp() * 1000)
+                before = sum(at < entry.sequence for at in served)
+                numbers = {"branch": entry.model_id.branch, "round": entry.model_id.round, "served_requests": before}
+                metrics += [Metric(f"rescind.{name}", number, time, step) for name, number in numbers.items()]
             # Together, so that none is there twice.
-            tags = [RunTag(_ROUNDS, str(step))]
-            self._client.log_batch(run.info.run_id, metrics=metrics, tags=tags)
-            metrics.clear()
-
-        for entry in self._history.round_entries():
-            step += 1
-            if step <= logged:
-                continue
-            time = int(parse_time(entry.time).timestamp() * 1000)
-            before = sum(at < entry.sequence for at in served)
-            numbers = {"branch": entry.model_id.branch, "round": entry.model_id.round, "served_requests": before}
-            metrics += [Metric(f"rescind.{name}", number, time, step) for name, number in numbers.items()]
-            if len(metrics) >= _METRICS_AT_ONCE:
-                send()
-        if metrics:
-            send()
+            self._client.log_batch(run.info.run_id, metrics=metrics, tags=[RunTag(_ROUNDS, str(step))])
         requests = [
             {
                 "request": outcome.asked.number,
@@ -499,13 +468,7 @@ class _Registry:
             for outcome in self._history.outcomes()
         ]
         if requests:
-            self._log_text(run, json.dumps(requests, indent=1), "requests.json")
-
-    def log_certificates(self, run: Run, statements: Mapping[bytes, Statement]) -> None:
-        """Log certificates under their digests."""
-        for content in statements:
-            file = f"certificates/{hashlib.sha256(content).hexdigest()}.json"
-            self._log_text(run, content.decode(), file)
+            self.log_text(run, json.dumps(requests, indent=1), "requests.json")
 
     def register(self, run: Run, newest: ModelId, path: Path, described: Mapping[str, str]) -> tuple[str, bool]:
         """Return the version that holds the newest model, and whether it had to be registered."""

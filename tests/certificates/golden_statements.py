@@ -13,15 +13,14 @@ from rescind.certificates.predicate import (
     Evidence,
     Names,
     Noise,
-    Predicate,
     Sha256,
     Solving,
     Statement,
     Subject,
 )
-from rescind.certificates.wording import NOISE_SOURCE, write_texts
+from rescind.certificates.wording import NOISE_SOURCE, write_predicate
 from rescind.core.calibration import Budget
-from rescind.core.facts import Facts, Mode, PrivacyScope, Sampling
+from rescind.core.facts import Facts, Mode, Sampling
 from rescind.core.noise import GRID
 from rescind.core.regularity import SoftmaxL2
 from rescind.core.summary import Request
@@ -44,15 +43,6 @@ def golden(mode: Mode) -> Statement:
     solving = (
         Solving(tolerance=1e-5, most_bytes=16_000_000, most_rounds=100, solved=True) if mode is Mode.EXACT else None
     )
-    texts = write_texts(
-        mode,
-        PrivacyScope.GROUP,
-        facts,
-        training,
-        frozen=FACTS.frozen,
-        noised_rounds=rounds is not None,
-        solved=solving is not None,
-    )
     return Statement(
         type_=STATEMENT_TYPE,
         subject=(
@@ -60,8 +50,7 @@ def golden(mode: Mode) -> Statement:
             Subject(name="head of the history", digest=Sha256(sha256="b" * 64)),
         ),
         predicate_type=REPORT_TYPE if mode is Mode.HEURISTIC else CERTIFICATE_TYPE,
-        predicate=Predicate(
-            **texts,
+        predicate=write_predicate(
             version=1,
             run="0123456789abcdef",
             model="1.5",

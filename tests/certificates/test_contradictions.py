@@ -21,7 +21,7 @@ from rescind.certificates.issue import (
 )
 from rescind.certificates.predicate import Noise, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
-from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts_of
+from rescind.certificates.wording import NOISE_SOURCE, format_exactly, write_texts
 from rescind.core.calibration import Budget
 from rescind.core.facts import Mode
 from rescind.core.noise import GRID
@@ -63,7 +63,7 @@ def strict() -> Iterator[tuple[History, Statement]]:
 def fitting(found: Statement, **changes: Any) -> Statement:
     """Alter a certificate so that every text and every other number follows from what is altered."""
     said = found.predicate.model_copy(update=changes)
-    said = said.model_copy(update=write_texts_of(said))
+    said = said.model_copy(update=write_texts(said))
     if said.guarantee is not None:
         proven = build_guarantee(read_request(said.guarantee), said.facts.parameters, said.noise, said.rounds)
         said = said.model_copy(update={"guarantee": proven})

@@ -12,8 +12,8 @@ from rescind import History
 from rescind.certificates.envelope import sign
 from rescind.certificates.errors import HistoryMismatchError, ModelMismatchError
 from rescind.certificates.issue import build_statement, gather_claims
+from rescind.certificates.models import find_unfounded, has_touched
 from rescind.certificates.predicate import Predicate, Sha256, Statement
-from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
 from rescind.checkpoints.tensors import save
 from rescind.core.edges import ModelId

@@ -14,11 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from securesystemslib.signer import SSlibKey
 from typer.testing import CliRunner
 
-from rescind.certificates import sealing
-from rescind.certificates.curve import is_sound
+from rescind.certificates import keys as sealing
 from rescind.certificates.envelope import PAYLOAD_TYPE, fingerprint, open_envelope
 from rescind.certificates.errors import UnusableKeyError
-from rescind.certificates.keys import create_key, load_public_key, load_signer
+from rescind.certificates.keys import create_key, is_sound, load_public_key, load_signer
 from rescind.certificates.predicate import Statement
 from rescind.cli import app
 

@@ -12,7 +12,7 @@ from rescind.certificates.verification import VerifiedCertificate
 from rescind.certificates.wording import format_share
 from rescind.core.facts import Mode
 from rescind.pages.certificate import render_certificate
-from rescind.pages.drawings import draw_chances, draw_days
+from rescind.pages.fragments import draw_chances, draw_days
 from rescind.pages.summary import day_of, summarise
 from tests.certificates.golden_statements import MODES, golden
 

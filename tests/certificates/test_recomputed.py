@@ -32,7 +32,7 @@ from rescind.history.timeline import Timeline
 from rescind.ledger.records import ErasureLevel, ErasurePlan
 from rescind.methods import Exact, Last, Method, Scratch
 from rescind.simulation import Simulation
-from rescind.views.knowledge import find_known
+from rescind.views.models import find_known
 from tests.builders import KEY, SIGNER, everybody, skip_checks
 
 

@@ -24,8 +24,8 @@ from rescind.errors import DamagedCheckpointError
 from rescind.forgetting import Revocable
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
-from rescind.views.remarks import describe_release
-from rescind.views.remarks import read_remarks as read_own
+from rescind.views.models import describe_release
+from rescind.views.models import read_remarks as read_own
 from tests.builders import BUDGET
 
 SMALL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}

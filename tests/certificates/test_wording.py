@@ -21,9 +21,9 @@ from rescind.certificates.issue import (
     describe_noised_rounds,
     describe_training,
 )
-from rescind.certificates.predicate import Noise, Statement
+from rescind.certificates.predicate import Noise, Predicate, Statement
 from rescind.certificates.verification import VerifiedCertificate, explain, verify
-from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts, write_texts_of
+from rescind.certificates.wording import NOISE_SOURCE, format_at_most, format_share, write_texts
 from rescind.checkpoints.tensors import save
 from rescind.core.calibration import Budget
 from rescind.core.facts import Facts, Mode, PrivacyScope, PublicHead, Sampling, Source, Sources
@@ -89,7 +89,7 @@ def checked(found: Statement, **options: Any) -> VerifiedCertificate:
 def fitting(found: Statement, mode: Mode, **changes: Any) -> Statement:
     """Alter a certificate, and give it the very texts that its altered facts have."""
     other = altered(found, **changes, mode=mode.value).predicate
-    return altered(found, **changes, **write_texts_of(other), mode=mode.value)
+    return altered(found, **changes, **write_texts(other), mode=mode.value)
 
 
 # Texts
@@ -184,19 +184,25 @@ def test_constants_and_what_is_public_are_named(issued: dict[str, tuple[History,
             assert line in " ".join(" ".join(explain(found)).split())
 
 
+def texts_of(mode: Mode, facts: Facts) -> dict[str, Any]:
+    """Return the texts of a certificate about whole clients, by training without noise of its own."""
+    stated = Predicate.model_construct(
+        mode=mode.value,
+        scope="group",
+        facts=describe_facts(facts, 21),
+        training=describe_training(facts.training),
+        frozen=None,
+        rounds=None,
+        solving=None,
+    )
+    return write_texts(stated)
+
+
 def assumed(sources: Sources, mode: Mode = Mode.INSTANCE, loss: Loss = TRAINING.loss) -> dict[str, str]:
     """Return what a claim rests on, with its basis."""
     training = LocalTraining(3, 0.5, loss)
     facts = Facts(training, Sampling.EVERYBODY, True, False, True, sources=sources)
-    words = write_texts(
-        mode,
-        PrivacyScope.GROUP,
-        describe_facts(facts, 21),
-        describe_training(training),
-        frozen=None,
-        noised_rounds=False,
-        solved=False,
-    )
+    words = texts_of(mode, facts)
     return {each.what: each.basis for each in words["assumptions"]}
 
 
@@ -238,15 +244,7 @@ def test_masks_are_named_where_distances_are_reported() -> None:
 
 def test_a_share_of_those_connected_is_told_from_a_fixed_number() -> None:
     facts = Facts(TRAINING, Sampling.FRACTION, True, False, True, sample=0.3)
-    words = write_texts(
-        Mode.INSTANCE,
-        PrivacyScope.GROUP,
-        describe_facts(facts, 21),
-        describe_training(TRAINING),
-        frozen=None,
-        noised_rounds=False,
-        solved=False,
-    )
+    words = texts_of(Mode.INSTANCE, facts)
     assert words["sampling"] == "fraction, 0.3"
     assert "how many were drawn followed who was connected, the group among them" in words["counterfactual"]
 

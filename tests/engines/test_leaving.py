@@ -27,8 +27,16 @@ from typer.testing import CliRunner
 import rescind.flower
 from rescind import History
 from rescind.certificates.envelope import read_content
-from rescind.certificates.leaving import SignedRequest, check_request, open_request, sign_request
-from rescind.certificates.receipts import Receipt, parse_receipt, read_receipt, write_receipt
+from rescind.certificates.leaving import (
+    Receipt,
+    SignedRequest,
+    check_request,
+    open_request,
+    parse_receipt,
+    read_receipt,
+    sign_request,
+    write_receipt,
+)
 from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId

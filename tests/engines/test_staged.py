@@ -24,7 +24,7 @@ from rescind.certificates.errors import InconsistentCertificateError
 from rescind.certificates.issue import build_statement
 from rescind.certificates.predicate import Predicate
 from rescind.certificates.verification import verify
-from rescind.certificates.wording import write_texts_of
+from rescind.certificates.wording import write_texts
 from rescind.checkpoints.tensors import digest
 from rescind.cli import app
 from rescind.core.aggregation import RoundMeasurement
@@ -355,7 +355,7 @@ def test_a_body_that_does_not_fit_its_head_is_noticed(changed: dict[str, Any], w
     facts = changed.pop("facts", {})
     forged = Predicate.model_validate(document | {"facts": document["facts"] | facts} | changed)
     # Its texts follow from the lie.
-    forged = forged.model_copy(update=write_texts_of(forged))
+    forged = forged.model_copy(update=write_texts(forged))
     content = sign(statement.model_copy(update={"predicate": forged}), [SIGNER])
     with pytest.raises(InconsistentCertificateError, match=words):
         verify(content, [KEY])

@@ -25,8 +25,7 @@ from rescind.ledger.contract import STAMPS
 from rescind.ledger.records import Entry
 from rescind.methods import Last
 from rescind.preview import preview
-from rescind.views.gauges import read_gauges
-from rescind.views.overview import open_requests, overview
+from rescind.views.overview import open_requests, overview, read_gauges
 from tests.builders import BUDGET, entries_of, everybody, outside_secret
 
 WRONG: tuple[Any, ...] = (

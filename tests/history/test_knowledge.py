@@ -13,7 +13,7 @@ from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Dp, FineTuning
 from rescind.testing.small import simulation
-from rescind.views.knowledge import find_known
+from rescind.views.models import find_known
 from tests.builders import BUDGET
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from rescind.core.calibration import Budget
 from rescind.history.history import History
-from rescind.views.gauges import read_gauges
-from rescind.views.overview import overview
+from rescind.views.overview import overview, read_gauges
 from tests.builders import FACTS, federation, train
 
 CLIENTS = federation(seed=6, clients=8, rate=0.4)

@@ -14,11 +14,12 @@ from pydantic import Field
 
 from rescind.certificates.errors import AnnexMismatchError
 from rescind.certificates.issue import deletion_digest, deletion_log
+from rescind.certificates.models import find_path
 from rescind.certificates.predicate import STATEMENT_TYPE, Count, Digest, InToto, Part, Sha256, Statement, Words
+from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.core.sensitivity import group_sensitivity
 from rescind.core.strict import strict_sensitivity
-from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode, encode
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, groups_of, outcome_of
@@ -184,7 +185,7 @@ def _restart(history: History, timeline: Timeline, outcome: Outcome) -> Restart 
     if basis is None or parent is None:
         return None
     branch, chosen = basis.branch, basis.planned.candidate
-    sensitivity = _sensitivity(history, timeline, outcome) if outcome.noise else None
+    sensitivity = _sensitivity(history, timeline, outcome, parent) if outcome.noise else None
     hidden = None if sensitivity is None else Hidden(sensitivity=sensitivity, mu=sensitivity / branch.sigma)
     return Restart(
         branch=branch.number,
@@ -203,15 +204,11 @@ def _restart(history: History, timeline: Timeline, outcome: Outcome) -> Restart 
     )
 
 
-def _sensitivity(history: History, timeline: Timeline, outcome: Outcome) -> float | None:
+def _sensitivity(history: History, timeline: Timeline, outcome: Outcome, parent: ModelId) -> float | None:
     """Compute the bound by which the noise hides the clients; ``None`` if the numbers for it are gone."""
-    assert outcome.basis is not None  # noqa: S101, what is hidden by noise has a restart
-    parent = outcome.basis.branch.parent
-    assert parent is not None  # noqa: S101, and that went back somewhere
     groups = groups_of(timeline, outcome.asked)
-    try:
-        path = history.lineage(parent, frozenset().union(*groups))
-    except BrokenHistoryError:
+    path = find_path(history, parent, groups)
+    if path is None:
         return None
     node = path.index[parent]
     if outcome.mode is Mode.STRICT:

@@ -8,8 +8,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from rescind.certificates.curve import is_sound
 from rescind.certificates.envelope import fingerprint
+from rescind.certificates.keys import is_sound
+from rescind.certificates.predicate import Approval
+from rescind.history.clocks import later
 from rescind.history.events import PlanApproved
 from rescind.history.history import History
 from rescind.history.requests import Sign, write_approval
@@ -60,14 +62,24 @@ def find_approval(timeline: Timeline, run: str, number: int) -> tuple[Entry, Pla
     return next(reversed(signed or approvals), None)
 
 
-def find_approval_problem(timeline: Timeline, run: str, number: int) -> str | None:
-    """Say what is wrong with the signature under the approval of a request's plan; None if nothing is."""
+def state_approval(timeline: Timeline, run: str, number: int) -> Approval | None:
+    """Return when the plan of a request was approved, and by which key; not by whom, which is the journal's.
+
+    Raises:
+        ValueError: the approval names a key, and is not signed by it.
+    """
     approval = find_approval(timeline, run, number)
-    if approval is None or not (approval[1].key or approval[1].signature):
+    if approval is None:
         return None
-    if not _is_signed(timeline, run, number, approval[1]):
-        return f"the approval of request {number} is not signed by the key that it names"
-    return None
+    entry, event = approval
+    if (event.key or event.signature) and not _is_signed(timeline, run, number, event):
+        raise ValueError(f"the approval of request {number} is not signed by the key that it names")
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(event.key)) if event.key else None
+    return Approval(
+        # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
+        time=later(timeline.requests[number - 1].time, entry.time),
+        key=fingerprint(SSlibKey.from_crypto(public)) if public else None,
+    )
 
 
 def _is_signed(timeline: Timeline, run: str, number: int, event: PlanApproved) -> bool:
@@ -82,10 +94,3 @@ def _is_signed(timeline: Timeline, run: str, number: int, event: PlanApproved) -
     except (ValueError, InvalidSignature):
         return False
     return True
-
-
-def name_approver(event: PlanApproved) -> str | None:
-    """Return the fingerprint of the key that an approval is signed with; None if it is not signed."""
-    if not event.key:
-        return None
-    return fingerprint(SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(bytes.fromhex(event.key))))

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Key, Signature, Signer
 
-from rescind.certificates.curve import is_sound
 from rescind.certificates.errors import NotACertificateError, UnsignedCertificateError, UnusableKeyError
+from rescind.certificates.keys import is_sound
 from rescind.certificates.predicate import InToto
 from rescind.private_files import read_bounded
 from rescind.texts import shorten
@@ -75,12 +75,24 @@ def read_statement(kind: type[Kind], content: bytes) -> Kind:
     return _statement(kind, _parse_envelope(content))
 
 
-def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object of its pairs; refuse one that has a name twice."""
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("a name is there twice")
     return table
+
+
+def read_json(kind: Any, content: bytes, longest: int) -> Any:
+    """Return what a JSON text holds, strictly: of a kind, and no longer than so many bytes; else ``ValueError``."""
+    if len(content) > longest:
+        raise ValueError(f"it has more than {longest} bytes")
+    try:
+        # Whatever stands there twice would be read once.
+        json.loads(content, object_pairs_hook=_refuse_duplicates)
+        return TypeAdapter(kind).validate_json(content, strict=True)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 def _serialise(envelope: Envelope) -> bytes:
@@ -132,7 +144,7 @@ def _parse_envelope(content: bytes) -> Envelope:
         raise NotACertificateError("the file is empty")
     try:
         # Some editors begin a text with a mark that means nothing.
-        document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=refuse_duplicates)
+        document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_refuse_duplicates)
     except UnicodeDecodeError as error:
         raise NotACertificateError("the file is no text, and so no signed document") from error
     except (ValueError, RecursionError) as error:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import cast
 
-from pydantic import TypeAdapter, ValidationError
 from securesystemslib.signer import CryptoSigner, Signer
 
 from rescind.certificates.annex import Annex, is_same_annex
-from rescind.certificates.envelope import countersign, read_content, read_statement, refuse_duplicates, sign
+from rescind.certificates.envelope import countersign, read_content, read_json, read_statement, sign
 from rescind.certificates.errors import CertificateError, NotACertificateError
 from rescind.certificates.models import read_model_id
-from rescind.certificates.predicate import MOST_EVIDENCE, Evidence, InToto, Statement
+from rescind.certificates.predicate import MOST_EVIDENCE, Evidence, InToto, Measured, Statement
 from rescind.certificates.verification import find_weakened, verify
 from rescind.core.edges import ModelId
 from rescind.history.history import History
 
 LONGEST_EVIDENCE = 64 * 1024
-_EVIDENCE = TypeAdapter(tuple[Evidence, ...])
 
 
 def read_signed(path: Path, history: History, number: int) -> tuple[bytes, ModelId] | None:
@@ -57,16 +55,10 @@ def sign_for(path: Path, statement: InToto, own: Signer) -> bytes:
 
 def read_evidence(content: bytes) -> tuple[Evidence, ...]:
     """Read a JSON list of objects with ``what``, ``found`` and ``bound``, strictly."""
-    if len(content) > LONGEST_EVIDENCE:
-        raise ValueError(f"the evidence is too long: at most {LONGEST_EVIDENCE} bytes are read")
     try:
-        # Whatever stands there twice would be read once.
-        json.loads(content, object_pairs_hook=refuse_duplicates)
-        evidence = _EVIDENCE.validate_json(content, strict=True)
-    except (ValidationError, ValueError, RecursionError) as error:
+        return cast(tuple[Evidence, ...], read_json(Measured, content, LONGEST_EVIDENCE))
+    except ValueError as error:
         raise ValueError(
-            f"the evidence is no JSON list of objects with what, found and bound, each a text: {error}"
+            f"the evidence is no JSON list of at most {MOST_EVIDENCE} objects with what, found and bound, each a "
+            f"text: {error}"
         ) from error
-    if len(evidence) > MOST_EVIDENCE:
-        raise ValueError(f"the evidence has {len(evidence)} pieces; a certificate has at most {MOST_EVIDENCE}")
-    return evidence

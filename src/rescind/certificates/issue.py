@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from rescind.certificates.approvals import find_approval, find_approval_problem, name_approver
+from rescind.certificates.approvals import state_approval
 from rescind.certificates.models import find_covered
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     REPORT_TYPE,
     STATEMENT_TYPE,
-    Approval,
     Body,
     EpsilonAt,
     Erasure,
@@ -35,8 +34,7 @@ from rescind.certificates.predicate import (
     Subject,
     Training,
 )
-from rescind.certificates.wording import NOISE_SOURCE, SEED, write_texts
-from rescind.core import facts as core
+from rescind.certificates.wording import NOISE_SOURCE, SEED, write_predicate
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import DpFedAvg, Facts, Mode, PrivacyScope
@@ -126,20 +124,11 @@ def gather_claims(
     scope = (
         PrivacyScope.GROUP if asked.settled and asked.request.scope is PrivacyScope.SEQUENCE else asked.request.scope
     )
-    training, parameters = describe_training(facts.training), history.run.parameters
+    parameters, body = history.run.parameters, find_body(timeline.branches, timeline.bodies, model_id)
     noise, rounds = _noise(history, timeline, outcome), _rounds(facts, timeline, outcome)
-    solving = _solving(timeline, outcome)
-    recorded, frozen = describe_facts(facts, parameters), facts.frozen or None
-    predicate = Predicate(
-        **write_texts(
-            mode,
-            scope,
-            recorded,
-            training,
-            frozen=frozen,
-            noised_rounds=rounds is not None,
-            solved=solving is not None,
-        ),
+    planned = outcome.basis.planned.candidate.obstacles if outcome.basis else ()
+    reasons = (*outcome.contradictions, *planned) or ("a later restart used something that no bound covers",)
+    predicate = write_predicate(
         version=1,
         run=history.identifier,
         model=model_id.name,
@@ -150,7 +139,7 @@ def gather_claims(
         signed_request=asked.sender.proof if asked.sender.asker is Asker.KEY else None,
         deadline=asked.deadline,
         first_deadline=asked.first_deadline,
-        approved=_approval(timeline, history.identifier, asked.number),
+        approved=state_approval(timeline, history.identifier, asked.number),
         forgotten=asked.forgotten,
         rows=tuple(
             NamedRows(client=event.client, root=event.root)
@@ -159,15 +148,16 @@ def gather_claims(
         ),
         mode=mode.value,
         scope=scope.value,
-        facts=recorded,
+        facts=describe_facts(facts, parameters),
         guarantee=build_guarantee(asked.request, parameters, noise, rounds) if mode in _NOISED else None,
         noise=noise,
         rounds=rounds,
         trained=tuple(name for name, _, _ in history.run.tensors),
-        frozen=frozen,
-        training=training,
-        solving=solving,
-        body=_body(timeline, model_id),
+        frozen=facts.frozen or None,
+        training=describe_training(facts.training),
+        solving=_solving(timeline, outcome),
+        # Where the body of a network in two stages was whole, and how many anchors trained it.
+        body=None if body is None else Body(model=body.model_id.name, anchors=len(body.clients)),
         erasure=Erasure(
             level=outcome.erasure.level.value,
             # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
@@ -176,7 +166,7 @@ def gather_claims(
             stays=outcome.erasure.stays,
             unreachable=outcome.left,
         ),
-        reasons=_reasons(outcome) if mode is Mode.HEURISTIC else (),
+        reasons=reasons if mode is Mode.HEURISTIC else (),
         evidence=tuple(evidence),
     )
     return predicate, outcome.model if model_id == outcome.model_id else history.digest_of(model_id)
@@ -196,11 +186,6 @@ def _list_deletions(timeline: Timeline) -> dict[ErasurePlan, bytes]:
 def deletion_digest(salt: bytes, listed: bytes) -> str:
     """Commit to the list of what was erased, under its salt: the list itself tells too much."""
     return hashlib.sha256(salt + listed).hexdigest()
-
-
-def _reasons(outcome: Outcome) -> tuple[str, ...]:
-    planned = outcome.basis.planned.candidate.obstacles if outcome.basis else ()
-    return (*outcome.contradictions, *planned) or ("a later restart used something that no bound covers",)
 
 
 def build_guarantee(request: Request, parameters: int, noise: Noise | None, rounds: NoisedRounds | None) -> Guarantee:
@@ -265,24 +250,6 @@ def _solving(timeline: Timeline, outcome: Outcome) -> Solving | None:
     return Solving(**asdict(settings), solved=outcome.basis.model_id in timeline.solved)
 
 
-def _approval(timeline: Timeline, run: str, number: int) -> Approval | None:
-    """Return when the plan of a request was approved, and by which key; not by whom, which is the journal's."""
-    approval = find_approval(timeline, run, number)
-    if approval is None:
-        return None
-    if (unsigned := find_approval_problem(timeline, run, number)) is not None:
-        raise ValueError(unsigned)
-    entry, event = approval
-    # Where the clock was set back meanwhile, as for the erasure.
-    return Approval(time=later(timeline.requests[number - 1].time, entry.time), key=name_approver(event))
-
-
-def _body(timeline: Timeline, model_id: ModelId) -> Body | None:
-    """Return where the body of a network in two stages was whole, and how many anchors trained it."""
-    body = find_body(timeline.branches, timeline.bodies, model_id)
-    return None if body is None else Body(model=body.model_id.name, anchors=len(body.clients))
-
-
 def _rounds(facts: Facts, timeline: Timeline, outcome: Outcome) -> NoisedRounds | None:
     """Return what hides in DP-FedAvg, where a restart needs no noise of its own."""
     branch = outcome.restart.branch if outcome.restart else None
@@ -317,7 +284,16 @@ def describe_noised_rounds(
 
 def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
     """Return the facts as a certificate states them."""
-    sources, stages = facts.sources, facts.stages
+    stages = None
+    if facts.stages is not None:
+        loss = facts.stages.loss
+        stages = Stages(
+            body_rounds=facts.stages.body_rounds,
+            head=facts.stages.head,
+            loss=cast(Any, type(loss).__name__),
+            l2=loss.l2,
+            row_norm=loss.row_norm,
+        )
     return RecordedFacts(
         sampling=cast(Any, facts.sampling.name.lower()),
         sample=None if facts.sample is None else float(facts.sample),
@@ -325,25 +301,8 @@ def describe_facts(facts: Facts, parameters: int) -> RecordedFacts:
         equal_weights=facts.equal_weights,
         solved=facts.solved,
         parameters=parameters,
-        stages=None if stages is None else _describe_stages(stages),
-        sources=Sources(
-            training=sources.training.value,
-            identity=sources.identity.value,
-            distances=sources.distances.value,
-            reachable=sources.reachable.value,
-            server=sources.server.value,
-        ),
-    )
-
-
-def _describe_stages(stages: core.Stages) -> Stages:
-    loss = stages.loss
-    return Stages(
-        body_rounds=stages.body_rounds,
-        head=stages.head,
-        loss=cast(Any, type(loss).__name__),
-        l2=loss.l2,
-        row_norm=loss.row_norm,
+        stages=stages,
+        sources=Sources(**{name: getattr(facts.sources, name).value for name in Sources.model_fields}),
     )
 
 

@@ -1,4 +1,6 @@
-"""A request to be forgotten that the client signed itself, with the key by which its node is known.
+"""What a client has in its own hands: the request that it signed with its node's key, and the receipt of one.
+
+With the receipt it finds itself among the digests of a certificate.
 
 The key of a Flower SuperNode is its name in a history, as a fingerprint. So the request carries the whole public key,
 and nobody has to look it up: whoever holds its private half is the client that has the key's fingerprint as its name.
@@ -7,10 +9,12 @@ and nobody has to look it up: whoever holds its private half is the client that 
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -18,29 +22,44 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import Field
 from securesystemslib.signer import CryptoSigner, Key, SSlibKey
 
-from rescind.certificates.envelope import open_envelope, read_statement, sign
+from rescind.certificates.envelope import open_envelope, read_json, read_statement, sign
 from rescind.certificates.errors import (
     ForeignRequestError,
     NotACertificateError,
+    ReceiptMismatchError,
     ReplayedRequestError,
     StaleRequestError,
     UnregisteredKeyError,
     UnusableKeyError,
 )
 from rescind.certificates.keys import is_public, read_key
-from rescind.certificates.predicate import STATEMENT_TYPE, Digest, InToto, Name, Part, Sha256, Words
+from rescind.certificates.predicate import (
+    STATEMENT_TYPE,
+    Count,
+    Digest,
+    InToto,
+    Name,
+    Part,
+    Predicate,
+    Run,
+    Sha256,
+    Words,
+)
 from rescind.core.facts import PrivacyScope, Source
 from rescind.history.clocks import is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.naming import name_key
+from rescind.history.participants import blind_name
 from rescind.history.senders import Asker, Sender
 from rescind.ledger.contract import LONGEST_NAME, is_name
-from rescind.private_files import check_private
+from rescind.private_files import check_private, open_private, read_bounded, warn_if_packed
 from rescind.texts import make_plain
 
 REQUEST_TYPE: Final = "urn:rescind:request-to-be-forgotten:1"
 # Clocks of two machines differ.
 _AHEAD = timedelta(days=1)
+_LONGEST_RECEIPT = 64 * 1024
+ClientName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 # Those that Flower takes and that signatures are made with; each fixes the digest that is signed.
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
@@ -230,3 +249,66 @@ def _read_client_key(text: bytes) -> Key:
 
 def _write_text(public: ec.EllipticCurvePublicKey) -> bytes:
     return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+class Receipt(Part):
+    """The receipt of one client: what it is ``called``, and the salt of each of its ``names``: of its keys, say."""
+
+    run: Run
+    request: Count
+    called: ClientName
+    names: Mapping[ClientName, Digest]
+
+
+def write_receipt(path: Path, receipt: Receipt) -> None:
+    """Write a receipt into a new file, for its owner alone."""
+    with open(path, "x", encoding="utf-8", opener=open_private) as file:
+        json.dump(receipt.model_dump(mode="json"), file, indent=1)
+    warn_if_packed(path)
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Read a receipt, strictly."""
+    try:
+        return parse_receipt(read_bounded(path, _LONGEST_RECEIPT))
+    except ValueError as error:
+        raise ValueError(f"{path} is no receipt, as rescind request add --receipt writes it: {error}") from error
+
+
+def parse_receipt(content: bytes) -> Receipt:
+    """Return the receipt that a file or a message holds; ``ValueError`` if it holds none."""
+    return cast(Receipt, read_json(Receipt, content, _LONGEST_RECEIPT))
+
+
+def find_client(receipt: Receipt, predicate: Predicate) -> str:
+    """Say by which names a receipt's client is among the forgotten of a certificate.
+
+    Raises:
+        ReceiptMismatchError: it is not among them, or not by all of its names.
+    """
+    missing = [
+        name
+        for name, salt in receipt.names.items()
+        if blind_name(bytes.fromhex(salt), name) not in predicate.forgotten
+    ]
+    if missing or not receipt.names:
+        raise ReceiptMismatchError(
+            f"{receipt.called} is not among the forgotten{_listed(receipt.called, missing)}: the receipt is for "
+            f"request {receipt.request} of history {receipt.run}, and this is about request {predicate.request} of "
+            f"{predicate.run}"
+        )
+    return f"{receipt.called} is among the forgotten{_listed(receipt.called, list(receipt.names))}"
+
+
+def check_signer(receipt: Receipt, client: str) -> None:
+    """Refuse the receipt of another client than the one whose key signed a request.
+
+    Raises:
+        ReceiptMismatchError: the client is none of the receipt's names.
+    """
+    if client not in receipt.names:
+        raise ReceiptMismatchError(f"the receipt is that of {receipt.called}, and the request was signed by {client}")
+
+
+def _listed(called: str, names: list[str]) -> str:
+    return f", as {' and '.join(names)}" if names and names != [called] else ""

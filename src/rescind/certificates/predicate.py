@@ -213,6 +213,9 @@ class Evidence(Part):
     bound: Words
 
 
+Measured = Annotated[tuple[Evidence, ...], Field(max_length=MOST_EVIDENCE)]
+
+
 class NamedRows(Part):
     """What shows later which rows a client named: ``root`` commits to them, ``client`` is one of the forgotten."""
 
@@ -283,7 +286,7 @@ class Predicate(Part):
     erasure: Erasure
     not_claimed: tuple[Words, ...]
     reasons: tuple[Words, ...]
-    evidence: Annotated[tuple[Evidence, ...], Field(max_length=MOST_EVIDENCE)]
+    evidence: Measured
     body: Body | None
 
 

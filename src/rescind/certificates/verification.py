@@ -34,7 +34,15 @@ from rescind.certificates.issue import (
     read_request,
 )
 from rescind.certificates.leaving import open_request
-from rescind.certificates.models import find_by_digest, find_covered, read_model_id, read_parts
+from rescind.certificates.models import (
+    find_by_digest,
+    find_covered,
+    find_path,
+    find_unfounded,
+    has_touched,
+    read_model_id,
+    read_parts,
+)
 from rescind.certificates.predicate import (
     CERTIFICATE_TYPE,
     Evidence,
@@ -43,14 +51,13 @@ from rescind.certificates.predicate import (
     RecordedFacts,
     Statement,
 )
-from rescind.certificates.recomputed import find_unfounded, has_touched
 from rescind.certificates.wording import (
     NOISE_SOURCE,
     SEED,
     describe_names,
     format_exactly,
     format_share,
-    write_texts_of,
+    write_texts,
 )
 from rescind.checkpoints.tensors import digest
 from rescind.core.edges import ErasedStretch, ModelId
@@ -60,13 +67,13 @@ from rescind.core.regularity import Curvature, DeclaredLoss, LogisticL2, Loss, N
 from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
-from rescind.errors import BrokenHistoryError, HistoryError
+from rescind.errors import HistoryError
 from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
 from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
 from rescind.history.senders import Asker
-from rescind.views.remarks import DIGEST, HEAD, MODEL, RUN, read_remarks
+from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (
     "that whoever signed the request is who was forgotten: give its receipt, or the history with its secret file"
@@ -136,6 +143,7 @@ def verify(
     if witnessed and history is None:
         raise ValueError("witnessed heads are looked for in a history: give the history, too")
     statement = open_envelope(Statement, content, keys, threshold)
+    predicate = statement.predicate
     for wrong in _contradictions(statement):
         raise InconsistentCertificateError(wrong)
     signers = ", ".join(sorted({fingerprint(key) for key in keys}))
@@ -167,11 +175,11 @@ def verify(
             "epsilon, delta and releases that were asked for, who asked, whether and with which key somebody "
             "approved the plan, and when it was asked, first due, due and completed: give the history",
         ]
-        if statement.predicate.body is not None:
+        if predicate.body is not None:
             unchecked.append("which body the model has, and how many anchors trained it: give the history")
-    if statement.predicate.rounds is not None and not _took_part_as_stated(statement, history):
+    if predicate.rounds is not None and not _took_part_as_stated(statement, history):
         unchecked.append("how often the forgotten clients took part: the numbers behind that are erased or not here")
-    noised = statement.predicate.noise is not None
+    noised = predicate.noise is not None
     own = _own_annex(history, statement) if history is not None and (noised or annex is not None) else None
     if noised and not _is_enough(statement, own):
         unchecked.append("that the noise is enough for what it hides: the numbers behind that are erased or not here")
@@ -185,15 +193,10 @@ def verify(
             raise AnnexMismatchError("the history says something else than the annex")
         holds.append("the annex at hand is signed likewise, belongs to it, and its numbers agree")
     if request is not None:
-        holds.append(_check_request(statement.predicate, request, history))
+        holds.append(_check_request(predicate, request, history))
         if history is None or history.integrity.secret_problem() is not None:
             unchecked.append(SIGNER_UNSHOWN)
-    else:
-        unchecked += _not_shown(statement.predicate)
-    unchecked += _not_yet(statement.predicate, datetime.now(UTC))
-    if statement.predicate.evidence:
-        unchecked.append("the measured evidence: that is the signers' word")
-    predicate = statement.predicate
+    unchecked += _find_untold(predicate, request is not None)
     since = () if history is None else (*find_superseded(predicate, history), *find_weakened(predicate, history))
     return VerifiedCertificate(statement, tuple(holds), tuple(unchecked), since)
 
@@ -336,20 +339,18 @@ def _check_request(predicate: Predicate, content: bytes, history: History | None
     )
 
 
-def _not_shown(predicate: Predicate) -> Iterator[str]:
-    """Say what is only told of who asked."""
-    if predicate.asked_by == Asker.KEY.value:
+def _find_untold(predicate: Predicate, shown: bool) -> Iterator[str]:
+    """Say what is only told: of who asked, unless the signed request is ``shown``, of times, and of evidence."""
+    if predicate.asked_by == Asker.KEY.value and not shown:
         yield "that the client's own key signed the request: give the signed request"
     elif predicate.asked_by == Asker.NODE.value:
         yield "that the client's own node asked: its connection was authenticated, and nothing of that is kept"
-
-
-def _not_yet(predicate: Predicate, now: datetime) -> Iterator[str]:
-    """Say which of its times a clock that was wrong must have told."""
     for event, time in (("asked for", predicate.asked), ("completed", predicate.erasure.completed)):
         # Whoever verifies may be a day ahead.
-        if parse_time(time) > now + timedelta(days=1):
+        if parse_time(time) > datetime.now(UTC) + timedelta(days=1):
             yield f"its times: it was {event} on {time[:10]}, it says, which is still to come: a clock was wrong"
+    if predicate.evidence:
+        yield "the measured evidence: that is the signers' word"
 
 
 def _in_a_line(refusal: ValueError | ArithmeticError) -> str:
@@ -370,7 +371,7 @@ def _contradictions(statement: Statement) -> Iterator[str]:
     if _of_records(predicate) and mode in (Mode.STRICT, Mode.INSTANCE):
         yield f"single records are forgotten without noise, and the mode is {mode.value}"
     yield from _wrong_stages(predicate, mode)
-    for name, text in write_texts_of(predicate).items():
+    for name, text in write_texts(predicate).items():
         if getattr(predicate, name) != text:
             yield f"what it says as {name} is not what follows from its mode and the stated facts"
     if bool(predicate.reasons) is not (mode is Mode.HEURISTIC):
@@ -418,7 +419,7 @@ def _wrong_stages(predicate: Predicate, mode: Mode) -> Iterator[str]:
         return
     if mode in (Mode.INSTANCE, Mode.STRICT):
         yield f"of a network in two stages {mode.value} cannot be claimed"
-    if not set(stages.head) < set(predicate.trained) or not _is_head(stages.head):
+    if not set(stages.head) < set(predicate.trained) or _head_names(stages.head) != stages.head:
         yield "the head that is stated is none of the model that was trained"
     if body is not None:
         whole = ModelId.read(body.model)
@@ -429,12 +430,12 @@ def _wrong_stages(predicate: Predicate, mode: Mode) -> Iterator[str]:
         yield "its head was solved, and no body is stated that was whole by then"
 
 
-def _is_head(names: Sequence[str]) -> bool:
-    """Return whether these are a head's two tensors, the weight first."""
+def _head_names(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of a head's two tensors, the weight first; None if these are none."""
     try:
-        return head_names(names) == tuple(names)
+        return head_names(names)
     except ValueError:
-        return False
+        return None
 
 
 def _of_records(predicate: Predicate) -> bool:
@@ -470,29 +471,24 @@ def _wrong_noise(predicate: Predicate, mode: Mode) -> Iterator[str]:
         sources = (NOISE_SOURCE, SEED) if mode is Mode.HEURISTIC else (NOISE_SOURCE,)
         if predicate.noise.grid != GRID or predicate.noise.source not in sources:
             yield "its noise lies on another grid, or comes from somewhere else, than a certificate allows"
-    if predicate.rounds is not None:
-        if predicate.noise is not None:
-            yield "noise on the model and noise in every round do not go together"
-        yield from _wrong_rounds(predicate.rounds)
-        rounds, counted = predicate.rounds.rounds, predicate.rounds.participations
-        # Who was forgotten before, and counts in a sequence, is not on this certificate.
-        most = counted if predicate.scope == PrivacyScope.SEQUENCE.value else rounds * len(predicate.forgotten) ** 2
-        if rounds < 1 or not 1 <= counted <= most:
-            yield "so many clients cannot have taken part so often in so many rounds"
-
-
-def _wrong_rounds(stated: NoisedRounds) -> Iterator[str]:
+    stated = predicate.rounds
+    if stated is None:
+        return
+    if predicate.noise is not None:
+        yield "noise on the model and noise in every round do not go together"
     if not is_public_sigma(stated.sigma):
         yield f"the noise of its rounds, {stated.sigma!r}, is not on the public list"
+    rounds, counted = stated.rounds, stated.participations
     try:
-        expected = describe_noised_rounds(
-            stated.sigma, stated.clip, stated.denominator, stated.rounds, stated.participations
-        )
+        expected = describe_noised_rounds(stated.sigma, stated.clip, stated.denominator, rounds, counted)
+        if not _close(stated, expected):
+            yield "z and the clients' mu do not follow from noise, clip, denominator and participation"
     except (ValueError, ArithmeticError) as refusal:
         yield f"the noise of its rounds cannot be: {_in_a_line(refusal)}"
-        return
-    if not _close(stated, expected):
-        yield "z and the clients' mu do not follow from noise, clip, denominator and participation"
+    # Who was forgotten before, and counts in a sequence, is not on this certificate.
+    most = counted if predicate.scope == PrivacyScope.SEQUENCE.value else rounds * len(predicate.forgotten) ** 2
+    if rounds < 1 or not 1 <= counted <= most:
+        yield "so many clients cannot have taken part so often in so many rounds"
 
 
 def _wrong_training(predicate: Predicate, mode: Mode) -> Iterator[str]:
@@ -539,9 +535,7 @@ def _can_be_drawn(facts: RecordedFacts) -> bool:
 def _can_be_solved(predicate: Predicate) -> bool:
     """Return whether a head was trained that our helper can sum over, and the facts say that it was solved."""
     facts, training = predicate.facts, predicate.training
-    try:
-        head_names(facts.stages.head if facts.stages else predicate.trained)
-    except ValueError:
+    if _head_names(facts.stages.head if facts.stages else predicate.trained) is None:
         return False
     head = bool(facts.stages) or (training.loss in ("SoftmaxL2", "LogisticL2") and (training.l2 or 0) > 0)
     masked = facts.sources.distances == Source.REPORTED.value
@@ -588,29 +582,13 @@ def _check_model(statement: Statement, path: Path, history: History | None) -> t
         raise ModelMismatchError(f"the tensors in {path} that are never trained are not those of the certificate")
     if sum(tensor.size for tensor in trained.values()) != predicate.facts.parameters:
         raise ModelMismatchError(f"{path} has another number of parameters than the certificate says")
-    agreed, odd = _compare_remarks(remarks, {RUN: predicate.run, DIGEST: own}, history)
-    return [holds, *agreed], odd
-
-
-def _quote(predicate: Predicate, remarks: Mapping[str, str], own: str) -> str:
-    """Say which model a file of other tensors says it is, if it says so."""
-    if RUN not in remarks or MODEL not in remarks:
-        return ""
-    where = "this run" if remarks[RUN] == predicate.run else f"another run, {remarks[RUN]}"
-    false = ", which its tensors are not" if remarks.get(DIGEST, own) != own else ""
-    return f". It says of itself that it is model {remarks[MODEL]} of {where}{false}"
-
-
-def _compare_remarks(
-    remarks: Mapping[str, str], expected: Mapping[str, str], history: History | None
-) -> tuple[list[str], list[str]]:
-    """Return what agrees with what a file of the right tensors says of itself, and what does not."""
-    told = {name: text for name, text in remarks.items() if name in expected}
+    # The file's tensors are the right ones, whatever it says of itself.
+    expected = {RUN: predicate.run, DIGEST: own}
     odd = [
         f"why the model's file says otherwise of itself: it names another {name.removeprefix('rescind.')}, {text}. "
         "Its tensors count, and they are right"
-        for name, text in told.items()
-        if text != expected[name]
+        for name, text in remarks.items()
+        if text != expected.get(name, text)
     ]
     if history is not None and HEAD in remarks and not odd:
         try:
@@ -620,7 +598,17 @@ def _compare_remarks(
                 f"when the model's file was written: the head that it names, {remarks[HEAD]}, is not in the chain of "
                 "the history at hand, which may be an old copy, or rewritten"
             )
-    return ["the model's file names the same run and the same tensors"] if told == expected else [], odd
+    agrees = expected.items() <= remarks.items()
+    return [holds, *(["the model's file names the same run and the same tensors"] if agrees else [])], odd
+
+
+def _quote(predicate: Predicate, remarks: Mapping[str, str], own: str) -> str:
+    """Say which model a file of other tensors says it is, if it says so."""
+    if RUN not in remarks or MODEL not in remarks:
+        return ""
+    where = "this run" if remarks[RUN] == predicate.run else f"another run, {remarks[RUN]}"
+    false = ", which its tensors are not" if remarks.get(DIGEST, own) != own else ""
+    return f". It says of itself that it is model {remarks[MODEL]} of {where}{false}"
 
 
 def _find_descendant(predicate: Predicate, history: History, model: str) -> ModelId | None:
@@ -699,13 +687,9 @@ def _took_part_as_stated(statement: Statement, history: History | None) -> bool:
         return False
     timeline = history.timeline_at(bytes.fromhex(statement.subject[1].digest.sha256))
     outcome = outcome_of(timeline, predicate.request)
-    parent = outcome.restart.branch.parent if outcome.restart else None
-    if parent is None:
-        return False
-    groups = groups_of(timeline, outcome.asked)
-    try:
-        path = history.lineage(parent, frozenset().union(*groups))
-    except BrokenHistoryError:
+    parent, groups = outcome.restart.branch.parent if outcome.restart else None, groups_of(timeline, outcome.asked)
+    path = None if parent is None else find_path(history, parent, groups)
+    if parent is None or path is None:
         return False
     counted = max(float(participations(path.edges, group)[path.index[parent]]) for group in groups)
     if math.isinf(counted):

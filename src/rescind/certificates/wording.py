@@ -88,32 +88,19 @@ _CONSTANTS = {
 }
 
 
-def write_texts(
-    mode: Mode,
-    scope: PrivacyScope,
-    facts: RecordedFacts,
-    training: Training,
-    *,
-    frozen: str | None,
-    noised_rounds: bool,
-    solved: bool,
-) -> dict[str, Any]:
-    """Return every text of a certificate by the name of its field.
-
-    ``noised_rounds``: it rests on DP-FedAvg. ``solved``: after the restart the head was solved, not trained.
-    """
-    sampling, records = Sampling[facts.sampling.upper()], scope is PrivacyScope.RECORDS
+def write_texts(stated: Predicate) -> dict[str, Any]:
+    """Return every text of a certificate by the name of its field; all else that it states has to be there."""
+    mode, facts, records = Mode(stated.mode), stated.facts, stated.scope == PrivacyScope.RECORDS.value
     return {
         "title": _TITLES[mode],
         "claim": _RECORDS_CLAIM if records and mode is Mode.EXACT else _CLAIMS[mode],
-        "counterfactual": "; ".join((sampling.value, _SCOPES[scope], *_solves(mode, facts, solved))),
+        "counterfactual": "; ".join(
+            (Sampling[facts.sampling.upper()].value, _SCOPES[PrivacyScope(stated.scope)], *_solves(mode, stated))
+        ),
         "sampling": facts.sampling + ("" if facts.sample is None else f", {facts.sample:g}"),
         "constants": (*_CONSTANTS[mode], *([_SOLVED] if facts.solved and mode is Mode.INSTANCE else [])),
-        "public": tuple(_public(facts, noised_rounds)) if mode is Mode.STRICT else (),
-        "assumptions": (
-            *_assumptions(mode, facts, training, frozen, noised_rounds),
-            *([_left_out(facts)] if records and mode is not Mode.HEURISTIC else []),
-        ),
+        "public": tuple(_public(stated)) if mode is Mode.STRICT else (),
+        "assumptions": () if mode is Mode.HEURISTIC else tuple(_assumptions(mode, stated)),
         "not_claimed": (
             *_NOT_CLAIMED,
             *(_NAMED_ROWS if records else [_WHOLE_CLIENTS]),
@@ -122,17 +109,9 @@ def write_texts(
     }
 
 
-def write_texts_of(predicate: Predicate) -> dict[str, Any]:
-    """Return the texts that follow from what a certificate states."""
-    return write_texts(
-        Mode(predicate.mode),
-        PrivacyScope(predicate.scope),
-        predicate.facts,
-        predicate.training,
-        frozen=predicate.frozen,
-        noised_rounds=predicate.rounds is not None,
-        solved=predicate.solving is not None,
-    )
+def write_predicate(**stated: Any) -> Predicate:
+    """Return what a certificate says: what is stated, by its fields, and every text that follows from it."""
+    return Predicate(**stated, **write_texts(Predicate.model_construct(**stated)))
 
 
 def describe_names(names: Names) -> str:
@@ -155,52 +134,48 @@ def format_at_most(value: float) -> str:
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(value)):g}"
 
 
-def _solves(mode: Mode, facts: RecordedFacts, solved: bool) -> Iterator[str]:
+def _solves(mode: Mode, stated: Predicate) -> Iterator[str]:
     """Say what the other world does where this one solved the head."""
-    if facts.solved and mode in (Mode.STRICT, Mode.INSTANCE):
+    if stated.facts.solved and mode in (Mode.STRICT, Mode.INSTANCE):
         yield "where the head was solved it is solved there for the others, to the same norm of the gradient"
-    if facts.stages:
+    if stated.facts.stages:
         yield "in both worlds anchors alone train the body, for as many rounds, and then the head alone is solved"
-    if solved:
+    if stated.solving:
         yield "after the restart everybody else who could be reached was asked in the solve; who stopped is left out"
 
 
-def _public(facts: RecordedFacts, noised_rounds: bool) -> Iterator[str]:
+def _public(stated: Predicate) -> Iterator[str]:
     """Say what a strict claim does not hide, because the restart and the noise follow from it."""
     yield "who took part in which round"
-    if facts.equal_weights or noised_rounds:
+    if stated.facts.equal_weights or stated.rounds:
         yield "not public: how many examples each client has, which is not used, as all participants weigh the same"
     else:
         yield (
             "how many examples each client has (n_i): whoever must keep its number of examples private trains with "
             "equal weights"
         )
-    if not noised_rounds:
+    if not stated.rounds:
         yield "how many local steps each client makes"
     yield _ROUNDS
-    if facts.solved:
+    if stated.facts.solved:
         yield _SOLVED
 
 
-def _assumptions(
-    mode: Mode, facts: RecordedFacts, training: Training, frozen: str | None, noised_rounds: bool
-) -> Iterator[Assumption]:
-    """Say what a claim rests on, the weakest word for each; where nothing is claimed nothing has to be assumed."""
-    if mode is Mode.HEURISTIC:
-        return
-    sources = facts.sources
-    yield Assumption(what="who the clients are", basis=sources.identity)
+def _assumptions(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
+    """Say what a claim rests on, the weakest word for each; rows that were left out come last."""
+    facts, sources = stated.facts, stated.facts.sources
+    yield _by("who the clients are", sources.identity)
     yield _by("who took part in which round", Source.CHECKED)
     yield _by("the first model is public and depends on nobody's data", Source.DECLARED)
-    if frozen:
-        yield _by(f"the tensors that are never trained, SHA-256 {frozen}, are public", Source.DECLARED)
-    yield Assumption(
-        what="who could be reached in a round, and when the server's process ended, did not depend on the forgotten "
+    if stated.frozen:
+        yield _by(f"the tensors that are never trained, SHA-256 {stated.frozen}, are public", Source.DECLARED)
+    yield _by(
+        "who could be reached in a round, and when the server's process ended, did not depend on the forgotten "
         "clients",
-        basis=sources.reachable,
+        sources.reachable,
     )
     checked = sources.server == Source.CHECKED.value
-    yield Assumption(what=_FIXED if checked else _NOTHING_KEPT, basis=sources.server)
+    yield _by(_FIXED if checked else _NOTHING_KEPT, sources.server)
     if facts.stages:
         yield _by(
             "the anchors, the tensors of the head and the number of the body's rounds were chosen without looking at "
@@ -217,32 +192,33 @@ def _assumptions(
         )
     if mode is Mode.EXACT:
         yield _by("clients keep nothing of one line of training for another", Source.DECLARED)
-        return
-    yield Assumption(
-        what="clients execute the stated training, each with randomness of its own", basis=sources.training
-    )
-    if noised_rounds:
+    else:
+        yield from _noised(mode, stated)
+    if stated.scope == PrivacyScope.RECORDS.value:
+        # On a client's own word where our helper asked it for that.
+        ours = sources.training == Source.EXECUTED.value
+        rows = (
+            "since the restart these clients leave out the rows that they named, in evaluation too, and keep nothing "
+            "made of them"
+        )
+        yield _by(rows, Source.REPORTED if ours else Source.DECLARED)
+
+
+def _noised(mode: Mode, stated: Predicate) -> Iterator[Assumption]:
+    """Say what a guarantee by noise rests on besides."""
+    yield _by("clients execute the stated training, each with randomness of its own", stated.facts.sources.training)
+    if stated.rounds:
         yield _by("updates are clipped and noised in every round", Source.CHECKED)
     else:
-        yield from _bound(mode, facts, training)
+        yield from _bound(mode, stated.facts, stated.training)
     yield _by("requests were not chosen by looking at released models", Source.DECLARED)
-    times = "in every round" if noised_rounds else "once"
+    times = "in every round" if stated.rounds else "once"
     yield _by(f"the noise was drawn as stated, {times}", Source.CHECKED)
-    yield Assumption(
-        what="nobody can tell the operating system's generator and ChaCha20 from chance, and the inverse of the "
+    yield _by(
+        "nobody can tell the operating system's generator and ChaCha20 from chance, and the inverse of the "
         "normal distribution is accurate to 1.8e-15 of its value",
-        basis="assumed",
+        "assumed",
     )
-
-
-def _left_out(facts: RecordedFacts) -> Assumption:
-    """Say on whose word rows were left out: on a client's own where our helper asked it for that."""
-    ours = facts.sources.training == Source.EXECUTED.value
-    rows = (
-        "since the restart these clients leave out the rows that they named, in evaluation too, and keep nothing "
-        "made of them"
-    )
-    return _by(rows, Source.REPORTED if ours else Source.DECLARED)
 
 
 def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Assumption]:
@@ -250,23 +226,21 @@ def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Ass
     ours = facts.sources.training in (Source.EXECUTED.value, Source.CHECKED.value)
     curvature = "the loss's curvature, and with it B"
     if ours and training.loss in ("SoftmaxL2", "LogisticL2"):
-        yield Assumption(what=curvature, basis="proven")
+        yield _by(curvature, "proven")
     else:
         yield _by(curvature, Source.DECLARED)
     solver = ", or what the solver made of their sums" if facts.solved else ""
     yield _by(f"every model is the weighted mean of its round's replies{solver}", Source.CHECKED)
     if mode is Mode.INSTANCE:
-        yield Assumption(
-            what="how far every participant was from the mean of its round", basis=facts.sources.distances
-        )
+        yield _by("how far every participant was from the mean of its round", facts.sources.distances)
     if facts.sources.distances == Source.REPORTED.value:
         masks = "the masks cancel in the mean; what is left of them by rounding is not in the bound"
         yield _by(masks, Source.DECLARED)
     if ours:
-        yield Assumption(
-            what="the machine's exp and log are accurate to 16 units in the last place: the one part of the rounding "
+        yield _by(
+            "the machine's exp and log are accurate to 16 units in the last place: the one part of the rounding "
             "term that is not proven",
-            basis="assumed",
+            "assumed",
         )
     else:
         stand_in = "" if training.gradient_bound else ", in which the longest update stands in for the gradients"
@@ -275,5 +249,5 @@ def _bound(mode: Mode, facts: RecordedFacts, training: Training) -> Iterator[Ass
         )
 
 
-def _by(assumed: str, source: Source) -> Assumption:
-    return Assumption(what=assumed, basis=source.value)
+def _by(assumed: str, basis: Any) -> Assumption:
+    return Assumption(what=assumed, basis=basis.value if isinstance(basis, Source) else basis)

@@ -16,8 +16,7 @@ from typing import Literal
 from rescind import __version__
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.errors import UnusableKeyError
-from rescind.certificates.keys import is_public, load_public_key, read_key
-from rescind.certificates.sealing import is_slow
+from rescind.certificates.keys import is_public, is_slow, load_public_key, read_key
 from rescind.cli.exposure import judge_exposure, try_superlink
 from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED

@@ -183,7 +183,7 @@ def _hand_out(
     files: Mapping[str, Path],
 ) -> tuple[dict[str, object], list[str]]:
     """Write the receipts of a new request; return what was done, for programs and in words."""
-    from rescind.certificates.receipts import Receipt, write_receipt
+    from rescind.certificates.leaving import Receipt, write_receipt
 
     asked = history.timeline.open_requests[number]
     receipts = {name: history.participants.receipt(name) for name in history.participants.names(asked.request.group)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from rescind.views.overview import Overview
+    from rescind.views.overview import Gauges, Overview
 
 _BAR = 24
 _LINE = 60
@@ -75,14 +77,10 @@ def status(
         _check(history, now, as_json)
         return
     with open_existing(history) as opened, show_progress("reading"):
-        from rescind.views.gauges import read_gauges
-        from rescind.views.overview import open_requests, overview
+        from rescind.views.overview import open_requests, overview, read_gauges
 
         if format_:
-            from rescind.cli.prometheus import render_metrics
-
-            metrics = render_metrics(read_gauges(opened, now))
-            typer.echo(metrics)
+            typer.echo(render_metrics(read_gauges(opened, now)))
             return
         warn_of_changes(opened.integrity.stamp_problems())
         # People want to see the most influential ones, programs everybody.
@@ -176,11 +174,9 @@ def _words(view: Overview, waiting: list[dict[str, Any]]) -> Iterator[str | Tabl
         yield f"the network's body is {whole}; its anchors: {', '.join(view.anchors)}"
         yield "whoever is no anchor is forgotten by solving the head again; an anchor costs the body, too"
         yield ""
-    by_branch: dict[int, list[int]] = {}
-    for place in view.kept:
-        by_branch.setdefault(place.branch, []).append(place.round)
     yield "kept models, from the first round to the last"
-    for branch, rounds in by_branch.items():
+    for branch, kept in groupby(view.kept, key=attrgetter("branch")):
+        rounds = [model_id.round for model_id in kept]
         yield f"branch {branch}  {_time_line(rounds)}  {len(rounds)} of rounds {rounds[0]} to {rounds[-1]}"
     yield ""
     for row in waiting:
@@ -210,3 +206,38 @@ def _time_line(rounds: list[int]) -> str:
     width = min(_LINE, last - first + 1)
     marked = {(at - first) * (width - 1) // max(last - first, 1) for at in rounds}
     return "".join("o" if at in marked else "." for at in range(width))
+
+
+def render_metrics(gauges: Gauges) -> str:
+    """Return a run's gauges in Prometheus' text format, for the node exporter's textfile collector.
+
+    What is not known is left out.
+
+    Times are points in time: an age would stand still in a file that nobody writes any more.
+    """
+    states = {f',state="{state.value}"': count for state, count in gauges.clients.items()}
+    due = "When the most urgent open request is due."
+    silent = "Clients by state; silent ones only where everybody is asked each round."
+    changed = "Signs that somebody without the secret file changed the journal."
+    families: tuple[tuple[str, str, str, Any], ...] = (
+        ("open_requests", "gauge", "Requests that are not served to the end.", gauges.open_requests),
+        ("overdue_requests", "gauge", "Open requests whose day has passed.", gauges.overdue_requests),
+        ("next_deadline_timestamp_seconds", "gauge", due, gauges.next_deadline),
+        ("recorded_rounds_total", "counter", "Rounds recorded so far.", gauges.recorded_rounds),
+        ("last_round_timestamp_seconds", "gauge", "When the last round was recorded.", gauges.last_round),
+        ("clients", "gauge", silent, states),
+        ("rejected_replies_total", "counter", "Replies that no use was made of.", gauges.rejected_replies),
+        ("stored_bytes", "gauge", "Size of the kept models and of clients' objects.", gauges.stored_bytes),
+        ("standing_doubts", "gauge", "Doubts about the training that nobody has lifted.", gauges.standing_doubts),
+        ("unfinished_erasures", "gauge", "Erasures begun and not ended.", gauges.unfinished_erasures),
+        ("stamp_problems", "gauge", changed, gauges.stamp_problems),
+    )
+    lines = []
+    for name, kind, words, value in families:
+        if value is None:
+            continue
+        number = int(value.timestamp()) if isinstance(value, datetime) else value
+        values = number if isinstance(number, dict) else {"": number}
+        lines += [f"# HELP rescind_{name} {words}", f"# TYPE rescind_{name} {kind}"]
+        lines += [f'rescind_{name}{{run="{gauges.run}"{label}}} {one}' for label, one in values.items()]
+    return "\n".join(lines)

@@ -47,8 +47,7 @@ def verify(
     with report_errors("not verified: "), ExitStack() as open_:
         from rescind.certificates.envelope import read_content
         from rescind.certificates.keys import load_public_key
-        from rescind.certificates.leaving import open_request
-        from rescind.certificates.receipts import check_signer, find_client, read_receipt
+        from rescind.certificates.leaving import check_signer, find_client, open_request, read_receipt
         from rescind.certificates.verification import SIGNER_UNSHOWN, explain
         from rescind.certificates.verification import verify as verified
         from rescind.history.witnesses import read_heads

@@ -311,7 +311,7 @@ def _keep_receipt(content: str, file: object) -> None:
         _LOG.warning("rescind: a receipt came, and the node-config has no %s=FILE to keep it in", KEEP_RECEIPT)
         return
     # Needed once in a client's life: Flower starts a process for every message.
-    from rescind.certificates.receipts import parse_receipt, read_receipt, write_receipt
+    from rescind.certificates.leaving import parse_receipt, read_receipt, write_receipt
 
     path = Path(str(file))
     try:

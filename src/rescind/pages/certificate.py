@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 from rescind.certificates.verification import VerifiedCertificate, describe_evidence, describe_noise
 from rescind.certificates.wording import format_at_most, format_exactly, format_share
-from rescind.pages.drawings import draw_chances, draw_days
 from rescind.pages.fragments import (
     LOSSES,
     MODES,
+    draw_chances,
+    draw_days,
     escape,
     fold,
     render_answers,
@@ -22,18 +23,13 @@ from rescind.pages.fragments import (
     render_table,
     render_warning,
 )
-from rescind.pages.summary import LEVELS, day_of, summarise
+from rescind.pages.summary import LEVELS, list_days, summarise
 
 
 def render_certificate(verified: VerifiedCertificate, made: str) -> str:
     """Return the page; everything that a document says is escaped. ``made`` says when and by what it was checked."""
     predicate = verified.statement.predicate
     summary = summarise(predicate, verified.holds[0])
-    days = {
-        "asked": day_of(predicate.asked),
-        "served": day_of(predicate.erasure.completed),
-        "due": day_of(predicate.deadline),
-    }
     return render_page(
         predicate.title,
         [
@@ -43,7 +39,7 @@ def render_certificate(verified: VerifiedCertificate, made: str) -> str:
             f"<p>{escape(made)} This page proves nothing by itself: whoever doubts it verifies the certificate.</p>",
             "<h2>When</h2>",
             render_figure(
-                draw_days(days),
+                draw_days(list_days(predicate)),
                 f"Request {predicate.request}, in days. A certificate does not say when it was signed: after it was "
                 "served.",
             ),

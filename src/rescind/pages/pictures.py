@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rescind.certificates.predicate import Guarantee, Noise
 from rescind.certificates.wording import format_share
 from rescind.core.arrays import Floats
 from rescind.core.calibration import reached_epsilon
@@ -193,25 +194,15 @@ def sensitivities(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """What noise of ``sigma`` promises of a request: ``epsilon`` at ``delta``, which is a shift of ``mu`` sigmas."""
-
-    sigma: float
-    mu: float
-    epsilon: float
-    delta: float
-
-
-def noises(promises: Mapping[str, Promise]) -> Picture:
+def noises(promises: Mapping[str, tuple[Noise, Guarantee]]) -> Picture:
     """Draw what less or more noise on the same model would have promised, and what was chosen."""
     multiples = np.logspace(-1, 1, 61)
 
     def draw(axes: Axes) -> None:
-        for (name, promise), colour in zip(promises.items(), _COLOURS, strict=False):
-            epsilons = [reached_epsilon(promise.mu / many, promise.delta) or np.nan for many in multiples.tolist()]
-            axes.plot(promise.sigma * multiples, epsilons, color=colour, linewidth=1.6, label=name)
-            axes.plot([promise.sigma], [promise.epsilon], "o", color=colour, markersize=6)
+        for (name, (noise, stated)), colour in zip(promises.items(), _COLOURS, strict=False):
+            epsilons = [reached_epsilon(stated.mu / many, stated.delta) or np.nan for many in multiples.tolist()]
+            axes.plot(noise.sigma * multiples, epsilons, color=colour, linewidth=1.6, label=name)
+            axes.plot([noise.sigma], [stated.epsilon], "o", color=colour, markersize=6)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("noise on every number of the model (sigma)")
@@ -221,10 +212,10 @@ def noises(promises: Mapping[str, Promise]) -> Picture:
         _legend(axes)
 
     summary = "; ".join(
-        f"{name}: noise of {promise.sigma:.3g} promises epsilon {promise.epsilon:g} at delta {promise.delta:g}, half "
-        f"that noise {reached_epsilon(2 * promise.mu, promise.delta):.3g}, twice that noise "
-        f"{reached_epsilon(promise.mu / 2, promise.delta):.3g}"
-        for name, promise in promises.items()
+        f"{name}: noise of {noise.sigma:.3g} promises epsilon {stated.epsilon:g} at delta {stated.delta:g}, half "
+        f"that noise {reached_epsilon(2 * stated.mu, stated.delta):.3g}, twice that noise "
+        f"{reached_epsilon(stated.mu / 2, stated.delta):.3g}"
+        for name, (noise, stated) in promises.items()
     )
     return _picture("noises", draw, 3.2, f"Noise against guarantee. {summary}.")
 

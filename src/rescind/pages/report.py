@@ -22,11 +22,11 @@ from rescind.history.history import History
 from rescind.history.outcomes import Scores
 from rescind.history.timeline import Deletion
 from rescind.ledger.records import Branch
-from rescind.pages.drawings import draw_chances
 from rescind.pages.fragments import (
     LOSSES,
     MODES,
     Picture,
+    draw_chances,
     escape,
     fold,
     render_columns,
@@ -38,7 +38,6 @@ from rescind.pages.fragments import (
 )
 from rescind.pages.pictures import (
     Line,
-    Promise,
     accuracies,
     name_requests,
     noises,
@@ -257,9 +256,9 @@ def _for_specialists(
     promised = [request for request in served if request.predicate.guarantee][-_CURVES:]
     claims = {request.name: partial(attack_power_of, request.predicate) for request in promised}
     promises = {
-        request.name: Promise(request.predicate.noise.sigma, guarantee.mu, guarantee.epsilon, guarantee.delta)
+        request.name: (request.predicate.noise, request.predicate.guarantee)
         for request in promised
-        if (guarantee := request.predicate.guarantee) and request.predicate.noise
+        if request.predicate.noise and request.predicate.guarantee
     }
     lines, newest = gather_lines(history), history.newest
     yield "<h2>For specialists</h2>"

@@ -16,8 +16,8 @@ from rescind.history.events import DeadlineExtended, RequestRefused, RequestWith
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
 from rescind.history.senders import Asker
-from rescind.pages.drawings import draw_days
 from rescind.pages.fragments import (
+    draw_days,
     fold,
     render_answers,
     render_assumptions,
@@ -25,7 +25,7 @@ from rescind.pages.fragments import (
     render_figure,
     render_list,
 )
-from rescind.pages.summary import Summary, day_of, summarise
+from rescind.pages.summary import Summary, day_of, list_days, summarise
 from rescind.views.overview import OpenRequest
 
 _NO_REASON = ", and no reason was given"
@@ -156,12 +156,7 @@ def describe_dropped(history: History) -> list[str]:
 
 def draw_times(history: History, request: Served, notes: Mapping[int, Sequence[str]]) -> str:
     """Draw when a request was asked, served, certified and due."""
-    asked, predicate = request.outcome.asked, request.predicate
-    days = {
-        "asked": day_of(predicate.asked),
-        "served": day_of(predicate.erasure.completed),
-        "due": day_of(predicate.deadline),
-    }
+    asked, days = request.outcome.asked, list_days(request.predicate)
     certified = ""
     if request.certificate is not None:
         signed = bytes.fromhex(request.certificate.statement.subject[1].digest.sha256)

@@ -48,7 +48,7 @@ class Summary:
 def summarise(predicate: Predicate, signed: str) -> Summary:
     """Say what was asked, done and promised, whether it is enough and in time; ``signed`` says by whom, if at all."""
     rate, chance = _power(predicate)
-    asked, due, served = map(day_of, (predicate.asked, predicate.deadline, predicate.erasure.completed))
+    asked, served, due = list_days(predicate).values()
     in_time = served <= due
     judged = _judge(predicate, chance)
     weak = judged == _WEAK
@@ -93,6 +93,15 @@ def _describe_operator(names: Names) -> str:
 def day_of(time: str) -> date:
     """Return the day of a recorded time, in UTC as all days of a page are."""
     return datetime.fromisoformat(time).astimezone(UTC).date()
+
+
+def list_days(predicate: Predicate) -> dict[str, date]:
+    """Return when a request was asked, served and due."""
+    return {
+        "asked": day_of(predicate.asked),
+        "served": day_of(predicate.erasure.completed),
+        "due": day_of(predicate.deadline),
+    }
 
 
 def count(number: int, one: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -64,14 +64,6 @@ class KnownClient:
         return self.label or self.name or f"forgotten (pseudonym {self.pseudonym})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Participation:
-    """In how many recorded rounds each client took part, and in which it did last."""
-
-    rounds: Mapping[int, int]
-    last: Mapping[int, ModelId]
-
-
 def list_clients(history: History) -> tuple[KnownClient, ...]:
     """Return the clients that a history knows, as they are at one moment.
 
@@ -85,14 +77,14 @@ def list_clients(history: History) -> tuple[KnownClient, ...]:
     with ledger.snapshot():
         timeline = history.timeline
         names = {client: name for name, client in ledger.identities().items()}
-        labels, took_part = ledger.labels(), _count_rounds(ledger, timeline)
+        labels, (rounds, newest) = ledger.labels(), _count_rounds(ledger, timeline)
         times = {entry.model_id: entry.time for entry in ledger.entries(ROUND)}
         states = find_states(ledger, timeline)
     # Where nobody checks who a client is, it may say such a name of itself.
     checked = any(run.facts.sources.identity is Source.CHECKED for _, run in timeline.of(Run))
     clients = []
     for client, state in states.items():
-        name, last = names.get(client), took_part.last.get(client)
+        name, last = names.get(client), newest.get(client)
         clients.append(
             KnownClient(
                 pseudonym=client,
@@ -100,7 +92,7 @@ def list_clients(history: History) -> tuple[KnownClient, ...]:
                 label=labels.get(client),
                 key=name if checked and name is not None and is_key_name(name) else None,
                 state=state,
-                rounds=took_part.rounds.get(client, 0),
+                rounds=rounds.get(client, 0),
                 last=last,
                 last_time=None if last is None else times.get(last),
             )
@@ -172,8 +164,8 @@ def find_silent(ledger: Ledger, timeline: Timeline, known: Collection[int]) -> f
     return asked - answered
 
 
-def _count_rounds(ledger: Ledger, timeline: Timeline) -> _Participation:
-    """Count each client's recorded rounds, on whatever branch."""
+def _count_rounds(ledger: Ledger, timeline: Timeline) -> tuple[dict[int, int], dict[int, ModelId]]:
+    """Return in how many recorded rounds each client took part, on whatever branch, and in which it did last."""
     model_ids, participants = [], [NOBODY]
     for branch in sorted(timeline.branches):
         for round_ in ledger.rounds(Span(branch, 1, ledger.last_round(branch))):
@@ -183,7 +175,7 @@ def _count_rounds(ledger: Ledger, timeline: Timeline) -> _Participation:
     last = np.zeros(len(joined), dtype=np.int64)
     positions = np.repeat(np.arange(len(model_ids)), [len(clients) for clients in participants[1:]])
     np.maximum.at(last, which, positions)
-    return _Participation(
-        rounds=dict(zip(joined.tolist(), counts.tolist(), strict=True)),
-        last={client: model_ids[at] for client, at in zip(joined.tolist(), last.tolist(), strict=True)},
-    )
+    clients = joined.tolist()
+    return dict(zip(clients, counts.tolist(), strict=True)), {
+        client: model_ids[at] for client, at in zip(clients, last.tolist(), strict=True)
+    }

@@ -34,7 +34,7 @@ from rescind.history.outcomes import Outcome
 from rescind.methods import Method
 from rescind.serving import TotalRounds
 from rescind.serving import serve as serve_federation
-from rescind.views.remarks import describe_release
+from rescind.views.models import describe_release
 
 _LOG = logging.getLogger("flwr")
 # A subclass could be another number whenever it is looked at.

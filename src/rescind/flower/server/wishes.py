@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rescind.certificates.errors import CertificateError
-from rescind.certificates.leaving import SignedRequest, check_request, open_request, scope_of
-from rescind.certificates.receipts import Receipt
+from rescind.certificates.leaving import Receipt, SignedRequest, check_request, open_request, scope_of
 from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
