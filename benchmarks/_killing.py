@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks._postgresql import server
 from rescind.checkpoints.store import CheckpointStore
-from rescind.history.erasure import Eraser, Step
+from rescind.history.erasure import Eraser
 from rescind.history.history import History
 from rescind.history.timeline import Deletion
 from rescind.ledger.records import RoundRecord
@@ -84,19 +84,19 @@ def watch(reports: Connection, cut: int | None) -> None:
         setattr(owner, method, announced(getattr(owner, method), phase, reports))
     steps = Eraser.steps
 
-    def watched(self: Eraser, begun: Deletion) -> list[Step]:
+    def watched(self: Eraser, begun: Deletion) -> dict[str, Callable[[], object]]:
         found = steps(self, begun)
-        tell(reports, "steps", *(each.name for each in found))
-        return [Step(each.name, mortal(at, each)) for at, each in enumerate(found)]
+        tell(reports, "steps", *found)
+        return {name: mortal(at, name, step) for at, (name, step) in enumerate(found.items())}
 
-    def mortal(at: int, step: Step) -> Callable[[], object]:
+    def mortal(at: int, name: str, step: Callable[[], object]) -> Callable[[], object]:
         def run() -> None:
-            tell(reports, "phase", f"erasing {step.name}")
+            tell(reports, "phase", f"erasing {name}")
             if cut == 2 * at:
                 os.kill(os.getpid(), signal.SIGKILL)
-            step.run()
+            step()
             if cut == 2 * at + 1:
-                tell(reports, "phase", f"erasing {step.name}")
+                tell(reports, "phase", f"erasing {name}")
                 os.kill(os.getpid(), signal.SIGKILL)
 
         return run

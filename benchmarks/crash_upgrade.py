@@ -30,7 +30,7 @@ from benchmarks._killing import PATIENCE_WITH_A_STEP, Life, Location, open_locat
 from benchmarks._measure import progress
 from benchmarks.crash_flow import patiently
 from benchmarks.next_schema import next_schema
-from rescind.history.upgrading import upgrade_history
+from rescind.history.locations import upgrade_history
 from rescind.ledger.schema import FIRST_RELEASED
 
 FAILURES = ("torn", "different", "broken", "left_over")

@@ -14,7 +14,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from click.testing import Result
 from securesystemslib.signer import CryptoSigner
+from typer.testing import CliRunner
 
 # Shared with the measurements: no other file of tests needs to know where these lie.
 from benchmarks._objects import keep_objects as keep_objects
@@ -25,12 +27,14 @@ from benchmarks.recorded import forget as forget
 from benchmarks.recorded import name as name
 from benchmarks.recorded import train as train
 from rescind import Budget, History, Sampling
+from rescind.cli import app
 from rescind.core.edges import ModelId, sorted_group
 from rescind.core.planning import candidates
 from rescind.core.summary import Request
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan, write_body
 from rescind.history.recorder import Recorder
+from rescind.ledger.commitments import canonical, next_entry, stamp
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, Entry, RoundRecord, Span, Stretch
 from rescind.simulation import Simulation
@@ -62,6 +66,11 @@ def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
         if not chosen.sigma:
             return recorder.restart(parent, model, requests=(number,)).number
         return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
+
+
+def said(*words: object, **options: Any) -> Result:
+    """Return what a command said that somebody typed."""
+    return CliRunner().invoke(app, [str(word) for word in words], **options)
 
 
 # What a history holds
@@ -147,6 +156,18 @@ def run_sql(folder: str | os.PathLike[str], *statements: str | tuple[Any, ...]) 
 def outside_secret(history: History, purpose: str) -> bytes:
     """Return what only somebody can compute who has the secret file."""
     return history.ledger.outside_secret(purpose)
+
+
+def forge_entry(
+    folder: str | os.PathLike[str], kind: str, body: Mapping[str, Any], root: bytes = b"", secret: bytes = bytes(32)
+) -> Entry:
+    """Append an entry that follows from the last one, as whoever may write can; who has the secret can stamp it."""
+    ((sequence, head),) = run_sql(folder, "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1")
+    entry = next_entry(Entry(sequence, "", "", {}, b"", head), kind, "2026-11-16T12:00:00+00:00", body, root)
+    text, mark = canonical(body).decode(), stamp(secret, entry.head)
+    values = (entry.sequence, kind, entry.time, text, root, entry.head, mark)
+    run_sql(folder, ("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", *values))
+    return entry
 
 
 def append_entry(history: History, kind: str, body: Mapping[str, Any]) -> None:

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from rescind import History, __version__
 from rescind.certificates.files import read_evidence
 from rescind.checkpoints.tensors import save
-from rescind.cli import app
 from rescind.core.edges import ROOT
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
-from tests.builders import BUDGET, entries_of, register
+from tests.builders import BUDGET, entries_of, register, said
 
 
 @pytest.fixture
@@ -33,10 +30,6 @@ def folder(tmp_path: Path) -> Path:
         Revocable(history, simulation(4, rate=1.0), seed=b"s").train(Rounds(2))
         history.participants.label({"clinic-3": "Clinic of the North"})
     return tmp_path / "history"
-
-
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def test_a_request_is_added_listed_and_taken_back(folder: Path) -> None:

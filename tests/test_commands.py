@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from io import BufferedReader
 from pathlib import Path
@@ -21,9 +21,7 @@ from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
 from typer.core import TyperGroup
-from typer.testing import CliRunner
 
 from rescind import History
 from rescind.cli import app
@@ -39,7 +37,7 @@ from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch, Sifu
 from rescind.progress import notify_listener
 from rescind.views.overview import claimable, overview
-from tests.builders import BUDGET, entries_of, everybody
+from tests.builders import BUDGET, entries_of, everybody, run_sql, said
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,10 +52,6 @@ def folder(tmp_path: Path) -> Path:
 
 def engine() -> object:
     return everybody(12)
-
-
-def said(*words: object, **options: str) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], **options)
 
 
 def shown(*words: object) -> dict[str, object]:
@@ -448,8 +442,7 @@ def test_a_history_where_nothing_can_be_written_says_what_to_do(
     if wal:
         (folder / "ledger.sqlite-wal").mkdir(0o700)
     else:
-        with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
-            database.execute("PRAGMA journal_mode=DELETE")
+        run_sql(folder, "PRAGMA journal_mode=DELETE")
         connect = sqlite3.connect
         readonly = lambda address, **options: connect(address.replace("mode=rw", "mode=ro"), **options)  # noqa: E731
         monkeypatch.setattr(sqlite3, "connect", readonly)

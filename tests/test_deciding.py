@@ -26,21 +26,20 @@ from rescind.cli import app
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.errors import PendingRequestError, StalePlanError
-from rescind.history.clocks import add_months
 from rescind.history.events import EndByData, PlanApproved, RecordedPlan
 from rescind.history.outcomes import Outcome, outcome_of
 from rescind.history.recorder import Recorder
-from rescind.history.requests import Requests
-from rescind.history.senders import Asker, Sender
+from rescind.history.requests import Requests, add_months
 from rescind.history.timeline import FiledRequest
 from rescind.ledger.contract import Ledger
+from rescind.ledger.records import Asker, Sender
 from rescind.methods import FineTuning, Last, Method
 from rescind.serving import StopServing, at_once, nightly, serve
-from tests.builders import BUDGET, entries_of, everybody
+from tests.builders import BUDGET, entries_of, everybody, said
 
 
 def say(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return said(*words)
 
 
 @pytest.fixture
@@ -114,7 +113,7 @@ def test_a_stale_plan_is_not_approved(federation: Revocable) -> None:
     history.requests.approve(first, "A. Officer")
     federation.forget(Last(), Rounds(2), approval=True)
     # The last model still knows the second, and is another one than that was planned for.
-    assert history.timeline.approval_of(second) is None
+    assert history.timeline.approvals_of(second) == []
     history.requests.withdraw(second)
     federation.train(Rounds(4))
     third = history.requests.ask(["clinic-2"], BUDGET)
@@ -277,7 +276,7 @@ def test_whoever_says_no_when_asked_approves_nothing(tmp_path: Path) -> None:
         federation.forget(Exact(), Rounds(2), approval=True)
         result = CliRunner().invoke(app, ["approve", str(tmp_path / "history"), "1", "--by", "X"], input="n\n")
         assert result.exit_code == 1
-        assert history.timeline.approval_of(1) is None
+        assert history.timeline.approvals_of(1) == []
         refused = say("refuse", tmp_path / "history", 1, "--by", "X", "--reason", "a law")
         assert refused.exit_code == 0
         assert "refused" in say("request", "list", tmp_path / "history").output
@@ -300,7 +299,7 @@ def test_another_plan_than_the_one_shown_is_not_approved(tmp_path: Path, monkeyp
         monkeypatch.setattr("typer.confirm", confirm)
         result = say("approve", tmp_path / "history", 1, "--by", "A. Officer")
         assert (result.exit_code, "planned again while" in result.output) == (1, True)
-        assert history.timeline.approval_of(1) is None
+        assert history.timeline.approvals_of(1) == []
 
 
 def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -> None:
@@ -308,7 +307,7 @@ def test_an_approval_of_another_plan_counts_for_nothing(federation: Revocable) -
     number = history.requests.ask(["clinic-1"], BUDGET)
     federation.plan(Exact(), number)
     history.journal.record(PlanApproved(1, "X"))
-    assert history.timeline.approval_of(number) is None
+    assert history.timeline.approvals_of(number) == []
 
 
 @pytest.mark.parametrize("moment", ["plan", "record_plan", "restart", "settle"])
@@ -379,7 +378,7 @@ def test_who_plans_in_the_very_moment_of_the_restart_changes_no_claim(
     )
     assert [(outcome.restart.planned, outcome.mode) for outcome in outcomes] == [(planned, planned.candidate.mode)]
     assert outcome_of(history.timeline, number).mode is planned.candidate.mode is not Mode.EXACT
-    assert history.timeline.approval_of(number) is not None
+    assert history.timeline.approvals_of(number)
 
 
 def test_whoever_agrees_once_it_is_carried_out_has_approved_nothing(federation: Revocable) -> None:
@@ -408,8 +407,7 @@ def test_a_plan_for_two_is_void_once_one_of_them_is_planned_alone(federation: Re
     history.requests.approve(second, "C. Chief")
     federation.forget(Exact(), Rounds(2), together=True, approval=True)
     for number in (first, second):
-        approval = history.timeline.approval_of(number)
-        assert approval is not None
+        approval = history.timeline.approvals_of(number)[-1]
         assert approval[1].by == "C. Chief"
 
 

@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from rescind import History
 from rescind.certificates.envelope import sign
@@ -23,7 +21,7 @@ from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch
-from tests.builders import BUDGET, everybody
+from tests.builders import BUDGET, everybody, said
 
 PASSPHRASE = "correct horse battery"  # noqa: S105
 
@@ -52,10 +50,6 @@ def scene(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(made, tmp_path / "scene")
     monkeypatch.chdir(tmp_path / "scene")
     return tmp_path / "scene"
-
-
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 MISSING = "there is no history in nowhere: check the path, or record a run there first"

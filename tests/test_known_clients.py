@@ -19,7 +19,7 @@ from rescind.core.facts import PrivacyScope, Sampling
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.history.events import AnchorsNamed
-from rescind.history.naming import name_key
+from rescind.history.participants import name_key
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Scratch
 from rescind.simulation import Federation, Simulation, SoftmaxHead

@@ -17,19 +17,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from rescind import Exact, History, Rounds, Scratch
 from rescind.checkpoints.tensors import save
-from rescind.cli import app
 from rescind.core.edges import ModelId
 from rescind.errors import LockedError, PendingRequestError, RegistryError
 from rescind.forgetting import Revocable
 from rescind.ledger.records import ErasureLevel
 from rescind.mlflow import Published, _Registry, publish
 from rescind.testing.small import simulation
-from tests.builders import BUDGET
+from tests.builders import BUDGET, said
 
 pytest.importorskip("mlflow", reason="`.ci/full mlflow` installs it")
 # MLflow's store warns of its own tables, and of what it deprecates.
@@ -38,10 +35,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 def federation(history: History, clients: int = 4) -> Revocable:
     return Revocable(history, simulation(clients, rate=1.0), seed=b"s")
-
-
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -30,7 +29,7 @@ from rescind.methods import FineTuning, Solve
 from rescind.methods.method import Method
 from rescind.simulation import Federation, Shard, Simulation, SoftmaxHead
 from rescind.testing.small import TRAINING, federation
-from tests.builders import BUDGET, SIGNER, erase_name
+from tests.builders import BUDGET, SIGNER, erase_name, run_sql
 
 RECORDS = PrivacyScope.RECORDS
 
@@ -280,9 +279,7 @@ def test_a_name_that_was_moved_to_an_old_pseudonym_is_not_lost(tmp_path: Any) ->
         Revocable(history, engine()).train(Rounds(2))
         forget(history, Exact(), rounds=2)
         (old,) = history.timeline.returning
-    with sqlite3.connect(tmp_path / "history" / "ledger.sqlite") as database:
-        database.execute("update identity set pseudonym = ? where name = 'clinic-1'", [old])
-    database.close()
+    run_sql(tmp_path / "history", ("update identity set pseudonym = ? where name = 'clinic-1'", old))
     with History(tmp_path / "history") as history:
         with pytest.raises(BrokenHistoryError, match="not those that were registered"):
             Revocable(history, engine(2)).train(Rounds(3))

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import subprocess
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from prometheus_client.parser import text_string_to_metric_families
-from typer.testing import CliRunner
 
 import rescind.flower
 from rescind import History
-from rescind.cli import app
 from rescind.core.facts import Sampling
 from rescind.engines.stops import Rounds
 from rescind.errors import StillReadError
 from rescind.forgetting import Revocable
-from rescind.history.clocks import add_months
 from rescind.history.events import TrainingDoubted
-from rescind.ledger.commitments import canonical, next_entry
-from rescind.ledger.records import Entry
+from rescind.history.requests import add_months
 from rescind.ledger.sql import SqlLedger
 from rescind.methods import Scratch
 from rescind.views.clients import ClientState
 from rescind.views.overview import count_days_left, find_overdue, read_gauges
-from tests.builders import BUDGET, append_entry, entries_of, everybody, labels_of, rounds_of
+from tests.builders import (
+    BUDGET,
+    append_entry,
+    entries_of,
+    everybody,
+    forge_entry,
+    labels_of,
+    rounds_of,
+    run_sql,
+    said,
+)
 from tests.recording import grid, initial, recorded
 
 LABELS = ["Charité", 'Hôpital "Nord"', '{run="x"} 1', "St. Mary's\nrescind_lie 1", "Clinic-5"]
-
-
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def engine(seed: int = 0, **options: Any) -> Any:
@@ -255,14 +254,9 @@ def test_check_says_nothing_where_nothing_is_overdue(folder: Path) -> None:
 
 @pytest.mark.parametrize("hide", [False, True], ids=["unstamped", "and the secret's mark changed"])
 def test_nobody_silences_the_watch_without_the_secret(hide: bool, folder: Path) -> None:
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database, database:
-        last = database.execute("SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1").fetchone()
-        body = {"request": 2, "reason": "asked by mistake"}
-        entry = next_entry(Entry(last[0], "", "", {}, b"", last[1]), "withdrawal", "2026-11-16T12:00:00+00:00", body)
-        row = (entry.sequence, entry.kind, entry.time, canonical(body).decode(), entry.root, entry.head, bytes(32))
-        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        if hide:
-            database.execute("UPDATE run SET secret_check = zeroblob(32)")
+    entry = forge_entry(folder, "withdrawal", {"request": 2, "reason": "asked by mistake"})
+    if hide:
+        run_sql(folder, "UPDATE run SET secret_check = zeroblob(32)")
     checked = said("status", folder, "--check")
     assert checked.exit_code == 1
     (line,) = checked.output.splitlines()

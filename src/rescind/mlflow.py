@@ -29,8 +29,8 @@ from rescind.checkpoints.tensors import digest
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
 from rescind.errors import HistoryError, PendingRequestError, RegistryError
-from rescind.history.clocks import parse_time
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.ledger.records import ErasureLevel
 from rescind.serving import find_held
 from rescind.texts import is_plain, shorten

@@ -18,9 +18,9 @@ from rescind.core.facts import DpFedAvg, Mode
 from rescind.engines.stops import Rounds, Stop
 from rescind.errors import PendingRequestError
 from rescind.forgetting import Revocable
-from rescind.history.clocks import parse_time
 from rescind.history.events import RecordedPlan
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome
 from rescind.history.timeline import FiledRequest, Timeline

@@ -14,11 +14,9 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
-from typer.testing import CliRunner
 
 from rescind import History
 from rescind.checkpoints.tensors import chunks, digest, read, read_remarks, save
-from rescind.cli import app
 from rescind.engines.stops import Rounds
 from rescind.errors import DamagedCheckpointError
 from rescind.forgetting import Revocable
@@ -26,13 +24,9 @@ from rescind.methods import Scratch
 from rescind.testing.small import simulation
 from rescind.views.models import describe_release
 from rescind.views.models import read_remarks as read_own
-from tests.builders import BUDGET
+from tests.builders import BUDGET, said
 
 SMALL = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
-
-
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
 from rescind import History
 from rescind.certificates import issue
-from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.engines.stops import Rounds
 from rescind.forgetting import Revocable
 from rescind.methods import Scratch
 from rescind.testing.small import simulation
+from tests.builders import run_sql, said
 
 
 @pytest.fixture
@@ -32,10 +29,6 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, int]:
     return tmp_path, number
 
 
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
 def certified(folder: Path, number: int) -> Result:
     files = ("-o", folder / "certificate.json", "--annex", folder / "annex.json")
     return said("certify", folder / "history", number, "--key", folder / "key", *files)
@@ -48,9 +41,7 @@ def test_what_holds_is_written(served: tuple[Path, int]) -> None:
 
 def test_a_broken_history_is_not_signed_for(served: tuple[Path, int]) -> None:
     folder, _ = served
-    with closing(sqlite3.connect(folder / "history" / "ledger.sqlite")) as database:
-        database.execute("UPDATE journal SET time = '2026-01-01T00:00:00+00:00' WHERE kind = 'run'")
-        database.commit()
+    run_sql(folder / "history", "UPDATE journal SET time = '2026-01-01T00:00:00+00:00' WHERE kind = 'run'")
     result = certified(*served)
     assert (result.exit_code, "nothing is written, for it would not verify" in result.output) == (15, True)
     assert not (folder / "certificate.json").exists()

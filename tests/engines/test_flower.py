@@ -45,9 +45,9 @@ from rescind.flower import Options, Recorded
 from rescind.flower.server.run import ModelFile
 from rescind.flower.server.servers import raise_distances
 from rescind.forgetting import Revocable
-from rescind.history.naming import name_key
+from rescind.history.participants import name_key
 from rescind.history.requests import Requests
-from rescind.history.witnesses import LOGGED, read_heads
+from rescind.ledger.commitments import LOGGED, read_heads
 from rescind.ledger.records import ErasureLevel
 from rescind.methods import Exact, Last, Method, Scratch, Sifu
 from rescind.testing.engines import EngineConformance, MakeEngine

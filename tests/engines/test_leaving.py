@@ -22,7 +22,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
-from typer.testing import CliRunner
 
 import rescind.flower
 from rescind import History
@@ -37,7 +36,6 @@ from rescind.certificates.leaving import (
     sign_request,
     write_receipt,
 )
-from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import PrivacyScope
@@ -46,11 +44,11 @@ from rescind.flower.server import run as run_module
 from rescind.flower.server.nodes import Nodes
 from rescind.flower.server.wishes import answer_wish, read_wish
 from rescind.flower.wire import RECEIPT, REFUSED, seal, tell_password
-from rescind.history.naming import name_key
-from rescind.history.senders import Asker, Sender
+from rescind.history.participants import name_key
+from rescind.ledger.records import Asker, Sender
 from rescind.testing.grid import InProcessGrid
 from rescind.testing.small import CLASSES, FEATURES, TRAINING, federation
-from tests.builders import delay_writing
+from tests.builders import delay_writing, said
 
 NAME = "Six clinics"
 CLINICS = federation(6).shards
@@ -109,7 +107,7 @@ def trained_on(on: InProcessGrid) -> set[str]:
 
 
 def say(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return said(*words)
 
 
 def write_key(path: Path, name: str = "clinic-2", private: Any = None) -> Path:

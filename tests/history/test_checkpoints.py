@@ -20,7 +20,7 @@ from aiobotocore.session import AioSession
 from fsspec.registry import _registry
 
 from rescind.checkpoints import tensors as format_
-from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.store import MemoryStore, open_store
 from rescind.errors import (
     DamagedCheckpointError,
     HistoryError,
@@ -70,23 +70,27 @@ def s3(endpoint, sessions):
 
 @pytest.fixture
 def bucket(s3, options):
-    return CheckpointStore(f"s3://{s3.bucket}/models", storage_options=options)
+    return open_store(f"s3://{s3.bucket}/models", storage_options=options)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return CheckpointStore(tmp_path / "models")
+    return open_store(tmp_path / "models")
 
 
 @pytest.fixture
 def memory():
-    store = CheckpointStore(f"memory://{secrets.token_hex(8)}")
-    yield store
-    store.remove()
+    return MemoryStore()
 
 
 @pytest.fixture(params=["folder", "memory", "bucket"])
 def store(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def shared(request):
+    """A store at a place that others can reach too."""
     return request.getfixturevalue(request.param)
 
 
@@ -99,11 +103,13 @@ def assert_same(found, tensors):
 
 def replace(store, digest, data):
     """Put other bytes under a digest, past the store."""
-    place = store._place
-    if hasattr(place, "_folder"):
-        (place._folder / f"{digest}.safetensors").write_bytes(data)
+    name = f"{digest}.safetensors"
+    if isinstance(store, MemoryStore):
+        store._files[name] = data
+    elif hasattr(store, "_folder"):
+        (store._folder / name).write_bytes(data)
     else:
-        place._fs.pipe_file(place._path(f"{digest}.safetensors"), data)
+        store._fs.pipe_file(store._path(name), data)
 
 
 def versions(s3):
@@ -132,7 +138,7 @@ class Changing(dict):
 
 def accesses(store):
     """How often a put asks for a tensor: header and bytes, and in a bucket the same for the name, and the size."""
-    return 5 if store._place.address.startswith("s3") else 2
+    return 5 if store.address.startswith("s3") else 2
 
 
 class TestEveryPlace:
@@ -156,9 +162,9 @@ class TestEveryPlace:
         assert all(digest in store for digest in digests)
         assert store.load(format_.digest({})) == {}
 
-    def test_a_second_store_at_the_place_sees_every_change_at_once(self, store, options):
-        needed = options if store._place.address.startswith("s3") else None
-        second = CheckpointStore(store._place.address, storage_options=needed)
+    def test_a_second_store_at_the_place_sees_every_change_at_once(self, shared, options):
+        store, needed = shared, options if shared.address.startswith("s3") else None
+        second = open_store(store.address, storage_options=needed)
         assert second.digests() == set()
         store.put(MODEL)
         assert second.digests() == {DIGEST}
@@ -273,12 +279,12 @@ class TestEveryPlace:
         assert store.digests() == set()
         assert store.remove_unfinished() == 0
 
-    def test_foreign_files_are_not_touched(self, store):
+    def test_foreign_files_are_not_touched(self, shared):
+        store = shared
         store.put(MODEL)
         names = ["notes.txt", f"{DIGEST}.safetensors.copy", "x.safetensors", DIGEST]
-        place = store._place
-        fs = getattr(place, "_fs", None) or fsspec.filesystem("file")
-        root = str(place._folder) if hasattr(place, "_folder") else place._path("").rstrip("/")
+        fs = getattr(store, "_fs", None) or fsspec.filesystem("file")
+        root = str(store._folder) if hasattr(store, "_folder") else store._path("").rstrip("/")
         for name in names:
             fs.pipe_file(f"{root}/{name}", b"foreign")
         fs.makedirs(f"{root}/below", exist_ok=True)
@@ -307,7 +313,7 @@ class TestFolder:
         tmp_path.chmod(0o755)
         before = os.umask(mask)
         try:
-            CheckpointStore(tmp_path / "new" / "models").put(MODEL)
+            open_store(tmp_path / "new" / "models").put(MODEL)
         finally:
             os.umask(before)
         for folder in (tmp_path / "new", tmp_path / "new" / "models"):
@@ -334,15 +340,15 @@ class TestFolder:
     @pytest.mark.parametrize("mode", [0o750, 0o701, 0o755, 0o777])
     def test_an_open_folder_is_refused_with_the_command(self, tmp_path, mode):
         path = tmp_path / "my models"
-        store = CheckpointStore(path)
+        store = open_store(path)
         path.mkdir()
         path.chmod(mode)
-        for use in (lambda: CheckpointStore(path), lambda: store.put(MODEL)):
+        for use in (lambda: open_store(path), lambda: store.put(MODEL)):
             with pytest.raises(UnsafePermissionsError, match=f"mode {mode:o}.*run chmod 700 '{path}'"):
                 use()
         assert list(path.iterdir()) == []
         path.chmod(0o700)
-        assert CheckpointStore(path).put(MODEL) == DIGEST
+        assert open_store(path).put(MODEL) == DIGEST
 
     def test_a_stored_file_is_not_written_again_unless_it_is_damaged(self, folder, tmp_path):
         folder.put(MODEL)
@@ -408,8 +414,8 @@ class TestFolder:
     def test_addresses_of_folders(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         for address in ("models", Path("models"), str(tmp_path / "models"), f"file://{tmp_path}/models"):
-            assert CheckpointStore(address)._place.address == str(tmp_path / "models")
-        store = CheckpointStore("models")
+            assert open_store(address).address == str(tmp_path / "models")
+        store = open_store("models")
         monkeypatch.chdir("/")
         store.put(MODEL)
         assert (tmp_path / "models").is_dir()
@@ -437,11 +443,11 @@ class TestFolder:
 WRITER = """
 import os, sys, time
 import numpy as np
-from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.store import MemoryStore, open_store
 
 address, endpoint, place = sys.argv[1:]
 options = {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else None
-store = CheckpointStore(address, storage_options=options)
+store = open_store(address, storage_options=options)
 store.put({"first": np.ones(3)})
 
 def stop(*_arguments):
@@ -555,7 +561,7 @@ class TestBucket:
     def test_a_version_under_a_legal_hold_is_hidden_and_told(self, s3, options):
         name = f"locked-{secrets.token_hex(8)}"
         s3.create_bucket(Bucket=name, ObjectLockEnabledForBucket=True)
-        store = CheckpointStore(f"s3://{name}", storage_options=options)
+        store = open_store(f"s3://{name}", storage_options=options)
         digests = {store.put(MODEL), store.put(OTHER)}
         key = f"{DIGEST}.safetensors"
         s3.put_object_legal_hold(Bucket=name, Key=key, LegalHold={"Status": "ON"})
@@ -660,7 +666,7 @@ class TestBucket:
     @pytest.mark.parametrize("address", ["s3://{}", "s3://{}/", "s3://{}/a/b/", "s3a://{}/a"])
     def test_addresses_of_buckets(self, s3, options, address):
         unwanted = {"version_aware": True, "use_listings_cache": True}
-        store = CheckpointStore(address.format(s3.bucket), storage_options=options | unwanted)
+        store = open_store(address.format(s3.bucket), storage_options=options | unwanted)
         store.put(MODEL)
         prefix = address.partition("{}")[2].strip("/")
         (found,) = s3.list_objects_v2(Bucket=s3.bucket)["Contents"]
@@ -669,10 +675,10 @@ class TestBucket:
 
     def test_options_come_from_the_configuration_of_fsspec(self, s3, endpoint, monkeypatch):
         monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": endpoint})
-        assert CheckpointStore(f"s3://{s3.bucket}/x").put(MODEL) == DIGEST
+        assert open_store(f"s3://{s3.bucket}/x").put(MODEL) == DIGEST
 
     def test_a_bucket_that_does_not_exist_is_told_by_its_name(self, options):
-        store = CheckpointStore("s3://no-such-bucket", storage_options=options)
+        store = open_store("s3://no-such-bucket", storage_options=options)
         for use in (store.digests, store.remove, store.remove_unfinished, lambda: store.put(MODEL)):
             with pytest.raises(HistoryError, match=r"there is no bucket 'no-such-bucket' .*: create it, or correct"):
                 use()
@@ -681,21 +687,21 @@ class TestBucket:
         monkeypatch.setitem(sys.modules, "s3fs", None)
         monkeypatch.delitem(_registry, "s3", raising=False)
         with pytest.raises(HistoryError, match=r'pip install "rescind\[s3\]"'):
-            CheckpointStore("s3://bucket/models")
+            open_store("s3://bucket/models")
 
 
 @pytest.mark.parametrize("address", ["gs://bucket", "simplecache::s3://bucket", "https://example.org/models"])
 def test_other_places_are_refused(address):
-    with pytest.raises(ValueError, match="use a folder, memory://name or s3://bucket/prefix"):
-        CheckpointStore(address)
+    with pytest.raises(ValueError, match="use a folder or s3://bucket/prefix"):
+        open_store(address)
 
 
 def test_options_without_a_use_are_refused(tmp_path):
     with pytest.raises(ValueError, match="storage_options are for s3"):
-        CheckpointStore(tmp_path, storage_options={"key": "nobody"})
+        open_store(tmp_path, storage_options={"key": "nobody"})
 
 
 def test_no_code_is_ever_unpickled():
-    for module in (format_, sys.modules[CheckpointStore.__module__]):
+    for module in (format_, sys.modules[open_store.__module__]):
         text = Path(module.__file__).read_text(encoding="utf-8")
         assert "pickle" not in text

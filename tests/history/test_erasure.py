@@ -188,14 +188,14 @@ def test_an_erasure_that_was_cut_off_is_finished(
     restarted(history, [name(0)], ModelId(0, 3))
     whole = Eraser.steps
 
-    def cut_off(self: Eraser, begun: object) -> list[object]:
-        steps = whole(self, begun)  # type: ignore[arg-type]
-        at = [each.name for each in steps].index(step) + after
+    def cut_off(self: Eraser, begun: object) -> dict[str, object]:
+        steps = list(whole(self, begun).items())  # type: ignore[arg-type]
+        at = [each for each, _ in steps].index(step) + after
 
         def die() -> None:
             raise KeyboardInterrupt
 
-        return [*steps[:at], type(steps[0])("death", die)]
+        return {**dict(steps[:at]), "death": die}
 
     plan = history.plan_erasure()
     with monkeypatch.context() as patched:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,7 +42,7 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Entry
 from rescind.ledger.sql import SqlLedger
-from tests.builders import FACTS, START, entries_of, federation, forget, name, train
+from tests.builders import FACTS, START, entries_of, federation, forget, name, run_sql, train
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -359,9 +358,7 @@ def test_tampering_is_seen(tmp_path: Path) -> None:
     for statement, expected in changes.items():
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "history", copy)
-        with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
-            database.execute(statement)
-            database.commit()
+        run_sql(copy, statement)
         with History(copy) as tampered:
             assert any(expected in problem for problem in tampered.integrity.verify([head])), statement
         shutil.rmtree(copy)

@@ -30,13 +30,24 @@ from rescind.engines.stops import Rounds
 from rescind.errors import BrokenHistoryError, NoHistoryError
 from rescind.forgetting import Revocable
 from rescind.history.run import Goal
-from rescind.ledger.commitments import canonical, next_entry, round_root, stamp
+from rescind.ledger.commitments import next_entry, round_root, stamp
 from rescind.ledger.contract import CHECK, STAMPS, bind_secret, derive_secret
-from rescind.ledger.records import PARTICIPANT, REMAINING, Entry, ErasureLevel
+from rescind.ledger.records import PARTICIPANT, REMAINING, ErasureLevel
 from rescind.methods import Last, Scratch, Sifu
 from rescind.simulation import Simulation
 from rescind.testing.small import simulation
-from tests.builders import KEY, SIGNER, entries_of, everybody, keep_objects, outside_secret, rounds_of, salts_of
+from tests.builders import (
+    KEY,
+    SIGNER,
+    entries_of,
+    everybody,
+    forge_entry,
+    keep_objects,
+    outside_secret,
+    rounds_of,
+    run_sql,
+    salts_of,
+)
 
 TABLES = ("client", "client_object", "identity", "kept", "participation", "round")
 
@@ -274,11 +285,11 @@ def test_an_edit_of_the_ledger_is_noticed(statement: str, made: Made, copy: Path
 def test_an_erasure_names_what_may_have_kept_a_copy(made: Made, tmp_path: Path) -> None:
     """What is found in the database beside the ledger's own goes into the certificate as out of reach."""
     before = copied_with_secret(made.before, made, tmp_path / "before")
-    with closing(sqlite3.connect(before / "ledger.sqlite")) as database:
-        database.execute('CREATE TABLE "\x1b[2J[/]" (name text)')
-        database.execute(
-            'CREATE TRIGGER keep BEFORE DELETE ON identity BEGIN INSERT INTO "\x1b[2J[/]" VALUES (old.name); END'
-        )
+    run_sql(
+        before,
+        'CREATE TABLE "\x1b[2J[/]" (name text)',
+        'CREATE TRIGGER keep BEFORE DELETE ON identity BEGIN INSERT INTO "\x1b[2J[/]" VALUES (old.name); END',
+    )
     with History(before, create=False) as history:
         Revocable(history, engine()).forget(Last(), Rounds(1))
         (outcome,) = history.outcomes()
@@ -350,12 +361,10 @@ def swapped(copy: Path, _: Path) -> None:
 
 
 def halved(copy: Path, _: Path) -> None:
-    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database:
-        (stored,) = database.execute("SELECT remaining FROM stretch").fetchone()
-        remaining = np.frombuffer(stored, REMAINING).copy()
-        remaining["sensitivity"] /= 2
-        database.execute("UPDATE stretch SET remaining = ?", (remaining.tobytes(),))
-        database.commit()
+    ((stored,),) = run_sql(copy, "SELECT remaining FROM stretch")
+    remaining = np.frombuffer(stored, REMAINING).copy()
+    remaining["sensitivity"] /= 2
+    run_sql(copy, ("UPDATE stretch SET remaining = ?", remaining.tobytes()))
 
 
 def undone(copy: Path, before: Path) -> None:
@@ -387,16 +396,9 @@ def test_an_edit_of_files_or_values_is_noticed(edit: Callable[..., None], made: 
 
 
 def appended(history: Path, kind: str, body: dict[str, Any], root: bytes = b"", *, stamped: bool = True) -> None:
-    """Append an entry that follows from the last one, as whoever may write can; who has the secret can stamp it."""
     with History(history, create=False) as opened:
         secret = outside_secret(opened, STAMPS) if stamped else bytes(32)
-    with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
-        query = "SELECT sequence, head FROM journal ORDER BY sequence DESC LIMIT 1"
-        sequence, head = database.execute(query).fetchone()
-        entry = next_entry(Entry(sequence, "", "", {}, b"", head), kind, "2026-11-16T12:00:00+00:00", body, root)
-        text, head = canonical(body).decode(), entry.head
-        written = (entry.sequence, kind, entry.time, text, root, head, stamp(secret, head))
-        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", written)
+    forge_entry(history, kind, body, root, secret)
 
 
 @pytest.mark.parametrize(
@@ -432,12 +434,11 @@ def test_nobody_adds_an_entry_without_the_secret(
 
 def hundredth(history: Path) -> None:
     """Make everybody's distances a hundredth of what they were."""
-    with closing(sqlite3.connect(history / "ledger.sqlite")) as database, database:
-        for sequence, stored, gram in database.execute("SELECT sequence, participants, gram FROM round").fetchall():
-            smaller = np.frombuffer(stored, PARTICIPANT).copy()
-            smaller["distance"] /= 100
-            written = (smaller.tobytes(), (np.frombuffer(gram) / 1e4).tobytes(), sequence)
-            database.execute("UPDATE round SET participants = ?, gram = ? WHERE sequence = ?", written)
+    for sequence, stored, gram in run_sql(history, "SELECT sequence, participants, gram FROM round"):
+        smaller = np.frombuffer(stored, PARTICIPANT).copy()
+        smaller["distance"] /= 100
+        written = (smaller.tobytes(), (np.frombuffer(gram) / 1e4).tobytes(), sequence)
+        run_sql(history, ("UPDATE round SET participants = ?, gram = ? WHERE sequence = ?", *written))
 
 
 @pytest.mark.parametrize(
@@ -544,10 +545,8 @@ def test_another_secret_with_its_check_is_noticed(made: Made, copy: Path) -> Non
     """Whoever can write both the ledger and the secret file can make them fit, but not the stamps of old entries."""
     outside = secrets.token_bytes(32)
     Path(f"{copy}.secret").write_text(outside.hex())
-    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
-        (run,) = database.execute("SELECT secret FROM run").fetchone()
-        check = derive_secret(bind_secret(outside, run), CHECK)
-        database.execute("UPDATE run SET secret_check = ?", (check,))
+    ((run,),) = run_sql(copy, "SELECT secret FROM run")
+    run_sql(copy, ("UPDATE run SET secret_check = ?", derive_secret(bind_secret(outside, run), CHECK)))
     assert "entry 1 was added without the secret" in told(copy)
     with History(copy, create=False) as history:
         assert "added without the secret" in refused(history, made)
@@ -559,9 +558,7 @@ def test_numbers_that_a_later_entry_commits_to_are_noticed(made: Made, copy: Pat
         smaller = round_.participants.copy()
         smaller["distance"] /= 1e4
         root = round_root(replace(round_, participants=smaller), salts_of(history, round_.clients))
-    edited_bytes = smaller.tobytes()
-    with closing(sqlite3.connect(copy / "ledger.sqlite")) as database, database:
-        database.execute("UPDATE round SET participants = ? WHERE branch = 1 AND round = 4", (edited_bytes,))
+    run_sql(copy, ("UPDATE round SET participants = ? WHERE branch = 1 AND round = 4", smaller.tobytes()))
     appended(copy, "round", {"branch": 1, "round": 4}, root)
     assert told(copy)
     with History(copy, create=False) as history:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-import sqlite3
 import stat
 import subprocess
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,9 +157,8 @@ def test_an_erased_name_is_hidden_and_the_others_still_verify(history: History) 
 
 def everything(folder: Path) -> set[bytes]:
     """Return every value in the tables, as whoever copies the folder has them."""
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as database:
-        tables = [each for (each,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = [row for table in tables for row in database.execute(f"SELECT * FROM {table}")]  # noqa: S608
+    tables = run_sql(folder, "SELECT name FROM sqlite_master WHERE type = 'table'")
+    rows = [row for (table,) in tables for row in run_sql(folder, f"SELECT * FROM {table}")]  # noqa: S608
     values = {value for row in rows for value in row if isinstance(value, bytes | str)}
     return {each.encode() if isinstance(each, str) else each for each in values}
 

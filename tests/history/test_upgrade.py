@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from click.testing import Result
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 from sqlalchemy.exc import DBAPIError
-from typer.testing import CliRunner
 
 from benchmarks import crash_upgrade
 from benchmarks._frozen import FROZEN, copy_private, restore
@@ -35,7 +33,6 @@ from rescind.certificates.envelope import sign
 from rescind.certificates.issue import build_statement
 from rescind.certificates.keys import load_public_key
 from rescind.certificates.verification import verify
-from rescind.cli import app
 from rescind.core.calibration import Budget
 from rescind.core.edges import ModelId
 from rescind.core.facts import NOT_AVERAGED, Mode, Sampling
@@ -49,7 +46,7 @@ from rescind.errors import (
     SchemaVersionError,
 )
 from rescind.forgetting import Revocable
-from rescind.history.upgrading import upgrade_history
+from rescind.history.locations import upgrade_history
 from rescind.ledger import upgrades
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Branch, ErasureLevel
@@ -57,7 +54,7 @@ from rescind.ledger.schema import FIRST_RELEASED, SCHEMA_VERSION
 from rescind.methods import Exact, FineTuning, Last, Scratch
 from rescind.testing.small import simulation
 from rescind.views.overview import overview
-from tests.builders import everybody, rounds_joined, start_branch
+from tests.builders import everybody, rounds_joined, said, start_branch
 
 SCHEMAS = range(FIRST_RELEASED, SCHEMA_VERSION + 1)
 SIGNER = CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -102,10 +99,6 @@ def by_hand(place: Location) -> Iterator[Callable[[str], Any]]:
     with psycopg.connect(place.address, autocommit=True) as server:
         server.execute(f"SET search_path TO rescind_{place.run}")
         yield server.execute
-
-
-def said(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def engine() -> Any:
@@ -475,7 +468,7 @@ def child(folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
             "from sqlalchemy import Engine, event",
             "from benchmarks import next_schema",
         ),
-        *("from rescind.history.upgrading import upgrade_history", "from rescind.ledger import upgrades"),
+        *("from rescind.history.locations import upgrade_history", "from rescind.ledger import upgrades"),
         "event.listen(Engine, 'begin', lambda each: each.exec_driver_sql('PRAGMA cache_size=1'))",
         *lines,
         "with next_schema.next_schema():",

@@ -11,9 +11,9 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from rescind.certificates.envelope import fingerprint
 from rescind.certificates.keys import is_sound
 from rescind.certificates.predicate import Approval
-from rescind.history.clocks import later
 from rescind.history.events import PlanApproved
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.requests import Sign, write_approval
 from rescind.history.timeline import Timeline
 from rescind.ledger.records import Entry
@@ -77,7 +77,7 @@ def state_approval(timeline: Timeline, run: str, number: int) -> Approval | None
     public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(event.key)) if event.key else None
     return Approval(
         # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
-        time=later(timeline.requests[number - 1].time, entry.time),
+        time=max(timeline.requests[number - 1].time, entry.time, key=parse_time),
         key=fingerprint(SSlibKey.from_crypto(public)) if public else None,
     )
 

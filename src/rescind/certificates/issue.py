@@ -42,16 +42,15 @@ from rescind.core.regularity import LogisticL2, SoftmaxL2, expansion
 from rescind.core.strict import NORM_MISSED, participation_mu
 from rescind.core.summary import DrawnNoise, Request
 from rescind.core.training import OWN_CODE, LocalTraining
-from rescind.history.clocks import later
 from rescind.history.codec import encode
 from rescind.history.events import RowsNamed
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.lineage import branch_exits, find_body
 from rescind.history.outcomes import Outcome, outcome_of
-from rescind.history.senders import Asker
 from rescind.history.timeline import Timeline
 from rescind.ledger.commitments import canonical
-from rescind.ledger.records import ErasurePlan
+from rescind.ledger.records import Asker, ErasurePlan
 
 # At these every certificate states what it is worth, where that is proven.
 DELTAS = (1e-3, 1e-5, 1e-6, 1e-9)
@@ -161,7 +160,7 @@ def gather_claims(
         erasure=Erasure(
             level=outcome.erasure.level.value,
             # Where the clock was set back meanwhile, when it was asked is the earliest that it can have been.
-            completed=later(asked.time, outcome.completed),
+            completed=max(asked.time, outcome.completed, key=parse_time),
             log=deletion_digest(*deletion_log(history, outcome, timeline)),
             stays=outcome.erasure.stays,
             unreachable=outcome.left,

@@ -46,12 +46,11 @@ from rescind.certificates.predicate import (
     Words,
 )
 from rescind.core.facts import PrivacyScope, Source
-from rescind.history.clocks import is_usual_time, parse_time
 from rescind.history.history import History
-from rescind.history.naming import name_key
-from rescind.history.participants import blind_name
-from rescind.history.senders import Asker, Sender
+from rescind.history.journal import is_usual_time, parse_time
+from rescind.history.participants import blind_name, name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
+from rescind.ledger.records import Asker, Sender
 from rescind.private_files import check_private, open_private, read_bounded, warn_if_packed
 from rescind.texts import make_plain
 

@@ -68,11 +68,11 @@ from rescind.core.strict import HeadBound, participations
 from rescind.core.sums import head_names
 from rescind.core.training import LocalTraining
 from rescind.errors import HistoryError
-from rescind.history.clocks import find_steps_back, is_usual_time, parse_time
 from rescind.history.history import History
+from rescind.history.journal import find_steps_back, is_usual_time, parse_time
 from rescind.history.outcomes import groups_of, outcome_of
 from rescind.history.participants import blind_name
-from rescind.history.senders import Asker
+from rescind.ledger.records import Asker
 from rescind.views.models import DIGEST, HEAD, MODEL, RUN, read_remarks
 
 SIGNER_UNSHOWN = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from rescind.checkpoints.storage import SUFFIX, Storage, is_finished
+from rescind.checkpoints.store import SUFFIX, CheckpointStore, is_finished
 from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks, digest, layout
 from rescind.errors import HistoryError
 
@@ -23,7 +23,7 @@ _ALL_VERSIONS = ("list_object_versions", "Versions", "DeleteMarkers")
 _MARKERS = ("ContinuationToken", "KeyMarker", "VersionIdMarker", "UploadIdMarker")
 
 
-class BucketStorage(Storage):
+class BucketStore(CheckpointStore):
     """What lies directly under a prefix of a bucket."""
 
     def __init__(self, address: str, options: Mapping[str, Any]) -> None:
@@ -37,10 +37,10 @@ class BucketStorage(Storage):
         self._bucket, key, _ = self._fs.split_path(address)
         self._prefix = key.strip("/") + "/" if key.strip("/") else ""
 
-    def put(self, tensors: Mapping[str, StoredTensor]) -> str:
+    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
         expected = digest(tensors)
         size = len(layout(tensors)) + sum(tensor.nbytes for tensor in tensors.values())
-        if self.size(expected + SUFFIX) == size:
+        if self._size(expected + SUFFIX) == size:
             return expected
         hasher = hashlib.sha256()
         file = self._fs.open(self._path(expected + SUFFIX), "wb", block_size=max(_PART, size // _MOST_PARTS))
@@ -60,29 +60,31 @@ class BucketStorage(Storage):
             raise
         return expected
 
-    def open(self, name: str) -> AbstractContextManager[SeekableFile]:
+    def _open(self, name: str) -> AbstractContextManager[SeekableFile]:
         opened: AbstractContextManager[SeekableFile] = self._fs.open(self._path(name), "rb", block_size=_PART)
         return opened
 
-    def size(self, name: str) -> int | None:
+    def _size(self, name: str) -> int | None:
         with suppress(FileNotFoundError):
             return int(self._call("head_object", Key=self._prefix + name)["ContentLength"])
         return None
 
-    def names(self) -> set[str]:
+    def _names(self) -> set[str]:
         return {self._name(item) for item in self._list("list_objects_v2", "Contents")}
 
-    def delete(self, names: set[str]) -> None:
-        refused = self._delete([{"Key": self._prefix + name} for name in sorted(names)])
+    def _delete(self, names: set[str]) -> None:
+        refused = self._delete_keys([{"Key": self._prefix + name} for name in sorted(names)])
         if refused:
             raise HistoryError(f"{self.address} refuses to delete {', '.join(sorted(refused))}: check its policy")
         try:
             start = next(iter(names)) if len(names) == 1 else ""
             listed = self._list(*_ALL_VERSIONS, start=start)
             versions = [version for version in listed if self._name(version) in names]
-            refused = self._delete([version for version in versions if "Size" in version])
+            refused = self._delete_keys([version for version in versions if "Size" in version])
             # The rest are the marks of deletion: without its mark, a version that stayed would be visible again.
-            self._delete([version for version in versions if "Size" not in version and version["Key"] not in refused])
+            self._delete_keys(
+                [version for version in versions if "Size" not in version and version["Key"] not in refused]
+            )
         except OSError as error:
             _raise_unless_refused(error)
 
@@ -95,12 +97,12 @@ class BucketStorage(Storage):
         return len(uploads)
 
     def remove(self) -> None:
-        names = self.names()
+        names = self._names()
         try:
             names |= {self._name(version) for version in self._list(*_ALL_VERSIONS)}
         except OSError as error:
             _raise_unless_refused(error)
-        self.delete(names)
+        self._delete(names)
         self.remove_unfinished()
 
     def kept_versions(self) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ class BucketStorage(Storage):
             if not version["IsLatest"]
         )
 
-    def _delete(self, items: list[dict[str, Any]]) -> set[str]:
+    def _delete_keys(self, items: list[dict[str, Any]]) -> set[str]:
         """Delete objects or versions, and return the keys of those that the service keeps."""
         targets = [{name: item[name] for name in ("Key", "VersionId") if name in item} for item in items]
         refused = set()

@@ -1,38 +1,59 @@
 """Models under the SHA-256 of their bytes: in a folder, in memory, or in an S3 bucket.
 
 A checkpoint is private. What is read is verified, what is half written is never visible, and deleting means every
-copy that can be reached; the copies that cannot are listed.
+copy that can be reached; the copies that cannot are listed. ``bucket`` has the third place.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import secrets
+import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from rescind.checkpoints.bucket import BucketStorage
-from rescind.checkpoints.storage import SUFFIX, FolderStorage, MemoryStorage, Storage
-from rescind.checkpoints.tensors import StoredTensor, read
+from rescind.checkpoints.tensors import SeekableFile, StoredTensor, chunks, read
 from rescind.errors import DamagedCheckpointError, MissingCheckpointError
+from rescind.private_files import check_private, open_private, sync
 from rescind.texts import is_digest
 
+SUFFIX = ".safetensors"
+UNFINISHED = ".unfinished-"
 
-class CheckpointStore:
-    """Models by digest in one place: a folder's path, ``memory://name`` or ``s3://bucket/prefix``.
+
+def open_store(
+    address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> CheckpointStore:
+    """Return the store at a place: a folder's path or ``s3://bucket/prefix``.
 
     Keys and endpoint of S3 come from where s3fs looks (environment, fsspec's configuration) or from
     ``storage_options``. Other places are refused, because how to erase there is not known.
     """
+    text = os.fspath(address)
+    protocol, separator, rest = text.partition("://")
+    if isinstance(address, str) and separator and protocol in ("s3", "s3a"):
+        # Not every place needs what it imports.
+        from rescind.checkpoints.bucket import BucketStore
 
-    def __init__(self, address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._place = _storage_at(address, storage_options or {})
+        return BucketStore(text, storage_options or {})
+    if storage_options:
+        raise ValueError(f"storage_options are for s3:// addresses, not for {text}")
+    if isinstance(address, os.PathLike) or not separator:
+        return FolderStore(Path(os.path.abspath(text)))
+    if protocol == "file":
+        return FolderStore(Path(os.path.abspath(rest)))
+    raise ValueError(f"{text} is no place for checkpoints: use a folder or s3://bucket/prefix")
 
-    @property
-    def address(self) -> str:
-        """Where the models are."""
-        return self._place.address
+
+class CheckpointStore(ABC):
+    """Models by digest in one place, whose ``address`` says where."""
+
+    address: str
 
     def put(self, tensors: Mapping[str, StoredTensor]) -> str:
         """Store a model and give its digest; when this returns, the model is complete and durable.
@@ -41,7 +62,7 @@ class CheckpointStore:
         damaged; in a bucket only its size is compared, because reading it costs as much as storing it and the
         service checks its own bytes.
         """
-        return self._place.put(tensors)
+        return self._put(tensors)
 
     def load(self, digest: str) -> dict[str, StoredTensor]:
         """Return a model whose bytes are those of its digest."""
@@ -58,18 +79,15 @@ class CheckpointStore:
     def _stream(self, digest: str) -> Iterator[tuple[str, StoredTensor]]:
         hasher = hashlib.sha256()
         try:
-            with self._place.open(digest + SUFFIX) as file:
+            with self._open(digest + SUFFIX) as file:
                 yield from read(file, hasher.update)
         except FileNotFoundError as error:
-            raise MissingCheckpointError(f"checkpoint {digest} is not in {self._place.address}") from error
+            raise MissingCheckpointError(f"checkpoint {digest} is not in {self.address}") from error
         except DamagedCheckpointError as error:
-            raise DamagedCheckpointError(
-                f"checkpoint {digest} in {self._place.address} is damaged: {error}"
-            ) from error
+            raise DamagedCheckpointError(f"checkpoint {digest} in {self.address} is damaged: {error}") from error
         if hasher.hexdigest() != digest:
             raise DamagedCheckpointError(
-                f"checkpoint {digest} in {self._place.address} is damaged: its bytes have the digest "
-                f"{hasher.hexdigest()}"
+                f"checkpoint {digest} in {self.address} is damaged: its bytes have the digest {hasher.hexdigest()}"
             )
 
     def delete(self, digest: str) -> None:
@@ -77,52 +95,177 @@ class CheckpointStore:
 
         Versions that must not be deleted remain, hidden, and are told by ``kept_versions``.
         """
-        self._place.delete({_check_digest(digest) + SUFFIX})
+        self._delete({_check_digest(digest) + SUFFIX})
 
     def digests(self) -> set[str]:
         """Return the digests of the models that are stored completely."""
-        return {name.removesuffix(SUFFIX) for name in self._place.names()}
+        return {name.removesuffix(SUFFIX) for name in self._names()}
 
     def stored_bytes(self) -> int:
         """Return how many bytes the models take that are stored completely."""
-        return sum(self._place.size(name) or 0 for name in self._place.names())
+        return sum(self._size(name) or 0 for name in self._names())
 
     def __contains__(self, digest: object) -> bool:
-        return is_digest(digest) and self._place.size(f"{digest}{SUFFIX}") is not None
+        return is_digest(digest) and self._size(f"{digest}{SUFFIX}") is not None
 
     def remove_unfinished(self) -> int:
         """Erase what killed writers left, and tell how many pieces: temporary files, or uploads never completed.
 
         A writer that is still at work loses its piece too and fails, so call it while nobody writes.
         """
-        return self._place.remove_unfinished()
+        return 0
 
     def remove(self) -> None:
         """Erase everything of this store; files that it did not make stay, and a folder that holds some."""
-        self._place.remove()
+        self._delete(self._names())
+        self.remove_unfinished()
 
     def kept_versions(self) -> tuple[str, ...]:
         """Name the versions of deleted or replaced models that the place still holds, or that it will not tell.
 
         Empty means that there are none. Snapshots, replicas and backups of a disk or a bucket are not seen.
         """
-        return self._place.kept_versions()
+        return ()
+
+    @abstractmethod
+    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
+        """Store a model and give its digest."""
+
+    @abstractmethod
+    def _open(self, name: str) -> AbstractContextManager[SeekableFile]:
+        """Open a file; ``FileNotFoundError`` if it is not there."""
+
+    @abstractmethod
+    def _size(self, name: str) -> int | None:
+        """Return a file's size, nothing if it is not there."""
+
+    @abstractmethod
+    def _names(self) -> set[str]:
+        """Name the files that are complete."""
+
+    @abstractmethod
+    def _delete(self, names: set[str]) -> None:
+        """Delete files; those that are not there do not matter."""
 
 
-def _storage_at(address: str | os.PathLike[str], options: Mapping[str, Any]) -> Storage:
-    text = os.fspath(address)
-    protocol, separator, rest = text.partition("://")
-    if isinstance(address, str) and separator and protocol in ("s3", "s3a"):
-        return BucketStorage(text, options)
-    if options:
-        raise ValueError(f"storage_options are for s3:// addresses, not for {text}")
-    if isinstance(address, os.PathLike) or not separator:
-        return FolderStorage(Path(os.path.abspath(text)))
-    if protocol == "file":
-        return FolderStorage(Path(os.path.abspath(rest)))
-    if protocol == "memory":
-        return MemoryStorage(rest.strip("/"))
-    raise ValueError(f"{text} is no place for checkpoints: use a folder, memory://name or s3://bucket/prefix")
+class FolderStore(CheckpointStore):
+    """A folder that only its owner can enter."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = str(folder)
+        self._folder = folder
+        if folder.exists():
+            check_private(self._folder)
+
+    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
+        self._prepare()
+        temporary = self._folder / (UNFINISHED + secrets.token_hex(16))
+        hasher = hashlib.sha256()
+        try:
+            with open(temporary, "xb", opener=open_private) as file:
+                # One pass: the name is that of the bytes in the file, even if a tensor changes meanwhile.
+                for chunk in chunks(tensors):
+                    hasher.update(chunk)
+                    file.write(chunk)
+                final = self._folder / (hasher.hexdigest() + SUFFIX)
+                if not self._holds(final, tensors):
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.replace(temporary, final)
+        finally:
+            temporary.unlink(missing_ok=True)
+        # Also for a file that was there: whoever wrote it may not have come this far.
+        sync(self._folder)
+        return hasher.hexdigest()
+
+    def _open(self, name: str) -> AbstractContextManager[SeekableFile]:
+        if self._size(name) is None:
+            raise FileNotFoundError(name)
+        check_private(self._folder / name)
+        return open(self._folder / name, "rb")
+
+    def _size(self, name: str) -> int | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = os.lstat(self._folder / name)
+            # Deleting a symbolic link would erase nothing, so none is taken for a file.
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
+        return None
+
+    def _names(self) -> set[str]:
+        return {name for name in self._files() if is_finished(name)}
+
+    def _delete(self, names: set[str]) -> None:
+        for name in names:
+            (self._folder / name).unlink(missing_ok=True)
+        if self._folder.exists():
+            sync(self._folder)
+
+    def remove_unfinished(self) -> int:
+        names = {name for name in self._files() if name.startswith(UNFINISHED)}
+        self._delete(names)
+        return len(names)
+
+    def remove(self) -> None:
+        super().remove()
+        # A folder that cannot go (other files, a mount) holds nothing of this store any more.
+        with suppress(OSError):
+            self._folder.rmdir()
+
+    def _files(self) -> list[str]:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as entries:
+            return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        return []
+
+    def _holds(self, path: Path, tensors: Mapping[str, StoredTensor]) -> bool:
+        if self._size(path.name) is None:
+            return False
+        # Comparing is several times as fast as hashing the file, and as good.
+        with open(path, "rb") as file:
+            return all(file.read(len(chunk)) == bytes(chunk) for chunk in chunks(tensors)) and not file.read(1)
+
+    def _prepare(self) -> None:
+        missing = [folder for folder in (self._folder, *self._folder.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            with suppress(FileExistsError):
+                folder.mkdir(0o700)
+                folder.chmod(0o700)
+                sync(folder.parent)
+        check_private(self._folder)
+
+
+class MemoryStore(CheckpointStore):
+    """The memory of this process."""
+
+    address = "memory"
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def _put(self, tensors: Mapping[str, StoredTensor]) -> str:
+        data = b"".join(chunks(tensors))
+        name = hashlib.sha256(data).hexdigest()
+        self._files[name + SUFFIX] = data
+        return name
+
+    def _open(self, name: str) -> AbstractContextManager[SeekableFile]:
+        if name not in self._files:
+            raise FileNotFoundError(name)
+        return io.BytesIO(self._files[name])
+
+    def _size(self, name: str) -> int | None:
+        return len(self._files[name]) if name in self._files else None
+
+    def _names(self) -> set[str]:
+        return set(self._files)
+
+    def _delete(self, names: set[str]) -> None:
+        for name in names:
+            self._files.pop(name, None)
+
+
+def is_finished(name: str) -> bool:
+    """Return whether a name is that of a complete file."""
+    return name.endswith(SUFFIX) and is_digest(name.removesuffix(SUFFIX))
 
 
 def _check_digest(digest: str) -> str:

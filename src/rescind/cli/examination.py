@@ -21,9 +21,9 @@ from rescind.cli.exposure import judge_exposure, try_superlink
 from rescind.cli.shared import open_history
 from rescind.core.facts import NOT_AVERAGED
 from rescind.errors import HistoryError
-from rescind.history.clocks import find_future, find_steps_back
 from rescind.history.history import History
-from rescind.history.integrity import UNREADABLE
+from rescind.history.journal import find_future, find_steps_back
+from rescind.history.tampering import UNREADABLE
 from rescind.texts import make_plain
 
 _EXTRAS = {

@@ -15,7 +15,7 @@ def upgrade(history: Location, as_json: AsJson = False) -> None:
     Example: rescind upgrade hospital-history
     """
     with report_errors():
-        from rescind.history.upgrading import upgrade_history
+        from rescind.history.locations import upgrade_history
 
         run, secret = read_run()
         with show_progress("upgrading"):

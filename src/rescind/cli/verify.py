@@ -50,7 +50,7 @@ def verify(
         from rescind.certificates.leaving import check_signer, find_client, open_request, read_receipt
         from rescind.certificates.verification import SIGNER_UNSHOWN, explain
         from rescind.certificates.verification import verify as verified
-        from rescind.history.witnesses import read_heads
+        from rescind.ledger.commitments import read_heads
         from rescind.pages.certificate import render_certificate
 
         if html is not None:

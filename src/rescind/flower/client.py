@@ -39,7 +39,7 @@ from rescind.flower.wire import (
     has_password,
     tell_password,
 )
-from rescind.history.witnesses import LOGGED
+from rescind.ledger.commitments import LOGGED
 from rescind.texts import shorten
 
 # Flower shows what this logger says, and keeps it.

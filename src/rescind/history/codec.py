@@ -23,8 +23,7 @@ from rescind.core.solver import Solving
 from rescind.core.summary import Node, Request
 from rescind.core.training import LocalTraining
 from rescind.history.run import Goal, Run
-from rescind.history.senders import Asker, Sender
-from rescind.ledger.records import Branch, ErasureLevel, ErasurePlan, Span, is_number
+from rescind.ledger.records import Asker, Branch, ErasureLevel, ErasurePlan, Sender, Span, is_number
 
 Value = TypeVar("Value")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,8 @@ from rescind.history.events import (
 )
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, branch_exits, lineage_of, steps_back
-from rescind.history.naming import check_names, check_suppression, suppression_digest
-from rescind.history.numbers import check_numbers
 from rescind.history.outcomes import find_obligations
+from rescind.history.tampering import check_names, check_numbers, check_suppression, suppression_digest
 from rescind.history.timeline import Deletion, Timeline, newest_model
 from rescind.ledger.commitments import KEY_BYTES, stretch_digest
 from rescind.ledger.contract import ROUND, Ledger
@@ -120,14 +118,6 @@ def _has_rejections(timeline: Timeline, clients: frozenset[int]) -> bool:
     return any(client in clients for _, event in timeline.of(RepliesRejected) for client, _ in event.rejected)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of an erasure; doing it twice does no harm."""
-
-    name: str
-    run: Callable[[], object]
-
-
 class Eraser:
     """Carries out erasures and remembers in the journal which are done, so that a killed one can be finished."""
 
@@ -157,21 +147,21 @@ class Eraser:
         if deletions:
             self._ledger.check_stamps()
         for begun in deletions:
-            for step in self.steps(begun):
-                step.run()
+            for step in self.steps(begun).values():
+                step()
 
-    def steps(self, begun: Deletion) -> list[Step]:
-        """Return the steps of a recorded plan in their order: identities first, the log last."""
+    def steps(self, begun: Deletion) -> dict[str, Callable[[], object]]:
+        """Return the steps of a recorded plan in their order, the log last; doing one twice does no harm."""
         plan = begun.plan
         clients = np.array(plan.clients, dtype=np.int64)
-        return [
-            Step("identities", lambda: self._erase_identities(clients)),
-            Step("rounds", lambda: self._erase_rounds(begun)),
-            Step("objects", lambda: self._ledger.erase_objects(clients)),
-            Step("keys", lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64))),
-            Step("files", self.sweep),
-            Step("space and log", lambda: self._log(begun)),
-        ]
+        return {
+            "identities": lambda: self._erase_identities(clients),
+            "rounds": lambda: self._erase_rounds(begun),
+            "objects": lambda: self._ledger.erase_objects(clients),
+            "keys": lambda: self._ledger.erase_keys(np.array(plan.keys, dtype=np.int64)),
+            "files": self.sweep,
+            "space and log": lambda: self._log(begun),
+        }
 
     def sweep(self) -> None:
         """Delete every file that nothing refers to, and what killed writers left."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rescind.core.edges import ModelId
 from rescind.core.facts import Mode
@@ -17,7 +17,6 @@ from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError
 from rescind.history.codec import decode_fields, encode
 from rescind.history.run import Run
-from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import (
     BRANCH,
     LABEL,
@@ -29,8 +28,11 @@ from rescind.ledger.contract import (
     Ledger,
     is_name,
 )
-from rescind.ledger.records import Branch, Entry, ErasurePlan
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, Sender
 from rescind.texts import make_plain
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,35 +289,8 @@ class DoubtsLifted:
     reason: str
 
 
-Event: TypeAlias = (
-    Run
-    | Branch
-    | ErasurePlan
-    | RunNamed
-    | ClientsRegistered
-    | ClientsLabelled
-    | ClientsReadmitted
-    | AnchorsNamed
-    | BodyTrained
-    | RepliesRejected
-    | RequestFiled
-    | RequestWithdrawn
-    | RequestRefused
-    | PlanApproved
-    | DeadlineExtended
-    | RequestSettled
-    | RecordedPlan
-    | BranchRetrained
-    | StretchKept
-    | ErasureFinished
-    | EndByData
-    | HeadSolved
-    | SettingsTold
-    | TrainingDoubted
-    | MeanMissed
-    | DoubtsLifted
-    | RowsNamed
-)
+# One of the classes below.
+Event: TypeAlias = "DataclassInstance"
 
 # Rounds are not among the events: there are too many of them, and they are found by their models.
 EVENTS: Mapping[str, type[Event]] = {

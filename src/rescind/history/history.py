@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.store import CheckpointStore, MemoryStore
 from rescind.core.arrays import Floats, Tensor
 from rescind.core.edges import ModelId, is_solvers, sorted_group
 from rescind.core.facts import Facts
@@ -29,13 +28,13 @@ from rescind.history.integrity import Integrity
 from rescind.history.journal import Journal
 from rescind.history.lineage import Lineage, lineage_of
 from rescind.history.locations import open_stores
-from rescind.history.naming import check_suppression
 from rescind.history.outcomes import Outcome, find_obligations, find_outcomes
 from rescind.history.participants import Participants, check_reason
 from rescind.history.recorder import Recorder
 from rescind.history.requests import Requests
 from rescind.history.retention import exact_places
 from rescind.history.run import Goal, Run, count_parameters, describe_model
+from rescind.history.tampering import check_suppression
 from rescind.history.timeline import Doubt, Timeline, newest_model, newest_model_at
 from rescind.ledger.contract import ROUND, Ledger
 from rescind.ledger.memory import MemoryLedger
@@ -102,10 +101,7 @@ class History:
             the history, without any models.
         """
         history = cls.__new__(cls)
-        name = f"memory://{secrets.token_hex(16)}"
-        stores = (CheckpointStore(f"{name}/{kind}") for kind in ("checkpoints", "objects"))
-        history._set_up(ledger or MemoryLedger(), *stores)
-        history._ends_here = True
+        history._set_up(ledger or MemoryLedger(), MemoryStore(), MemoryStore())
         return history
 
     def _set_up(self, ledger: Ledger, models: CheckpointStore, objects: CheckpointStore) -> None:
@@ -116,7 +112,6 @@ class History:
         self.integrity = Integrity(self.journal, models, objects)
         # As it was given; in memory there is none.
         self.location = ""
-        self._ends_here = False
         self._thread: ThreadPoolExecutor | None = None
         self._newest: dict[int, ModelId] = {}
 
@@ -129,14 +124,11 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Close files and connections; a history in memory is gone then. A round being written is written first."""
+        """Close files and connections. A round that is being written is written first."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
         self.ledger.close()
-        if self._ends_here:
-            self.models.remove()
-            self.objects.remove()
 
     @property
     def timeline(self) -> Timeline:
@@ -428,7 +420,7 @@ class History:
             with ThreadPoolExecutor(1, "rescind-writer") as thread:
                 self._thread = thread
                 # In memory nothing has to be waited for.
-                behind = thread if write_behind and not self._ends_here else None
+                behind = thread if write_behind and not isinstance(self.ledger, MemoryLedger) else None
                 recorder = Recorder(self.journal, self.models, self.run, self._eraser(), behind)
                 try:
                     yield recorder

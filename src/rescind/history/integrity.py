@@ -8,36 +8,36 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from rescind.checkpoints import tensors
 from rescind.checkpoints.store import CheckpointStore
 from rescind.core.edges import ModelId, sorted_group
 from rescind.errors import (
-    BrokenHistoryError,
     HistoryError,
     MissingSecretError,
     UnsafePermissionsError,
     WrongSecretError,
 )
 from rescind.history.bounds import follow_from_rounds
-from rescind.history.clocks import entry_times
 from rescind.history.events import (
     AnchorsNamed,
     BodyTrained,
     BranchRetrained,
     EndByData,
     ErasureFinished,
-    RequestSettled,
 )
-from rescind.history.journal import Journal
+from rescind.history.journal import Journal, parse_time
 from rescind.history.lineage import branch_exits, find_body
-from rescind.history.naming import find_name_problems, find_suppression_problems
-from rescind.history.numbers import check_numbers, find_number_problems, first_models
 from rescind.history.retention import surely_kept
 from rescind.history.run import Run
+from rescind.history.tampering import (
+    UNREADABLE,
+    check_numbers,
+    find_name_problems,
+    find_number_problems,
+    find_suppression_problems,
+)
 from rescind.history.timeline import Timeline, newest_model
-from rescind.ledger.commitments import NO_HEAD, broken_links
+from rescind.ledger.commitments import NO_HEAD
 from rescind.ledger.contract import RETURNING, ROUND, Ledger
 from rescind.ledger.records import Branch, Entry, Span
 from rescind.progress import report_progress
@@ -52,16 +52,6 @@ _SAID_ONCE: Mapping[type, tuple[str, ...]] = {
 }
 
 
-# What reading tampered values may end with, whatever they were made into.
-UNREADABLE = (
-    BrokenHistoryError,
-    SQLAlchemyError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-)
 # How often a history that changes meanwhile is looked at.
 _LOOKS = 5
 
@@ -130,7 +120,7 @@ class Integrity:
                 history; None if the secret file is not at hand, without which nobody can tell.
         """
         try:
-            return self._ledger.stamp_problems()
+            return list(self._ledger.stamp_problems())
         except WrongSecretError as wrong:
             return [str(wrong)]
         except (MissingSecretError, UnsafePermissionsError):
@@ -157,7 +147,12 @@ class Integrity:
             ValueError: the head is not in the chain.
         """
         last = math.inf if head is None else self._journal.number_of(head)
-        return entry_times(entry for entry in self._ledger.entries() if entry.sequence <= last)
+        times = []
+        for entry in self._ledger.entries():
+            if entry.sequence <= last:
+                with suppress(ValueError):
+                    times.append((parse_time(entry.time), entry.sequence))
+        return times
 
 
 def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> Iterator[str]:
@@ -168,13 +163,18 @@ def find_ledger_problems(ledger: Ledger, witnessed: Collection[bytes] = ()) -> I
     """
     yield from ledger.foreign_objects()
     entries = list(ledger.entries())
-    yield from (f"entry {number} does not follow from those before it" for number in broken_links(entries))
-    yield from _find_stamp_problems(ledger)
+    # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
+    with suppress(MissingSecretError, UnsafePermissionsError):
+        try:
+            yield from ledger.stamp_problems()
+        except WrongSecretError as wrong:
+            # Whoever can write the ledger can make the right file look like another history's.
+            yield f"the stamps of its entries cannot be checked: {wrong}"
     heads = {NO_HEAD, *(entry.head for entry in entries)}
     yield from (f"the witnessed head {head.hex()} is not in the chain" for head in witnessed if head not in heads)
     timeline = Timeline().follow(entries)
     yield from _find_repetitions(timeline, entries)
-    stored = first_models(timeline)
+    stored: dict[ModelId, str] = {}
     changed = False
     for problem in find_number_problems(ledger, timeline, entries, stored):
         changed = True
@@ -232,16 +232,6 @@ def find_file_problems(ledger: Ledger, models: CheckpointStore, objects: Checkpo
     lost = [digest for digest in needed[1] if digest not in objects]
     if lost:
         yield f"{len(lost)} objects of clients are not in {objects.address}"
-
-
-def _find_stamp_problems(ledger: Ledger) -> Iterator[str]:
-    # Who only reads need not have the secret; ``doctor`` and ``verify --history`` say so then.
-    with suppress(MissingSecretError, UnsafePermissionsError):
-        try:
-            yield from (f"entry {number} was added without the secret" for number in ledger.unstamped_entries())
-        except WrongSecretError as wrong:
-            # Whoever can write the ledger can make the right file look like another history's.
-            yield f"the stamps of its entries cannot be checked: {wrong}"
 
 
 def _find_repetitions(timeline: Timeline, entries: Sequence[Entry]) -> Iterator[str]:
@@ -374,11 +364,9 @@ def _find_model_problems(
 
 def _find_returned(ledger: Ledger, timeline: Timeline, recorded: Mapping[ModelId, int]) -> Iterator[str]:
     """Find rounds that clients joined after they had been forgotten; ``recorded`` are the rounds' entries."""
-    begun = {branch.number: entry.sequence for entry, branch in timeline.of(Branch)}
-    settled = {event.request: entry.sequence for entry, event in timeline.of(RequestSettled)}
     for filed in timeline.requests:
-        if filed.served:
-            since = settled[filed.number] if filed.branch is None else begun[filed.branch]
+        since = timeline.served_at(filed.number)
+        if since is not None:
             for model_id in ledger.rounds_of(sorted_group(filed.request.group)):
                 if recorded.get(model_id, 0) > since:
                     yield f"clients of request {filed.number} took part in {model_id}, after they had been forgotten"

@@ -1,14 +1,23 @@
-"""The journal of a run as it is read and written: what it told up to now, and the clock that dates what is added."""
+"""The journal of a run as it is read and written: what it told up to now, and the clock that dates what is added.
+
+The times are those of the coordinator's clock, which can be wrong and can be set back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, pairwise
 
 from rescind.history.events import EVENTS, Event, record
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Entry
+
+# Clocks are set right by seconds every day, and two processes do not append in the order in which they looked.
+_USUAL = timedelta(minutes=1)
+# Far enough from the first and the last year of a calendar.
+_YEARS = (1970, 9000)
 
 
 class Journal:
@@ -69,3 +78,36 @@ class Journal:
     def now(self) -> str:
         """Return the time, in ISO 8601."""
         return self.clock().isoformat()
+
+
+def parse_time(text: str) -> datetime:
+    """Return a time; ``ValueError`` if it is none, or has no zone."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"the time {text!r:.80} has no zone")
+    return time
+
+
+def is_usual_time(text: str) -> bool:
+    """Return whether a text is a time with a zone, spelled in the one usual way, that can be shown in any zone."""
+    try:
+        time = parse_time(text)
+    except ValueError:
+        return False
+    return time.isoformat() == text and _YEARS[0] <= time.year <= _YEARS[1]
+
+
+def find_steps_back(times: list[tuple[datetime, int]]) -> Iterator[str]:
+    """Say so if an entry is earlier than one before it."""
+    latest = accumulate((time for time, _ in times), max)
+    for (_, (time, number)), before in zip(pairwise(times), latest, strict=False):
+        if time < before - _USUAL:
+            yield f"entry {number} is earlier than one before it: the clock was set back, so times are not exact"
+            return
+
+
+def find_future(times: list[tuple[datetime, int]], now: datetime) -> Iterator[str]:
+    """Say so if an entry is later than now."""
+    time, number = max(times, default=(now, 0))
+    if time > now + _USUAL:
+        yield f"entry {number} is from {time.isoformat()}, in the future: a clock is wrong"

@@ -1,15 +1,21 @@
-"""Where a history lives: a folder with everything in it, or a PostgreSQL server and a place for the models."""
+"""Where a history lives: a folder with everything in it, or a PostgreSQL server and a place for the models.
+
+It is opened there, made, and brought from an older version's schema to this one's.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from rescind.checkpoints.store import CheckpointStore
+from rescind.checkpoints.store import CheckpointStore, open_store
 from rescind.errors import HistoryError, IncompleteHistoryError, NoHistoryError
+from rescind.history.tampering import UNREADABLE, find_name_problems, find_number_problems
+from rescind.history.timeline import Timeline
 from rescind.ledger.contract import Ledger
 from rescind.ledger.foreign_objects import DATABASE, STORES
 from rescind.ledger.sql import SqlLedger
@@ -31,7 +37,44 @@ def open_stores(
     locate = locate_files(address, checkpoints, run)
     ledger = _open_or_create(locate_ledger(address, run, secret, create=create), create=create)
     place = locate(ledger)
-    return ledger, CheckpointStore(f"{place}/checkpoints"), CheckpointStore(f"{place}/objects")
+    return ledger, open_store(f"{place}/checkpoints"), open_store(f"{place}/objects")
+
+
+def upgrade_history(
+    location: str | os.PathLike[str],
+    *,
+    checkpoints: str | None = None,
+    run: str = "main",
+    secret: str | os.PathLike[str] | None = None,
+) -> tuple[int, int]:
+    """Bring a history to this version's schema, in one transaction: all of it is done, or nothing.
+
+    The chain, the numbers and the names are compared with the journal before the transaction ends. Files that only
+    older versions read are deleted after it.
+
+    Args:
+        location: a folder, or a PostgreSQL address.
+        checkpoints: where the models are, if not in the folder.
+        run: the run's name in a PostgreSQL database.
+        secret: the secret file, if it is not beside the folder.
+
+    Returns:
+        the number of the schema before and now; the same if there was nothing to do.
+
+    Raises:
+        NoHistoryError: there is no history.
+        SchemaVersionError: its schema is newer than this version's, or from before the first release.
+        BrokenHistoryError: somebody changed the history; it is as it was.
+        LockedError: another process is writing to this run.
+        MissingSecretError: the secret file is not at hand.
+    """
+    address = os.fspath(location)
+    locate = locate_files(address, checkpoints, run)
+    with closing(locate_ledger(address, run, secret)(older=True)) as ledger:
+        before, now = ledger.upgrade(lambda: _find_problems(ledger))
+        # Up to schema 7 clients' updates could be stored.
+        open_store(f"{locate(ledger)}/updates").remove()
+    return before, now
 
 
 def locate_files(address: str, checkpoints: str | None, run: str) -> Callable[[Ledger], str]:
@@ -111,3 +154,15 @@ def _check_folder(folder: Path, *, create: bool) -> Path:
         if name.startswith(DATABASE):
             check_private(folder / name)
     return folder
+
+
+def _find_problems(ledger: Ledger) -> Iterator[str]:
+    """Say what an upgrade must not have changed and is not as it was recorded; an erasure may be half done."""
+    try:
+        yield from ledger.stamp_problems()
+        entries = list(ledger.entries())
+        timeline = Timeline().follow(entries)
+        yield from find_number_problems(ledger, timeline, entries, {})
+        yield from find_name_problems(ledger, timeline)
+    except UNREADABLE as broken:
+        yield f"it cannot be read: {broken}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -13,8 +14,8 @@ from rescind.core.edges import sorted_group
 from rescind.core.facts import Mode, PrivacyScope
 from rescind.errors import MissingSecretError, UnknownClientError, UnsafePermissionsError
 from rescind.history.journal import Journal
-from rescind.history.naming import check_suppression
 from rescind.history.outcomes import find_outcomes, outcome_of
+from rescind.history.tampering import check_suppression
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import Ledger
 from rescind.ledger.records import Span
@@ -302,6 +303,16 @@ class Participants:
         _check_exact(timeline, again)
         self._ledger.readmit(sorted(again), reason, self._journal.now())
         return tuple(sorted(again))
+
+
+def name_key(public_key: bytes) -> str:
+    """Return the name of whoever has a key: the SHA-256 of its PEM text, as SSH shows fingerprints."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(public_key.strip()).digest()).decode().rstrip("=")
+
+
+def is_key_name(name: str) -> bool:
+    """Return whether a name has the form of those that ``name_key`` gives."""
+    return re.fullmatch("SHA256:[A-Za-z0-9+/]{43}", name) is not None
 
 
 def _check_served(timeline: Timeline, clients: Collection[int]) -> None:

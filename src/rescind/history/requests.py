@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +12,6 @@ from rescind.core.edges import ModelId, sorted_group
 from rescind.core.facts import PrivacyScope
 from rescind.core.summary import Request
 from rescind.errors import StalePlanError
-from rescind.history.clocks import add_months
 from rescind.history.events import (
     DeadlineExtended,
     DoubtsLifted,
@@ -26,15 +26,14 @@ from rescind.history.events import (
     TrainingDoubted,
 )
 from rescind.history.journal import Journal
-from rescind.history.naming import check_names
 from rescind.history.participants import Participants, check_length, check_reason
 from rescind.history.restarts import are_unknown, check_all_open, check_open
 from rescind.history.run import Run
-from rescind.history.senders import OPERATOR, Sender
+from rescind.history.tampering import check_names
 from rescind.history.timeline import FiledRequest, newest_model
 from rescind.ledger.commitments import canonical
 from rescind.ledger.contract import LONGEST_NAME, ROUND, check_digest, is_name
-from rescind.ledger.records import Branch, Entry, ErasurePlan, Span
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, Sender, Span
 from rescind.texts import make_plain
 
 # GDPR art. 12 (3): a month, and two further ones where that is necessary. A year is a mistake, whatever else holds.
@@ -355,6 +354,13 @@ class Requests:
 def write_approval(run: str, planned: Entry, by: str) -> bytes:
     """Return the text that whoever approves a plan signs: the head of the chain binds all that was known then."""
     return canonical({"approved": run, "plan": planned.sequence, "head": planned.head.hex(), "by": by})
+
+
+def add_months(time: datetime, months: int) -> datetime:
+    """Return the same day some months later, or that month's last day where it has no such day."""
+    years, month = divmod(time.month - 1 + months, 12)
+    year = time.year + years
+    return time.replace(year=year, month=month + 1, day=min(time.day, monthrange(year, month + 1)[1]))
 
 
 def _check_person(by: str) -> None:

@@ -36,9 +36,8 @@ from rescind.history.events import (
     read_event,
 )
 from rescind.history.run import Run
-from rescind.history.senders import OPERATOR, Sender
 from rescind.ledger.contract import ROUND, Ledger
-from rescind.ledger.records import Branch, Entry, ErasurePlan
+from rescind.ledger.records import OPERATOR, Branch, Entry, ErasurePlan, Sender
 
 _E = TypeVar("_E")
 
@@ -358,11 +357,6 @@ class Timeline:
                     own = [moment for moment in drawn_up[number] if _carries_out(event, moment[1])]
                     drawn_up[number] = own or drawn_up[number]
         return {number: moments[-1] for number, moments in drawn_up.items()}
-
-    def approval_of(self, number: int) -> tuple[Entry, PlanApproved] | None:
-        """Return the last approval of a request's latest plan, with its entry; None if nobody approved that one."""
-        approvals = self.approvals_of(number)
-        return approvals[-1] if approvals else None
 
     def approvals_of(self, number: int) -> list[tuple[Entry, PlanApproved]]:
         """Return the approvals of a request's latest plan, with their entries.

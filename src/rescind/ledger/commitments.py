@@ -10,8 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rescind.core.edges import ModelId
@@ -21,6 +24,12 @@ KEY_BYTES = 32
 
 # The head before the first entry.
 NO_HEAD = hashlib.sha256(b"rescind history, schema 1").digest()
+
+# What a client's log says before a head.
+LOGGED = "the history's head was "
+
+_HEAD_IN_HEX = re.compile(rb"[0-9a-f]{64}(?![0-9A-Za-z])")
+_LARGEST_LOG = 2**24
 
 # One prefix per kind of input, so that nothing passes for something else.
 _LEAF, _INNER, _HEADER, _ENTRY, _SALT, _STRETCH, _NAME, _LABEL, _ROW = (bytes([number]) for number in range(9))
@@ -126,6 +135,36 @@ def broken_links(entries: Iterable[Entry]) -> list[int]:
             broken.append(entry.sequence)
         previous = entry
     return broken
+
+
+def read_heads(path: str | os.PathLike[str]) -> frozenset[bytes]:
+    """Return the heads of the chain in a file: one a line, in 64 hexadecimal digits, or as a client's log tells it.
+
+    By heads that clients were handed a history is known that was rewritten or rolled back.
+
+    Raises:
+        ValueError: The file is too large, has no head, or has a line without one; lines that are empty do not count.
+    """
+    with Path(path).open("rb") as file:
+        content = file.read(_LARGEST_LOG + 1)
+    if len(content) > _LARGEST_LOG:
+        raise ValueError(
+            f"{path} has more than {_LARGEST_LOG >> 20} MiB: keep the lines that say {LOGGED.strip()!r} only"
+        )
+    heads = set()
+    for number, line in enumerate(content.splitlines(), start=1):
+        _, logged, rest = line.rpartition(LOGGED.encode())
+        match = _HEAD_IN_HEX.match(rest) if logged else _HEAD_IN_HEX.fullmatch(line.strip())
+        if match is not None:
+            heads.add(bytes.fromhex(match[0].decode()))
+        elif line.strip():
+            raise ValueError(
+                f"line {number} of {path} has no head: a line is 64 hexadecimal digits, or of a client's log, where "
+                f"it says {LOGGED.strip()!r}"
+            )
+    if not heads:
+        raise ValueError(f"{path} has no head in it")
+    return frozenset(heads)
 
 
 def _inner(left: bytes, right: bytes) -> bytes:

@@ -880,20 +880,19 @@ class Ledger(ABC):
             MissingSecretError: the secret is not at hand.
         """
 
-    def stamp_problems(self) -> list[str]:
+    def stamp_problems(self) -> Iterator[str]:
         """Say in words which entries somebody added or changed without the secret.
 
         A stamp is of an entry's head, so that the head has to follow from what the entry says.
 
-        Returns:
-            a sentence for each such entry.
+        Yields:
+            a sentence for each such entry; the changed ones, for which no secret is needed, come first.
 
         Raises:
             MissingSecretError: the secret is not at hand.
         """
-        added = [f"entry {number} was added without the secret" for number in self.unstamped_entries()]
-        changed = [f"entry {number} does not follow from those before it" for number in broken_links(self.entries())]
-        return added + changed
+        yield from (f"entry {number} does not follow from those before it" for number in broken_links(self.entries()))
+        yield from (f"entry {number} was added without the secret" for number in self.unstamped_entries())
 
     def check_stamps(self) -> None:
         """Refuse to act on entries that somebody added or changed without the secret.

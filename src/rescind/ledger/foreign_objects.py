@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, NullPool, create_engine, create_mock_engine, func, select, text
 from sqlalchemy.schema import CreateTable
 
-from rescind.checkpoints.storage import UNFINISHED, is_finished
+from rescind.checkpoints.store import UNFINISHED, is_finished
 from rescind.ledger import schema
 from rescind.ledger.commitments import canonical
 

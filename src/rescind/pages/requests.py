@@ -15,7 +15,7 @@ from rescind.core.edges import ModelId
 from rescind.history.events import DeadlineExtended, RequestRefused, RequestWithdrawn
 from rescind.history.history import History
 from rescind.history.outcomes import Outcome, Scores
-from rescind.history.senders import Asker
+from rescind.ledger.records import Asker
 from rescind.pages.fragments import (
     draw_days,
     fold,

@@ -14,8 +14,8 @@ from rescind.core.facts import PrivacyScope, Sampling, Source
 from rescind.history.events import ClientsReadmitted, RepliesRejected
 from rescind.history.history import History
 from rescind.history.lineage import find_body
-from rescind.history.naming import is_key_name
 from rescind.history.outcomes import find_outcomes
+from rescind.history.participants import is_key_name
 from rescind.history.run import Run
 from rescind.history.timeline import Timeline
 from rescind.ledger.contract import ROUND, Ledger

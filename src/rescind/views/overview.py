@@ -15,9 +15,9 @@ import numpy as np
 from rescind.core.edges import ModelId, find_members, sorted_group
 from rescind.core.facts import Facts, Mode
 from rescind.history.bounds import read_bounds
-from rescind.history.clocks import parse_time
 from rescind.history.events import RepliesRejected
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.lineage import find_body
 from rescind.history.outcomes import find_outcomes
 from rescind.history.timeline import FiledRequest, newest_model

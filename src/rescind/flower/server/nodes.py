@@ -19,7 +19,7 @@ from rescind.flower.server.grid import Backoff, describe, exchange
 from rescind.flower.server.wishes import answer_wish, asks_to_leave, read_wish
 from rescind.flower.wire import EXECUTED, KEYED, PASSWORD, REFUSED, seal
 from rescind.history.history import History
-from rescind.history.naming import name_key
+from rescind.history.participants import name_key
 from rescind.ledger.contract import LONGEST_NAME, is_name
 from rescind.texts import is_digest, list_some, make_plain
 

@@ -14,10 +14,10 @@ from rescind.core.calibration import Budget
 from rescind.core.facts import PrivacyScope
 from rescind.errors import HistoryError
 from rescind.flower.wire import LEAVE, RECEIPT, REFUSED
-from rescind.history.clocks import parse_time
 from rescind.history.history import History
+from rescind.history.journal import parse_time
 from rescind.history.participants import blind_name
-from rescind.history.senders import Asker
+from rescind.ledger.records import Asker
 from rescind.texts import shorten
 
 _LOG = logging.getLogger("flwr")
