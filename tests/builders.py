@@ -29,8 +29,8 @@ from benchmarks.recorded import train as train
 from rescind import Budget, History, Sampling
 from rescind.cli import app
 from rescind.core.edges import ModelId, sorted_group
+from rescind.core.facts import PrivacyScope
 from rescind.core.planning import candidates
-from rescind.core.summary import Request
 from rescind.history.bounds import Bounds, read_bounds
 from rescind.history.events import RecordedPlan, write_body
 from rescind.history.recorder import Recorder
@@ -54,18 +54,31 @@ def everybody(clients: int = 10, seed: int = 0, **options: Any) -> Simulation:
     return simulation(clients, seed, **chosen)
 
 
-def restarted(history: History, leavers: list[str], parent: ModelId) -> int:
-    """Serve a request up to its restart and give the branch."""
-    request = Request(history.participants.find(leavers), Budget(5.0, 1e-3))
-    number = history.requests.ask(leavers, request.budget)
+def plan_by_hand(
+    history: History, leavers: list[str], parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP
+) -> int:
+    """Ask, and plan to go back to a model; return the request's number."""
+    number = history.requests.ask(leavers, Budget(5.0, 1e-3), scope=scope)
+    request = history.timeline.requests[number - 1].request
     found = candidates(history.summary(request.group), request)
     chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
     history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
-    model = history.model(parent)
+    return number
+
+
+def restart_by_plan(history: History, number: int) -> int:
+    """Restart as a request's plan says; return the branch."""
+    plan = history.timeline.plans[number]
+    model = history.model(plan.parent)
     with history.recording(FACTS, START) as recorder:
-        if not chosen.sigma:
-            return recorder.restart(parent, model, requests=(number,)).number
-        return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
+        if not plan.candidate.sigma:
+            return recorder.restart(plan.parent, model, requests=(number,)).number
+        return forget(recorder, federation(1), plan.parent, plan.candidate.sigma, (number,), model).number
+
+
+def restarted(history: History, leavers: list[str], parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
+    """Serve a request up to its restart; return the branch."""
+    return restart_by_plan(history, plan_by_hand(history, leavers, parent, scope))
 
 
 def said(*words: object, **options: Any) -> Result:

@@ -245,6 +245,16 @@ def test_a_history_is_asked_not_its_ledger():
         assert not accesses, f"{name_of(path)}: line {accesses[0]} reads a history's ledger"
 
 
+def test_tests_reach_a_ledger_through_their_builders_and_import_no_other_test():
+    for path in (ROOT / "tests").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        accesses = [node.lineno for node in nodes if isinstance(node, ast.Attribute) and node.attr == "ledger"]
+        assert path.name == "builders.py" or not accesses, f"{path}: line {accesses[0]} reads a history's ledger"
+        modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        tests = [module for module in modules if module.startswith("tests.") and ".test_" in module]
+        assert not tests, f"{path} imports {tests[0]}"
+
+
 def test_no_event_is_named_by_a_bare_string():
     for path in sources("testing"):
         if path.name in ("events.py", "contract.py"):

@@ -19,7 +19,6 @@ from rescind.core.aggregation import RoundMeasurement
 from rescind.core.calibration import Budget
 from rescind.core.edges import ROOT, AbsentRound, ModelId, NoiseEdge, RoundEdge, RoundKind
 from rescind.core.facts import Mode, PrivacyScope
-from rescind.core.planning import candidates
 from rescind.core.rounds import Replies, RoundResult
 from rescind.core.sensitivity import client_sensitivities, group_sensitivity
 from rescind.core.summary import Request
@@ -33,7 +32,6 @@ from rescind.errors import (
     UnsafePermissionsError,
 )
 from rescind.history.erasure import Eraser
-from rescind.history.events import RecordedPlan
 from rescind.history.history import History
 from rescind.history.outcomes import find_obligations
 from rescind.history.run import Goal
@@ -42,7 +40,7 @@ from rescind.ledger.contract import Ledger
 from rescind.ledger.memory import MemoryLedger
 from rescind.ledger.records import Entry
 from rescind.ledger.sql import SqlLedger
-from tests.builders import FACTS, START, entries_of, federation, forget, name, run_sql, train
+from tests.builders import FACTS, START, entries_of, federation, name, restarted, run_sql, train
 
 BUDGET = Budget(5.0, 1e-3)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -67,20 +65,6 @@ def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]
             )
 
         yield reopen
-
-
-def served(history: History, group: frozenset[int], parent: ModelId) -> int:
-    """Serve a request by hand: asked, planned, restarted. Gives the branch."""
-    request = Request(group, BUDGET)
-    number = history.requests.file(request, NOON + timedelta(days=30))
-    found = candidates(history.summary(group), request)
-    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
-    model = history.model(parent)
-    with history.recording(FACTS, START) as recorder:
-        if chosen.sigma:
-            return forget(recorder, federation(1), parent, chosen.sigma, (number,), model).number
-        return recorder.restart(parent, model, requests=(number,)).number
 
 
 def test_rounds_are_found_again_and_training_goes_on(reopened: Opened) -> None:
@@ -154,7 +138,7 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
         train(recorder, clients, 6, range(6))
     first, second = ({history.participants.all()[name(client)]} for client in (0, 4))
     model_id = ModelId(0, 3)
-    branch = served(history, frozenset(first), model_id)
+    branch = restarted(history, [name(0)], model_id)
     with history.recording(FACTS, START) as recorder:
         assert recorder.model_id == ModelId(branch, 0)
         train(recorder, clients, 4, range(1, 6))
@@ -166,14 +150,14 @@ def test_a_plan_can_be_made_carried_out_and_followed_by_another(reopened: Opened
     (owed,) = view.owed
     assert (view.protected_from(owed), owed.mode, owed.request.group) == (4, Mode.INSTANCE, first)
     # Back to before the noise: the first client has to be hidden again.
-    branch = served(history, frozenset(second), ModelId(0, 2))
+    branch = restarted(history, [name(4)], ModelId(0, 2))
     one, two = find_obligations(history.timeline)
     assert one.branch == two.branch == branch
     assert one.spent == (one.request.mu,) * 2
     view = history.summary({*second, 3})
     assert list(map(view.protected_from, view.owed)) == [3, 3]
     # Back to the start: nobody needs noise any more.
-    third = served(history, frozenset({history.participants.all()[name(5)]}), ROOT)
+    third = restarted(history, [name(5)], ROOT)
     assert [(each.mode, each.branch) for each in find_obligations(history.timeline)] == [(Mode.EXACT, None)] * 3
     assert history.newest == ModelId(third, 0)
     assert history.integrity.verify() == []

@@ -16,10 +16,9 @@ import pytest
 from rescind.core.calibration import Budget
 from rescind.core.edges import ErasedStretch, ModelId, RoundEdge
 from rescind.core.facts import DpFedAvg, Mode, PrivacyScope
-from rescind.core.planning import Candidate, candidates
+from rescind.core.planning import Candidate
 from rescind.core.regularity import Curvature, DeclaredLoss
 from rescind.core.sensitivity import group_sensitivity
-from rescind.core.summary import Request
 from rescind.errors import BrokenHistoryError, ForgottenClientError, HistoryError, StillReadError
 from rescind.history.erasure import _coarse
 from rescind.history.events import RecordedPlan
@@ -33,9 +32,11 @@ from tests.builders import (
     append_entry,
     entries_of,
     federation,
-    forget,
     name,
     one_turn,
+    plan_by_hand,
+    restart_by_plan,
+    restarted,
     run_sql,
     stretches_of,
     train,
@@ -49,27 +50,6 @@ CLIENTS = federation(1)
 def trained(history: History, rounds: int, present: object = range(6)) -> None:
     with history.recording(FACTS, START) as recorder:
         train(recorder, CLIENTS, rounds, present)  # type: ignore[arg-type]
-
-
-def planned(history: History, client: int, parent: ModelId, scope: PrivacyScope = PrivacyScope.GROUP) -> int:
-    """Ask and plan; give the request's number."""
-    number = history.requests.ask([name(client)], BUDGET, scope=scope)
-    request = Request(history.participants.find([name(client)]), BUDGET, scope)
-    found = candidates(history.summary(request.group), request)
-    chosen = next(each for each in found if (each.node.branch, each.node.round) == (parent.branch, parent.round))
-    history.requests.record_plan(RecordedPlan((number,), chosen, public_plan=False))
-    return number
-
-
-def restarted(history: History, number: int) -> int:
-    """Restart by the plan of a request; give the branch."""
-    candidate = history.timeline.plans[number].candidate
-    parent = ModelId(candidate.node.branch, candidate.node.round)
-    model = history.model(parent)
-    with history.recording(FACTS, START) as recorder:
-        if candidate.sigma:
-            return forget(recorder, CLIENTS, parent, candidate.sigma, (number,), model).number
-        return recorder.restart(parent, model, requests=(number,)).number
 
 
 def psi(history: History, *clients: int) -> float:
@@ -107,7 +87,7 @@ def test_a_whole_number_is_a_number(history: History, curvature: Curvature) -> N
 
 def test_a_path_with_a_gap_is_no_path(history: History) -> None:
     trained(history, 6)
-    restarted(history, planned(history, 0, ModelId(0, 4)))
+    restarted(history, [name(0)], ModelId(0, 4))
     history.erase(history.plan_erasure())
     for model_id in (ModelId(0, 4), ModelId(0, 5), ModelId(0, 99), ModelId(1, 7)):
         with pytest.raises(BrokenHistoryError, match="no path to it"):
@@ -117,9 +97,9 @@ def test_a_path_with_a_gap_is_no_path(history: History) -> None:
 def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) -> None:
     """Two restarts, the second before the first one's noise, and only then an erasure: it covers both."""
     trained(history, 6)
-    restarted(history, planned(history, 0, ModelId(0, 4)))
+    restarted(history, [name(0)], ModelId(0, 4))
     trained(history, 2, range(1, 6))
-    restarted(history, planned(history, 1, ModelId(0, 2)))
+    restarted(history, [name(1)], ModelId(0, 2))
     trained(history, 3, range(2, 6))
     before = psi(history, 3)
     plan = history.plan_erasure()
@@ -134,9 +114,9 @@ def test_an_erasure_long_after_its_restart_keeps_what_lives(history: History) ->
 
 def test_a_stale_plan_of_an_erasure_is_refused(history: History) -> None:
     trained(history, 6)
-    restarted(history, planned(history, 0, ModelId(0, 4)))
+    restarted(history, [name(0)], ModelId(0, 4))
     old = history.plan_erasure()
-    restarted(history, planned(history, 1, ModelId(0, 3)))
+    restarted(history, [name(1)], ModelId(0, 3))
     entries = entries_of(history)
     for wrong in (old, replace(history.plan_erasure(), abandoned=(Span(0, 1, 6),))):
         with pytest.raises(ValueError, match="has changed since this erasure was planned"):
@@ -147,10 +127,10 @@ def test_a_stale_plan_of_an_erasure_is_refused(history: History) -> None:
 def test_a_plan_from_before_the_last_restart_is_refused(history: History) -> None:
     """It never saw that the other group has to be hidden as well."""
     trained(history, 6)
-    first, second = planned(history, 0, ModelId(0, 4)), planned(history, 1, ModelId(0, 2))
-    restarted(history, first)
+    first, second = plan_by_hand(history, [name(0)], ModelId(0, 4)), plan_by_hand(history, [name(1)], ModelId(0, 2))
+    restart_by_plan(history, first)
     with pytest.raises(ValueError, match="no plan since the last restart"):
-        restarted(history, second)
+        restart_by_plan(history, second)
     trained(history, 1, range(1, 6))
 
 
@@ -172,7 +152,7 @@ def test_a_restart_does_what_was_planned_or_nothing(
     history: History, change: dict[str, object], message: str
 ) -> None:
     trained(history, 6)
-    number = planned(history, 0, ModelId(0, 4))
+    number = plan_by_hand(history, [name(0)], ModelId(0, 4))
     sigma = history.timeline.plans[number].candidate.sigma
     own = history.model(ModelId(0, 4))
     given: dict[str, object] = {
@@ -195,7 +175,7 @@ def test_a_restart_does_what_was_planned_or_nothing(
 
 def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: History) -> None:
     trained(history, 6)
-    branch = restarted(history, planned(history, 0, ModelId(0, 4)))
+    branch = restarted(history, [name(0)], ModelId(0, 4))
     trained(history, 3, range(1, 6))
     with history.recording(FACTS, START) as recorder:
         recorder.record_retrained()
@@ -211,9 +191,9 @@ def test_going_back_without_a_request_keeps_the_forgotten_hidden(history: Histor
 def test_noise_that_only_earlier_clients_need_is_not_the_leavers(history: History) -> None:
     """A late joiner leaves; its own group had not touched the model, an earlier one is hidden again there."""
     trained(history, 4, range(5))
-    restarted(history, planned(history, 0, ModelId(0, 3)))
+    restarted(history, [name(0)], ModelId(0, 3))
     trained(history, 2, range(1, 6))
-    restarted(history, planned(history, 5, ModelId(0, 2)))
+    restarted(history, [name(5)], ModelId(0, 2))
     first, late = find_obligations(history.timeline)
     assert (first.mode, first.branch, len(first.spent)) == (Mode.INSTANCE, 2, 2)
     assert (late.mode, late.branch, late.spent) == (Mode.EXACT, None, ())
@@ -225,10 +205,10 @@ def test_a_promise_to_a_sequence_is_kept(history: History) -> None:
     """The second request promised to hide both groups together, also where only the first one had been."""
     trained(history, 3, [0, 2, 3])
     trained(history, 3, range(6))
-    restarted(history, planned(history, 0, ModelId(0, 5)))
-    restarted(history, planned(history, 1, ModelId(0, 4), PrivacyScope.SEQUENCE))
+    restarted(history, [name(0)], ModelId(0, 5))
+    restarted(history, [name(1)], ModelId(0, 4), PrivacyScope.SEQUENCE)
     trained(history, 2, range(2, 6))
-    restarted(history, planned(history, 2, ModelId(0, 2)))
+    restarted(history, [name(2)], ModelId(0, 2))
     assert [each.branch for each in find_obligations(history.timeline)] == [3, 3, 3]
 
 
@@ -254,9 +234,9 @@ def test_every_rounds_noise_is_counted_for_a_sequence(history: History) -> None:
 
 def test_plans_are_for_open_requests(history: History) -> None:
     trained(history, 4)
-    number = planned(history, 0, ModelId(0, 3))
+    number = plan_by_hand(history, [name(0)], ModelId(0, 3))
     plan = history.timeline.plans[number]
-    restarted(history, number)
+    restart_by_plan(history, number)
     for wrong in (number, 12345):
         with pytest.raises(ValueError, match=f"no open request {wrong}"):
             history.requests.record_plan(replace(plan, requests=(wrong,)))
@@ -264,7 +244,7 @@ def test_plans_are_for_open_requests(history: History) -> None:
 
 def test_what_a_plan_records_was_not_computed_to_the_last_digit(history: History) -> None:
     trained(history, 4)
-    number = planned(history, 0, ModelId(0, 3))
+    number = plan_by_hand(history, [name(0)], ModelId(0, 3))
     assert history.timeline.plans[number].candidate.predicted_rounds.is_integer()
 
 
@@ -284,7 +264,7 @@ def test_the_leavers_number_of_examples_cannot_be_computed(history: History) -> 
     trained(history, 4)
     everybody = sum(each.examples for each in CLIENTS.objectives)
     others = {history.participants.all()[name(each)]: CLIENTS.objectives[each].examples for each in range(1, 6)}
-    restarted(history, planned(history, 0, ModelId(0, 3)))
+    restarted(history, [name(0)], ModelId(0, 3))
     history.erase(history.plan_erasure())
     (stretch,) = stretches_of(history).values()
     for client, _, weight in stretch.remaining.tolist():
@@ -313,7 +293,7 @@ def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> N
         recorder.settle(number)
     with pytest.raises(ValueError, match=f"request {number} is about some of these clients already"):
         history.requests.ask([name(4), name(5)], BUDGET)
-    restarted(history, planned(history, 0, ModelId(0, 2)))
+    restarted(history, [name(0)], ModelId(0, 2))
     with history.recording(FACTS, START) as recorder:
         recorder.settle(number)
     plan = history.plan_erasure()
@@ -327,7 +307,7 @@ def test_a_client_of_an_abandoned_branch_can_be_forgotten(history: History) -> N
 
 def test_who_was_forgotten_does_not_come_back_before_the_erasure(history: History) -> None:
     trained(history, 4)
-    restarted(history, planned(history, 0, ModelId(0, 3)))
+    restarted(history, [name(0)], ModelId(0, 3))
     with history.recording(FACTS, START) as recorder:
         with pytest.raises(ForgottenClientError, match=name(0)):
             train(recorder, CLIENTS, 1, range(6))
@@ -339,7 +319,7 @@ def test_an_erasure_that_has_to_wait_is_not_called_done(
 ) -> None:
     monkeypatch.setattr("rescind.ledger.databases._PATIENCE", 0.2)
     trained(history, 4)
-    restarted(history, planned(history, 0, ModelId(0, 3)))
+    restarted(history, [name(0)], ModelId(0, 3))
     plan = history.plan_erasure()
     with (
         History(tmp_path / "history") as waiting,
@@ -373,7 +353,7 @@ def test_after_a_failure_the_recorder_is_not_gone_on_with(history: History, monk
 
 def test_what_an_erasure_left_cannot_be_changed_unseen(history: History, tmp_path: Path) -> None:
     trained(history, 4)
-    restarted(history, planned(history, 0, ModelId(0, 3)))
+    restarted(history, [name(0)], ModelId(0, 3))
     history.erase(history.plan_erasure())
     trained(history, 3, range(1, 6))
     changes = {
@@ -400,7 +380,7 @@ def test_mistakes_are_named(history: History) -> None:
         with pytest.raises(HistoryError, match="nothing has been recorded here yet"):
             act()
     trained(history, 3)
-    restarted(history, planned(history, 0, ModelId(0, 2)))
+    restarted(history, [name(0)], ModelId(0, 2))
     history.erase(history.plan_erasure())
     with pytest.raises(HistoryError, match="'hospital-0' was forgotten"):
         history.participants.find([name(0)])
@@ -410,7 +390,7 @@ def test_a_branch_that_serves_nobody_is_not_ended_and_one_that_does_is_not_left(
     trained(history, 3, range(5))
     with history.recording(FACTS, START) as recorder, pytest.raises(ValueError, match="serves no request"):
         recorder.record_retrained()
-    restarted(history, planned(history, 0, ModelId(0, 2)))
+    restarted(history, [name(0)], ModelId(0, 2))
     with (
         history.recording(FACTS, START) as recorder,
         pytest.raises(ValueError, match="train it to its end first"),
